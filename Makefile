@@ -1,0 +1,90 @@
+# Everything works on a fresh machine that has Python 3.11 or later and make; each target sets up what it needs.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+VENV    := .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+PEERS   := .bench/venv
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check interop bench conformance docs build mutation fuzz clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 20
+
+setup: $(READY) ## make the virtual environment (.venv) with the package and its tools
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Toolwire needs Python 3.11 or later; say PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group dev --editable .
+	@touch $@
+
+# An environment of its own for the libraries we are measured against and tested with.
+$(PEERS)/.ready: bench/requirements.txt pyproject.toml
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(PEERS)/bin/python -m pip install --quiet --requirement bench/requirements.txt --editable .
+	@touch $@
+
+run: $(READY) ## play a short session with examples/hello.py over stdio and print it
+	@$(BIN)/python scripts/play.py
+
+test: $(READY) ## run the tests
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+check: $(READY) ## lint, formatting, types for three platforms, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --cache-dir .mypy_cache/linux --platform linux
+	$(BIN)/mypy --cache-dir .mypy_cache/darwin --platform darwin
+	$(BIN)/mypy --cache-dir .mypy_cache/win32 --platform win32
+	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+ifneq ($(wildcard tests/interop),)
+interop: $(READY) $(PEERS)/.ready ## run the tests against other MCP libraries
+	TOOLWIRE_PEER_PYTHON=$(abspath $(PEERS)/bin/python) $(BIN)/python -m pytest -q tests/interop
+else
+interop:
+	@echo "interop: there is no tests/interop yet, so nothing ran"
+endif
+
+bench: $(PEERS)/.ready ## measure against mcp and fastmcp (BENCH_QUICK=1 for a short look)
+	@$(PEERS)/bin/python bench/run.py
+
+ifneq ($(wildcard scripts/conformance.py),)
+conformance: $(READY) ## run the official conformance suite (needs Node)
+	$(BIN)/python scripts/conformance.py
+else
+conformance:
+	@echo "conformance: the suite drives servers over HTTP, which this version does not have yet, so nothing ran"
+endif
+
+ifneq ($(wildcard mkdocs.yml),)
+docs: $(READY) ## build the documentation
+	$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/python -m mkdocs build --strict
+else
+docs:
+	@echo "docs: there is no documentation site yet, only README.md and docs/decisions, so nothing was built"
+endif
+
+build: $(READY) ## build the sdist and the wheel into dist/
+	$(BIN)/python -m build
+
+mutation: $(READY) ## break the core 200 times and see whether the tests notice
+	$(BIN)/python scripts/mutation.py
+
+ifneq ($(wildcard tests/fuzz),)
+fuzz: $(READY) ## throw hostile input at the parsers
+	$(BIN)/python -m pytest -q tests/fuzz
+else
+fuzz:
+	@echo "fuzz: there is no tests/fuzz yet, so nothing ran"
+endif
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) .bench .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

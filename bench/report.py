@@ -1,0 +1,97 @@
+"""The closing table of the benchmark: what was measured, the ratio that counts, and whether the budget is met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Row = dict[str, float]  # who -> median
+
+CONTENDERS = ("toolwire", "toolwire 2026-07-28", "mcp", "fastmcp", "bare echo")
+
+
+def rate(value: float) -> str:
+    return f"{value:,.0f}/s"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.3f} s"
+
+
+def microseconds(value: float) -> str:
+    return f"{value:.1f} µs"
+
+
+def mebibytes(value: float) -> str:
+    return f"{value:.1f} MiB"
+
+
+def times(value: float) -> str:
+    return f"{value:.2f}x"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One line: `score` turns the row into the number that is held against the budget."""
+
+    what: str
+    show: Callable[[float], str]
+    text: str
+    compared_with: str | None  # None: the number stands for itself
+    limit: float
+    more_is_better: bool = False
+
+    def score(self, row: Row, who: str) -> float | None:
+        if who not in row or (self.compared_with and self.compared_with not in row):
+            return None
+        return row[who] / row[self.compared_with] if self.compared_with else row[who]
+
+    def verdict(self, row: Row, who: str) -> str:
+        score = self.score(row, who)
+        if score is None:
+            return "not measured"
+        met = score >= self.limit if self.more_is_better else score <= self.limit
+        shown = f"{score:.2f}x {self.compared_with}" if self.compared_with else self.show(score)
+        return f"{shown}: {'ok' if met else 'MISSED'}"
+
+
+BUDGETS = (
+    Budget("stdio one at a time, async tool", rate, "5x mcp", "mcp", 5, more_is_better=True),
+    Budget("stdio pipelined, async tool", rate, "25x mcp", "mcp", 25, more_is_better=True),
+    Budget("stdio pipelined, def tool", rate, "12x mcp", "mcp", 12, more_is_better=True),
+    Budget("in memory call", microseconds, "a tenth of mcp", "mcp", 0.1),
+    Budget("import", seconds, "0.15 s", None, 0.15),
+    Budget("spawn to first answer", seconds, "0.25 s", None, 0.25),
+    Budget("call cost, 1,000 tools against 2", times, "within 10 %", None, 1.10),
+    Budget("resident memory", mebibytes, "35 MiB", None, 35),
+)
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
+    lines = [header, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    )
+
+
+def closing_table(medians: dict[str, Row], failures: dict[str, str], facts: dict[str, str]) -> str:
+    measured, judged = [], []
+    for budget in BUDGETS:
+        row = medians.get(budget.what, {})
+        measured.append([budget.what, *(budget.show(row[who]) if who in row else "-" for who in CONTENDERS)])
+        # Over stdio Toolwire is measured on two revisions; each is held against the budget.
+        ours = [who for who in CONTENDERS[:2] if who in row] or ["toolwire"]
+        judged += [[budget.what, who, budget.text, budget.verdict(row, who)] for who in ours]
+    parts = [
+        "# Toolwire benchmark",
+        "; ".join(f"{name} {value}" for name, value in facts.items()),
+        "`toolwire`, `mcp` and `fastmcp` speak 2025-11-25 to the same driver; medians over interleaved rounds. `import`"
+        " is from the start of the interpreter until imported. The bare echo is the limit of the primitives: it has no"
+        " protocol and no tools.",
+        markdown(["what", *CONTENDERS], measured),
+        markdown(["what", "who", "budget", "result"], judged),
+    ]
+    if failures:
+        parts.append("Not measured:\n\n" + "\n".join(f"- {what}: {reason}" for what, reason in failures.items()))
+    return "\n\n".join(parts) + "\n"

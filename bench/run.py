@@ -1,0 +1,201 @@
+"""Measures Toolwire beside `mcp`, `fastmcp` and a bare echo, all in one run, and prints ratios against our budgets.
+
+The contenders take turns in rounds (A B C A B C ...), so that a slow moment of the machine hits all of them; the
+numbers are medians over the rounds. It is a benchmark, not a test: a missed budget is printed, and the exit status
+stays 0.
+
+    python bench/run.py            the full run, a few minutes
+    BENCH_QUICK=1 python ...       a short look, too noisy to quote
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from importlib import metadata
+from pathlib import Path
+
+from driver import LEGACY, MODERN, ServerFailed, StdioServer, release
+from report import closing_table
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parent / ".bench"
+
+QUICK = os.environ.get("BENCH_QUICK") == "1"
+ROUNDS = 1 if QUICK else 3
+SECONDS = 0.3 if QUICK else 1.5
+SLICES = 2 if QUICK else 7
+MANY_TOOLS = 1000
+
+# Who takes part: a name in the tables, the server file, and the revision the driver speaks to it.
+STDIO = [
+    ("toolwire", "toolwire", LEGACY),
+    ("toolwire 2026-07-28", "toolwire", MODERN),
+    ("mcp", "mcp", LEGACY),
+    ("fastmcp", "fastmcp", LEGACY),
+    ("bare echo", "echo", LEGACY),
+]
+IMPORTS = {
+    "toolwire": "from toolwire import Server",
+    "mcp": "from mcp.server import MCPServer",
+    "fastmcp": "from fastmcp import FastMCP",
+    "bare echo": "import asyncio, msgspec",
+}
+MEMORY = {"toolwire": "toolwire", "mcp": "mcp", "fastmcp": "fastmcp", "bare echo": "echo"}
+
+Samples = dict[str, dict[str, list[float]]]  # what -> who -> one number a round
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.samples: Samples = defaultdict(lambda: defaultdict(list))
+        self.failures: dict[str, str] = {}
+        self.placement = ""
+
+    def note(self, what: str, who: str, value: float) -> None:
+        self.samples[what][who].append(value)
+
+    def failed(self, what: str, who: str, error: Exception) -> None:
+        """A contender that can not be measured is reported and left out; the others go on."""
+        reason = str(error).strip() or type(error).__name__
+        self.failures.setdefault(f"{what}, {who}", reason)
+        say(f"    {who}: not measured ({reason})")
+
+    def stdio(self) -> None:
+        for who, server, revision in STDIO:
+            try:
+                running = spawn(server, revision)
+            except (ServerFailed, OSError) as error:
+                self.failed("stdio", who, error)
+                continue
+            try:
+                self.placement = running.placement
+                running.pipelined("add", count=200)
+                rss = running.resident_mib()
+                one = running.one_at_a_time("add", SECONDS)
+                piped = running.pipelined("add", SECONDS)
+                piped_def = running.pipelined("add_sync", SECONDS)
+            except ServerFailed as error:
+                self.failed("stdio", who, error)
+                continue
+            finally:
+                running.close()
+            self.note("spawn to first answer", who, running.first_answer)
+            self.note("resident memory", who, rss)
+            self.note("stdio one at a time, async tool", who, one)
+            self.note("stdio pipelined, async tool", who, piped)
+            if who != "bare echo":  # it has no tools, so no `def` tool either
+                self.note("stdio pipelined, def tool", who, piped_def)
+            say(f"    {who}: {one:,.0f}/s, pipelined {piped:,.0f}/s, def {piped_def:,.0f}/s")
+
+    def many_tools(self) -> None:
+        """Two servers side by side, called in turns: the ratio of each turn is free of the machine's slow moments."""
+        for who, server, revision in STDIO:
+            if who == "bare echo" or revision == MODERN:
+                continue
+            running: list[StdioServer] = []
+            try:
+                running = [spawn(server, revision)]
+                running.append(spawn(server, revision, MANY_TOOLS - 2))
+                for one in running:
+                    one.pipelined("add", count=100)
+                for _ in range(SLICES):
+                    few, many = (one.pipelined("add", SECONDS / 4) for one in running)
+                    self.note("call cost, 1,000 tools against 2", who, few / many)
+            except (ServerFailed, OSError) as error:
+                self.failed("many tools", who, error)
+            finally:
+                for one in running:
+                    one.close()
+
+    def memory(self) -> None:
+        release()
+        for who, contender in MEMORY.items():
+            command = [sys.executable, str(HERE / "memory.py"), contender, str(SECONDS)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode == 0:
+                self.note("in memory call", who, float(done.stdout))
+            else:
+                self.failed("in memory", who, ServerFailed(last_line(done.stderr)))
+
+    def imports(self) -> None:
+        release()
+        for who, statement in IMPORTS.items():
+            # Until imported: tearing the interpreter down again takes mcp another 0.2 s, which nobody waits for.
+            command = [sys.executable, "-c", f"{statement}; import os; os._exit(0)"]
+            started = time.perf_counter()
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode == 0:
+                self.note("import", who, time.perf_counter() - started)
+            else:
+                self.failed("import", who, ServerFailed(last_line(done.stderr)))
+
+
+def spawn(server: str, revision: str, more_tools: int = 0) -> StdioServer:
+    return StdioServer([sys.executable, str(HERE / "servers" / f"{server}_server.py"), str(more_tools)], revision)
+
+
+def last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it said nothing"])[-1]
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def machine() -> dict[str, str]:
+    def version(package: str) -> str:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return "not installed"
+
+    packages = {name: version(name) for name in ("toolwire", "mcp", "fastmcp", "msgspec", "uvloop")}
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": str(os.cpu_count()),
+        **packages,
+    }
+
+
+def main() -> None:
+    started = time.perf_counter()
+    bench = Bench()
+    say("importing everything once, so that nothing is compiled while the clock runs")
+    Bench().imports()
+    for round in range(1, ROUNDS + 1):
+        say(f"round {round} of {ROUNDS}")
+        say("  stdio")
+        bench.stdio()
+        say("  in memory")
+        bench.memory()
+        say("  imports")
+        for _ in range(1 if QUICK else 3):
+            bench.imports()
+    say("many tools")
+    bench.many_tools()
+
+    medians = {what: {who: statistics.median(v) for who, v in row.items()} for what, row in bench.samples.items()}
+    facts = machine() | {
+        "placement": bench.placement,
+        "rounds": str(ROUNDS),
+        "quick": str(QUICK).lower(),
+        "seconds": f"{time.perf_counter() - started:.0f}",
+    }
+    table = closing_table(medians, bench.failures, facts)
+    RESULTS.mkdir(exist_ok=True)
+    results = {"facts": facts, "medians": medians, "samples": bench.samples, "failures": bench.failures}
+    (RESULTS / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    (RESULTS / "results.md").write_text(table, encoding="utf-8")
+    print(table)
+
+
+if __name__ == "__main__":
+    main()

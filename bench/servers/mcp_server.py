@@ -1,0 +1,31 @@
+"""The server under test, written with `mcp`. The argument is the number of tools besides the two measured."""
+
+from __future__ import annotations
+
+import sys
+
+from mcp.server import MCPServer
+
+
+def build(more: int = 0) -> MCPServer:
+    server = MCPServer("bench", log_level="ERROR")
+
+    @server.tool()
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool()
+    def add_sync(a: int, b: int) -> int:
+        return a + b
+
+    for number in range(more):
+
+        async def other(a: int, b: int) -> int:
+            return a + b
+
+        server.add_tool(other, name=f"other_{number}")
+    return server
+
+
+if __name__ == "__main__":
+    build(int(sys.argv[1]) if len(sys.argv) > 1 else 0).run("stdio")

@@ -1,0 +1,1 @@
+"""Toolwire: Model Context Protocol servers and clients for every revision of the protocol."""

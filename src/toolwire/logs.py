@@ -1,0 +1,195 @@
+"""Log output for those who ask for it, and the two scales of log levels.
+
+The library writes to loggers below `toolwire` and configures nothing. `install()` is for programs: it puts one handler
+on that logger (never on the root), to standard error, because standard output may carry the protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO, TypeAlias, cast
+
+import msgspec
+
+Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+#: The eight levels of RFC 5424, from the least severe, and where they stand among Python's.
+LEVELS: dict[Level, int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "notice": 25,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "alert": 55,
+    "emergency": 60,
+}
+
+_logger = logging.getLogger("toolwire")
+
+
+def to_python(level: str) -> int:
+    """Python's number for a level of the protocol; ValueError for any other word."""
+    number = LEVELS.get(cast("Level", level))
+    if number is None:
+        raise ValueError(f"Unknown log level; use one of {', '.join(LEVELS)}.")
+    return number
+
+
+def from_python(levelno: int) -> Level:
+    """The highest level of the protocol that a Python level reaches; "debug" for anything below."""
+    found: Level = "debug"
+    for level, number in LEVELS.items():
+        if number <= levelno:
+            found = level
+    return found
+
+
+def install(
+    level: str = "info",
+    *,
+    stream: TextIO | None = None,
+    json: bool = False,
+    max_length: int = 8 * 1024,
+    max_repeats: int = 20,
+    window: float = 10.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> logging.Handler:
+    """Write what the library logs, from `level` on, as text or as JSON lines in the form of a log notification.
+
+    A message longer than `max_length` is cut. Of one and the same message at most `max_repeats` appear within `window`
+    seconds; the next one says how many were left out. A second call replaces the first one's handler.
+    """
+    number = to_python(level)
+    uninstall()
+    handler = _Handler(stream, json, max_length, _RepeatLimit(max_repeats, window, clock), _logger.level)
+    _logger.addHandler(handler)
+    _apply(handler, number)
+    return handler
+
+
+def uninstall() -> None:
+    """Take the handler away again, if there is one."""
+    handler = _installed()
+    if handler is not None:
+        _logger.removeHandler(handler)
+        _logger.setLevel(handler.previous_level)
+        handler.close()
+
+
+def set_level(level: str) -> bool:
+    """Move the minimum level of the installed handler, and say whether there is one; without it nothing changes."""
+    number = to_python(level)
+    handler = _installed()
+    if handler is None:
+        return False
+    _apply(handler, number)
+    return True
+
+
+def _installed() -> _Handler | None:
+    return next((handler for handler in _logger.handlers if isinstance(handler, _Handler)), None)
+
+
+def _apply(handler: _Handler, number: int) -> None:
+    handler.setLevel(number)
+    # The logger must let through what this handler wants, and goes on to let through what others were promised.
+    before = handler.previous_level
+    _logger.setLevel(number if before == logging.NOTSET else min(number, before))
+
+
+class _RepeatLimit:
+    """Counts messages by their text before formatting, so that one that differs in its details still counts as one."""
+
+    _MAX_KEYS = 512
+
+    def __init__(self, max_repeats: int, window: float, clock: Callable[[], float]) -> None:
+        self._max_repeats = max_repeats
+        self._window = window
+        self._clock = clock
+        # By message: the start of its window, and how many came since. The oldest window is the first.
+        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def admit(self, record: logging.LogRecord) -> int | None:
+        """How many like it were left out just before; None when this one is to be left out as well."""
+        key = (record.name, record.levelno, record.msg if isinstance(record.msg, str) else type(record.msg).__name__)
+        now = self._clock()
+        start, count = self._seen.get(key, (now, 0))
+        if count and now - start < self._window:
+            self._seen[key] = (start, count + 1)
+            return 0 if count < self._max_repeats else None
+        self._seen.pop(key, None)
+        self._seen[key] = (now, 1)
+        if len(self._seen) > self._MAX_KEYS:
+            del self._seen[next(iter(self._seen))]
+        return max(0, count - self._max_repeats)
+
+
+class _Handler(logging.Handler):
+    def __init__(
+        self, stream: TextIO | None, json: bool, max_length: int, limit: _RepeatLimit, previous_level: int
+    ) -> None:
+        super().__init__()
+        self.previous_level = previous_level
+        self._stream = stream
+        self._json = json
+        self._max_length = max_length
+        self._limit = limit
+        self._formatter = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            left_out = self._limit.admit(record)
+            if left_out is None:
+                return
+            line = self._as_json(record, left_out) if self._json else self._as_text(record, left_out)
+            # Standard error may have been replaced since the installation.
+            stream = self._stream if self._stream is not None else sys.stderr
+            stream.write(line + "\n")
+            stream.flush()
+        except Exception:
+            self.handleError(record)
+
+    def _as_text(self, record: logging.LogRecord, left_out: int) -> str:
+        text = f"{_time(record)} {from_python(record.levelno):<9} {record.name}: {self._cut(record.getMessage())}"
+        if left_out:
+            text += f" [{left_out} more like this were left out]"
+        if record.exc_info:
+            text += "\n" + self._cut(self._formatter.formatException(record.exc_info))
+        return _on_one_entry(text)
+
+    def _as_json(self, record: logging.LogRecord, left_out: int) -> str:
+        entry: dict[str, Any] = {
+            "time": _time(record),
+            "level": from_python(record.levelno),
+            "logger": record.name,
+            "data": _encodable(self._cut(record.getMessage())),
+        }
+        if left_out:
+            entry["leftOut"] = left_out
+        if record.exc_info:
+            entry["exception"] = _encodable(self._cut(self._formatter.formatException(record.exc_info)))
+        return msgspec.json.encode(entry).decode()
+
+    def _cut(self, text: str) -> str:
+        if len(text) <= self._max_length:
+            return text
+        return f"{text[: self._max_length]}… [{len(text) - self._max_length} more characters]"
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _on_one_entry(text: str) -> str:
+    """Logged text may come from a peer: it must not start a line that looks like an entry, nor steer a terminal."""
+    lines = ("".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in line) for line in text.split("\n"))
+    return "\n    ".join(lines)
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,92 @@
+"""The exception tree and the JSON-RPC error codes.
+
+Blame is typed: `ProtocolError` is something one peer tells the other on the wire; everything else is local, so that a
+timeout here can never be mistaken for an answer from there (2026-07-28 basic, error codes: locally generated failures
+must be distinguishable).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+# 2026-07-28 basic, error codes: -32020 to -32099 belong to the specification alone.
+HEADER_MISMATCH = -32020
+MISSING_CLIENT_CAPABILITY = -32021
+UNSUPPORTED_PROTOCOL_VERSION = -32022
+# 2024-11-05 to 2025-11-25 server/resources; on 2026-07-28 the same situation is INVALID_PARAMS.
+RESOURCE_NOT_FOUND = -32002
+# 2025-11-25 client/elicitation only.
+URL_ELICITATION_REQUIRED = -32042
+# 2024-11-05 to 2025-11-25 client/sampling: the user said no. Outside the reserved block on purpose.
+USER_REJECTED = -1
+
+
+class ToolwireError(Exception):
+    """Everything this library raises on purpose."""
+
+
+class ProtocolError(ToolwireError):
+    """A JSON-RPC error: raise it in a handler to send it, catch it in a client that received it."""
+
+    def __init__(self, code: int, message: str, data: Any = msgspec.UNSET) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __str__(self) -> str:
+        return f"{self.message} (code {self.code})"
+
+
+class ToolError(ToolwireError):
+    """A failure whose text is meant for the model: it becomes a result with `isError`, word for word."""
+
+
+class ServerError(ToolwireError):
+    """The server object was used wrongly: started twice, stopped while idle, a component that cannot be registered."""
+
+
+class NotSupported(ToolwireError):
+    """The client did not declare that it can do what a handler asked of it.
+
+    Uncaught it is -32021 with the missing capability on 2026-07-28 and an `isError` text before.
+    """
+
+    def __init__(self, message: str, required: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.required = required or {}
+
+
+class TransportError(ToolwireError):
+    """Bytes could not be moved."""
+
+
+class Unreachable(TransportError):
+    """There is no server at the other end, or it went away before it was asked."""
+
+
+class OutcomeUnknown(TransportError):
+    """The connection was lost after the request left: the call may or may not have run."""
+
+
+class Unauthorized(ToolwireError):
+    """The server wants credentials that this client does not have."""
+
+
+class Timeout(ToolwireError, TimeoutError):
+    """The deadline of a call passed; the other side was told to stop."""
+
+
+class ToolFailed(ToolwireError):
+    """A tool answered with `isError` where the caller asked for a value."""
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result

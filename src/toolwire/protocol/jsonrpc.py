@@ -1,0 +1,239 @@
+"""The JSON-RPC 2.0 envelope: bytes to messages and back, with `params`, `result` and `error` left raw.
+
+Decoding never raises for what a peer sent: what cannot be read becomes a `Malformed` value that says which error, if
+any, the sender is owed.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from toolwire.protocol.errors import INVALID_REQUEST, PARSE_ERROR, ProtocolError
+
+# 2026-07-28 basic, requests: an id is a string or an integer, never null. The bound keeps hostile ids of millions of
+# digits from being turned into a number.
+_Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+RequestId: TypeAlias = int | str
+
+MAX_DEPTH: Final = 128
+MAX_BATCH: Final = 100
+
+
+class _Envelope(Struct):
+    jsonrpc: Literal["2.0"]
+    id: _Integer | str | None | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _IdOnly(Struct):
+    id: _Integer | str
+
+
+class ErrorObject(Struct, omit_defaults=True):
+    """The `error` member of a response."""
+
+    code: int
+    message: str
+    data: Any = UNSET
+
+    def to_exception(self) -> ProtocolError:
+        return ProtocolError(self.code, self.message, self.data)
+
+
+class Request(Struct):
+    """A request as it stood on the wire."""
+
+    id: RequestId
+    method: str
+    params: Raw | UnsetType
+
+
+class Notification(Struct):
+    method: str
+    params: Raw | UnsetType
+
+
+class Response(Struct):
+    id: RequestId
+    result: Raw
+
+
+class ErrorResponse(Struct):
+    # 2025-11-25 and 2026-07-28 schema: absent when the request was too broken to read its id; some peers write null.
+    id: RequestId | None
+    error: ErrorObject
+
+
+class Malformed(Struct):
+    """What could not be read, and the error its sender is owed (`code` 0: none, for it was an attempt to answer)."""
+
+    code: int
+    message: str
+    id: RequestId | None = None
+
+
+class Batch(Struct):
+    """An array of messages (2025-03-26 only); `oversized` when it has more members than allowed."""
+
+    items: list[Message]
+    oversized: bool = False
+
+
+Message: TypeAlias = Request | Notification | Response | ErrorResponse | Malformed
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_id = msgspec.json.Decoder(_IdOnly).decode
+_decode_error = msgspec.json.Decoder(ErrorObject).decode
+_decode_array = msgspec.json.Decoder(list[Raw]).decode
+
+# The closing quote is optional so that a string without one is still passed over in one go, never retried.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+
+
+def too_deep(data: bytes, limit: int = MAX_DEPTH) -> bool:
+    """Whether `data` nests arrays and objects more than `limit` deep, at the speed of C.
+
+    A message with few brackets cannot be deep, which settles nearly all of them in a count. The rest is reduced to its
+    brackets, and the depth is the highest sum of steps up and down.
+    """
+    if data.count(b"{") + data.count(b"[") <= limit:
+        return False
+    steps = memoryview(_STRING.sub(b"", data).translate(_STEPS, _NOT_BRACKETS)).cast("b")
+    return max(accumulate(steps), default=0) > limit
+
+
+def decode(data: bytes, *, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATCH) -> Message | Batch:
+    """One frame to one message, or to a batch if the frame is an array."""
+    # msgspec does not look inside raw parts, so the encoding is checked here, for the whole frame.
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            return Malformed(PARSE_ERROR, "The message is not valid UTF-8")
+    if too_deep(data, max_depth):
+        return Malformed(INVALID_REQUEST, f"The message is nested more than {max_depth} levels deep")
+    try:
+        envelope = _decode_envelope(data)
+    except msgspec.ValidationError:
+        if data.lstrip()[:1] == b"[":
+            return _decode_batch(data, max_batch)
+        return Malformed(INVALID_REQUEST, "The message is not a JSON-RPC 2.0 request", _readable_id(data))
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return Malformed(PARSE_ERROR, "The message is not valid JSON")
+    return _classify(envelope)
+
+
+def _classify(envelope: _Envelope) -> Message:
+    method, identifier = envelope.method, envelope.id
+    if method is not UNSET:
+        if envelope.result is not UNSET or envelope.error is not UNSET:
+            return Malformed(INVALID_REQUEST, "A message has a method or a result, not both", _known(identifier))
+        if identifier is UNSET:
+            return Notification(method, envelope.params)
+        if identifier is None:
+            return Malformed(INVALID_REQUEST, "A request id is a string or an integer, never null")
+        return Request(identifier, method, envelope.params)
+    if envelope.error is not UNSET and envelope.result is UNSET:
+        try:
+            return ErrorResponse(_known(identifier), _decode_error(envelope.error))
+        except (msgspec.DecodeError, RecursionError):
+            return Malformed(0, "The error of a response is not an error object", _known(identifier))
+    if envelope.result is not UNSET and envelope.error is UNSET:
+        if identifier is UNSET or identifier is None:
+            return Malformed(0, "A result without an id belongs to no request")
+        return Response(identifier, envelope.result)
+    if envelope.result is not UNSET:
+        return Malformed(0, "A response has a result or an error, not both", _known(identifier))
+    return Malformed(INVALID_REQUEST, "The message has no method", _known(identifier))
+
+
+def _decode_batch(data: bytes, max_batch: int) -> Message | Batch:
+    try:
+        parts = _decode_array(data)
+    except (msgspec.DecodeError, RecursionError):
+        return Malformed(PARSE_ERROR, "The message is not valid JSON")
+    if len(parts) > max_batch:
+        return Batch([], oversized=True)
+    items: list[Message] = []
+    for part in parts:
+        try:
+            items.append(_classify(_decode_envelope(part)))
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            items.append(Malformed(INVALID_REQUEST, "The message is not a JSON-RPC 2.0 request", _readable_id(part)))
+    return Batch(items)
+
+
+def _known(identifier: RequestId | None | UnsetType) -> RequestId | None:
+    return None if identifier is UNSET else identifier
+
+
+def _readable_id(data: bytes | Raw) -> RequestId | None:
+    """The id of a message that is otherwise wrong, so that its sender can tell which one it was."""
+    try:
+        return _decode_id(data).id
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+
+
+class _RequestOut(Struct, omit_defaults=True):
+    jsonrpc: str
+    id: RequestId
+    method: str
+    params: Any = UNSET
+
+
+class _NotificationOut(Struct, omit_defaults=True):
+    jsonrpc: str
+    method: str
+    params: Any = UNSET
+
+
+class _ResponseOut(Struct):
+    jsonrpc: str
+    id: RequestId
+    result: Any
+
+
+class _ErrorOut(Struct, omit_defaults=True):
+    jsonrpc: str
+    error: ErrorObject
+    id: RequestId | UnsetType = UNSET
+
+
+def _default(value: Any) -> Any:
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_default).encode
+
+
+def encode_request(identifier: RequestId, method: str, params: Any = UNSET) -> bytes:
+    return _encode(_RequestOut("2.0", identifier, method, params))
+
+
+def encode_notification(method: str, params: Any = UNSET) -> bytes:
+    return _encode(_NotificationOut("2.0", method, params))
+
+
+def encode_response(identifier: RequestId, result: Any) -> bytes:
+    return _encode(_ResponseOut("2.0", identifier, result))
+
+
+def encode_error(identifier: RequestId | None, code: int, message: str, data: Any = UNSET) -> bytes:
+    # spec-earlier 1.1.6: an unreadable id is left out, never written as null.
+    return _encode(_ErrorOut("2.0", ErrorObject(code, message, data), UNSET if identifier is None else identifier))
+
+
+def encode_batch(messages: list[bytes]) -> bytes:
+    """2025-03-26 basic, batching: the answers to a batch, as one array."""
+    return b"[" + b",".join(messages) + b"]"

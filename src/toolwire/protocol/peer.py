@@ -1,0 +1,263 @@
+"""One end of a connection, for either role: ids, what is in flight both ways, batches, cancellation.
+
+Frames go in, events come out; what is to be sent comes back as bytes. The driver owns the tasks, the peer owns the
+rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_REQUEST, ProtocolError
+from toolwire.protocol.jsonrpc import (
+    MAX_BATCH,
+    MAX_DEPTH,
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    decode,
+    encode_batch,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_response,
+)
+from toolwire.protocol.lifecycle import ClientLifecycle, Incoming, ServerLifecycle, Unanswerable
+from toolwire.protocol.revisions import Method
+
+
+class Send(Struct):
+    """Bytes that are owed to the other side at once."""
+
+    data: bytes
+
+
+class Cancel(Struct):
+    """The other side no longer wants an answer to its request."""
+
+    id: RequestId
+    reason: str | None = None
+
+
+class Notice(Struct):
+    """A notification with its typed params."""
+
+    method: str
+    row: Method
+    params: Any
+    raw: Raw | msgspec.UnsetType
+
+
+class Answer(Struct):
+    """The outcome of a request of ours, for the waiter it was sent with."""
+
+    waiter: Any
+    result: Raw | None
+    error: ProtocolError | None = None
+
+
+class Garbage(Struct):
+    """Something that is no message and gets no answer; for the log."""
+
+    reason: str
+
+
+Event: TypeAlias = Incoming | Send | Cancel | Notice | Answer | Garbage
+
+_CANCELLED: Final = "notifications/cancelled"
+
+
+class _Group(Struct):
+    """The answers still to come for one batch, and those that are ready."""
+
+    waiting: set[RequestId]
+    ready: list[bytes]
+
+
+class Peer:
+    """The state of one connection."""
+
+    def __init__(
+        self,
+        lifecycle: ServerLifecycle | ClientLifecycle,
+        *,
+        max_depth: int = MAX_DEPTH,
+        max_batch: int = MAX_BATCH,
+    ) -> None:
+        self.lifecycle = lifecycle
+        self.incoming: set[RequestId] = set()
+        self.outgoing: dict[RequestId, Any] = {}
+        self._serves = isinstance(lifecycle, ServerLifecycle)
+        self._groups: dict[RequestId, _Group] = {}
+        self._last_id = 0
+        self._max_depth = max_depth
+        self._max_batch = max_batch
+
+    # --- what arrives ---
+
+    def receive(self, data: bytes) -> list[Event]:
+        """The events of one frame."""
+        message = decode(data, max_depth=self._max_depth, max_batch=self._max_batch)
+        if type(message) is Batch:
+            return self._batch(message)
+        event = self._event(message)  # type: ignore[arg-type]
+        return [] if event is None else [event]
+
+    def _event(self, message: Message) -> Event | None:
+        kind = type(message)
+        if kind is Request:
+            return self._request(message)  # type: ignore[arg-type]
+        if kind is Response:
+            return self._answer(message.id, message.result, None)  # type: ignore[arg-type, union-attr]
+        if kind is Notification:
+            return self._notification(message)  # type: ignore[arg-type]
+        if kind is ErrorResponse:
+            return self._error(message)  # type: ignore[arg-type]
+        return self._malformed(message)  # type: ignore[arg-type]
+
+    def _request(self, request: Request) -> Event | None:
+        if request.id in self.incoming:
+            # RPC-2: an id differs from every other request that its sender has outstanding.
+            return Send(encode_error(request.id, INVALID_REQUEST, "A request with this id is still in flight"))
+        try:
+            accepted = self.lifecycle.accept(request)
+        except ProtocolError as error:
+            return Send(encode_error(request.id, error.code, error.message, error.data))
+        except Unanswerable:
+            return Garbage(f"the server sent the request {request.method[:200]!r}, which this revision forbids")
+        if type(accepted) is not Incoming:
+            return Send(encode_response(request.id, accepted))
+        self.incoming.add(request.id)
+        return accepted
+
+    def _notification(self, notification: Notification) -> Event | None:
+        # RPC-3: a notification is never answered, not even with an error.
+        known = self.lifecycle.notice(notification.method, notification.params)
+        if known is None:
+            return None
+        row, params = known
+        if notification.method == _CANCELLED:
+            return self._cancelled(params)
+        return Notice(notification.method, row, params, notification.params)
+
+    def _cancelled(self, params: t.CancelledNotificationParams) -> Event | None:
+        # CAN-2, 1.5.4: unknown, finished or malformed cancellations are passed over in silence.
+        identifier = params.request_id
+        if identifier is UNSET:
+            return None
+        reason = None if params.reason is UNSET else params.reason
+        if identifier in self.incoming:
+            return Cancel(identifier, reason)
+        if not self._serves and identifier in self.outgoing:
+            # 2026-07-28 basic/patterns/cancellation: a server ends a subscription with this notification.
+            return Answer(self.outgoing.pop(identifier), None)
+        return None
+
+    def _answer(self, identifier: RequestId, result: Raw | None, error: ProtocolError | None) -> Event | None:
+        # CAN-3: an answer that nobody waits for any more is dropped.
+        waiter = self.outgoing.pop(identifier, None)
+        return None if waiter is None else Answer(waiter, result, error)
+
+    def _error(self, response: ErrorResponse) -> Event | None:
+        error = response.error.to_exception()
+        if response.id is not None:
+            return self._answer(response.id, None, error)
+        if len(self.outgoing) == 1:
+            # The other side could not read an id. With one request outstanding there is no doubt whose it was.
+            return self._answer(next(iter(self.outgoing)), None, error)
+        return Garbage(f"the other side reports {error}")
+
+    def _malformed(self, message: Malformed) -> Event | None:
+        if message.id is not None and message.id in self.outgoing and message.code == 0:
+            return self._answer(message.id, None, ProtocolError(INVALID_REQUEST, message.message))
+        if message.code == 0 or not self._serves:
+            return Garbage(message.message)
+        return Send(encode_error(message.id, message.code, message.message))
+
+    def _batch(self, batch: Batch) -> list[Event]:
+        if not self.lifecycle.batches:
+            # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
+            return self._refuse_batch("This revision has no JSON-RPC batches: send one message at a time")
+        if batch.oversized:
+            return self._refuse_batch(f"A batch has at most {self._max_batch} messages")
+        if not batch.items:
+            return self._refuse_batch("A batch has at least one message")
+        events: list[Event] = []
+        group = _Group(set(), [])
+        for message in batch.items:
+            if type(message) is Request and message.method == "initialize":
+                # 2025-03-26 basic/lifecycle: initialize is never part of a batch.
+                message = Malformed(INVALID_REQUEST, "initialize is not allowed in a batch", message.id)
+            event = self._event(message)
+            if type(event) is Incoming:
+                group.waiting.add(event.id)
+                self._groups[event.id] = group
+                events.append(event)
+            elif type(event) is Send:
+                group.ready.append(event.data)
+            elif event is not None:
+                events.append(event)
+        if not group.waiting and group.ready:
+            events.append(Send(encode_batch(group.ready)))
+        return events
+
+    def _refuse_batch(self, message: str) -> list[Event]:
+        if not self._serves:
+            return [Garbage(message)]
+        return [Send(encode_error(None, INVALID_REQUEST, message))]
+
+    # --- what leaves ---
+
+    def respond(self, identifier: RequestId, result: Any) -> bytes | None:
+        """The answer to a request; None when nothing may be sent, or not yet."""
+        if identifier not in self.incoming:
+            return None  # STD-10: nothing more for a request that was cancelled.
+        return self._settle(identifier, encode_response(identifier, result))
+
+    def refuse(self, identifier: RequestId, error: ProtocolError) -> bytes | None:
+        """An error as the answer to a request; None as in `respond`."""
+        if identifier not in self.incoming:
+            return None
+        return self._settle(identifier, encode_error(identifier, error.code, error.message, error.data))
+
+    def drop(self, identifier: RequestId) -> bytes | None:
+        """Forget a cancelled request; the bytes are a batch that waited for nothing else."""
+        if identifier not in self.incoming:
+            return None
+        return self._settle(identifier, None)
+
+    def _settle(self, identifier: RequestId, data: bytes | None) -> bytes | None:
+        self.incoming.discard(identifier)
+        group = self._groups.pop(identifier, None) if self._groups else None
+        if group is None:
+            return data
+        group.waiting.discard(identifier)
+        if data is not None:
+            group.ready.append(data)
+        return encode_batch(group.ready) if group.ready and not group.waiting else None
+
+    def next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def request(self, identifier: RequestId, method: str, params: Any, waiter: Any) -> bytes:
+        """A request of ours; `waiter` comes back with its answer."""
+        self.outgoing[identifier] = waiter
+        return encode_request(identifier, method, params)
+
+    def forget(self, identifier: RequestId) -> bool:
+        """Stop waiting for an answer; whether there was one to wait for."""
+        return self.outgoing.pop(identifier, None) is not None
+
+    @staticmethod
+    def notify(method: str, params: Any = UNSET) -> bytes:
+        return encode_notification(method, params)

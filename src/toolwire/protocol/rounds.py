@@ -1,0 +1,191 @@
+"""Multi round-trip requests: what was asked, what was answered, and the state that travels in between.
+
+On 2026-07-28 a server asks by ending the request with `input_required`; the client sends the request again with the
+answers (2026-07-28 basic/patterns/mrtr). The handler then runs again from the top, and every question it asks is looked
+up here: an answered one returns at once, a new one is kept for the next round. The state is bound to the request, the
+principal and a deadline (MRTR-6); sealing and storing it is the caller's part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+
+Kind: TypeAlias = Literal["elicitation/create", "sampling/createMessage", "roots/list"]
+
+MAX_ROUNDS: Final = 10
+LIFETIME: Final = 600.0
+
+_REQUESTS: Final[dict[str, type[Any]]] = {
+    "elicitation/create": t.ElicitRequest,
+    "sampling/createMessage": t.CreateMessageRequest,
+    "roots/list": t.ListRootsRequest,
+}
+_RESULTS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    "elicitation/create": msgspec.json.Decoder(t.ElicitResult),
+    "sampling/createMessage": msgspec.json.Decoder(t.CreateMessageResult),
+    "roots/list": msgspec.json.Decoder(t.ListRootsResult),
+}
+
+
+class Asked(Struct, array_like=True):
+    """A question that left: its kind and the digest of what it said."""
+
+    kind: str
+    digest: str
+
+
+class Answered(Struct, array_like=True):
+    """A question that came back: the digest of what it said, and the answer as it stood on the wire."""
+
+    digest: str
+    result: Raw
+
+
+class State(Struct):
+    """What travels, sealed, from one round to the next."""
+
+    request: str
+    principal: str
+    expires: float
+    round: int
+    asked: dict[str, Asked] = {}
+    answers: dict[str, Answered] = {}
+    steps: dict[str, Raw] = {}
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_encode_state = msgspec.json.Encoder().encode
+_decode_state = msgspec.json.Decoder(State).decode
+
+
+def digest(*parts: Any) -> str:
+    """A short name for a JSON value, the same however its members are ordered or spaced."""
+    plain = [msgspec.json.decode(part) if isinstance(part, Raw) else part for part in parts]
+    return hashlib.sha256(_encode(plain)).hexdigest()[:32]
+
+
+def request_digest(method: str, params: t.RoundRequestParams) -> str:
+    """Names the originating request: its method and every member of its params that is the caller's own (MRTR-6)."""
+    own = {
+        field: value
+        for field in params.__struct_fields__
+        if field not in ("meta", "input_responses", "request_state") and (value := getattr(params, field)) is not UNSET
+    }
+    return digest(method, {name: msgspec.json.decode(v) if isinstance(v, Raw) else v for name, v in own.items()})
+
+
+def invalid_state() -> ProtocolError:
+    """One text for every reason, so that nobody learns which check failed."""
+    return ProtocolError(INVALID_PARAMS, "The requestState is not valid for this request; start again without it")
+
+
+class Rounds:
+    """The questions of one run of a handler."""
+
+    def __init__(self, request: str, principal: str, *, max_rounds: int = MAX_ROUNDS) -> None:
+        self.request = request
+        self.principal = principal
+        self.round = 0
+        self.pending: dict[str, tuple[Asked, Any]] = {}
+        self.steps: dict[str, Raw] = {}
+        self._answers: dict[str, Answered] = {}
+        self._seen: dict[str, int] = {}
+        self._used: set[str] = set()
+        self._max_rounds = max_rounds
+
+    def resume(self, payload: bytes, responses: Mapping[str, Raw], now: float) -> None:
+        """Take up the state of the round before, and the answers that came with it."""
+        try:
+            state = _decode_state(payload)
+        except msgspec.DecodeError:
+            raise invalid_state() from None
+        if state.request != self.request or state.principal != self.principal or now > state.expires:
+            raise invalid_state()
+        self.round = state.round
+        self.steps = dict(state.steps)
+        self._answers = dict(state.answers)
+        for key, asked in state.asked.items():
+            # MRTR-9: an answer that is missing is asked for again, one that nobody asked for is ignored.
+            response = responses.get(key)
+            if response is not None:
+                self._answers[key] = Answered(asked.digest, _checked(key, asked.kind, response))
+
+    def ask(self, kind: Kind, params: t.Wire | None, key: str | None = None) -> Raw | None:
+        """The answer to a question; None when it has to wait for the next round."""
+        asked = Asked(kind, digest(kind, _plain(params)))
+        if key is None:
+            # Never a running number: a question keeps its name however often and in whatever order it is asked.
+            name = f"{kind.partition('/')[0]}-{asked.digest[:16]}"
+            occurrence = self._seen.get(name, 0)
+            self._seen[name] = occurrence + 1
+            key = f"{name}-{occurrence}" if occurrence else name
+        elif key in self._used:
+            raise ValueError(f"The key {key!r} names two questions of the same call")
+        self._used.add(key)
+        answered = self._answers.get(key)
+        if answered is not None and answered.digest == asked.digest:
+            return answered.result
+        # A question that changed between rounds is asked again, never answered with another's answer.
+        request = _REQUESTS[kind]
+        self.pending[key] = (asked, request() if params is None else request(params=params))
+        return None
+
+    def next_state(self, now: float, lifetime: float = LIFETIME) -> State:
+        """What the next round needs to know."""
+        if self.round >= self._max_rounds:
+            raise ProtocolError(INVALID_PARAMS, f"The call asked more than {self._max_rounds} rounds of questions")
+        return State(
+            request=self.request,
+            principal=self.principal,
+            expires=now + lifetime,
+            round=self.round + 1,
+            asked={key: asked for key, (asked, _) in self.pending.items()},
+            # Only answers that this run used, so that a stale one does not travel for ever.
+            answers={key: self._answers[key] for key in self._answers if key in self._used},
+            steps=self.steps,
+        )
+
+    def result(self, request_state: str) -> t.InputRequiredResult:
+        """The answer that ends this round (MRTR-2)."""
+        return t.InputRequiredResult(
+            input_requests={key: request for key, (_, request) in self.pending.items()}, request_state=request_state
+        )
+
+
+def dump_state(state: State) -> bytes:
+    return _encode_state(state)
+
+
+def _plain(params: t.Wire | None) -> Any:
+    return None if params is None else params
+
+
+def _checked(key: str, kind: str, response: Raw) -> Raw:
+    decoder = _RESULTS.get(kind)
+    if decoder is None:
+        raise invalid_state()
+    try:
+        decoder.decode(response)
+    except (msgspec.DecodeError, RecursionError) as error:
+        text = str(error) if isinstance(error, msgspec.ValidationError) else "it cannot be read"
+        raise ProtocolError(INVALID_PARAMS, f"The answer to {key[:100]!r} is not a {kind} result: {text}") from None
+    # A view into the request would keep the whole frame alive inside the next state.
+    return response.copy()
+
+
+# --- The client's half -----------------------------------------------------------------------------------------------
+
+
+def retry_params(params: t.RoundRequestParams, result: t.InputRequiredResult, answers: Mapping[str, Any]) -> Any:
+    """The same request once more, with the answers, and with the state byte for byte (MRTR-13, MRTR-14)."""
+    return msgspec.structs.replace(
+        params, input_responses=dict(answers) if answers else UNSET, request_state=result.request_state
+    )

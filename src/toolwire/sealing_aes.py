@@ -1,0 +1,81 @@
+"""Sealing that hides: AES-256-GCM where `cryptography` is installed, and the choice of a sealer.
+
+Apart from `protocol/sealing.py`, because the core imports no package that it can do without.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+
+from toolwire.protocol.sealing import (
+    BadSeal,
+    HmacSealer,
+    Sealer,
+    associated_data,
+    key_ring,
+    read_token,
+    write_token,
+)
+
+_SALT_BYTES = 16
+_NONCE_BYTES = 12
+_TAG_BYTES = 16
+
+
+class AesSealer:
+    """AES-256-GCM: signed, and unreadable for the peer.
+
+    Every token has a key of its own, derived by a random salt. With one key for all, random nonces would have to stop
+    after 2**32 tokens (NIST SP 800-38D section 8.3), which a busy fleet reaches within days.
+    """
+
+    __slots__ = ("_cipher", "_invalid_tag", "_keys", "_random", "_ring")
+
+    confidential = True
+
+    def __init__(
+        self, secrets: Sequence[str | bytes], *, random: Callable[[int], bytes], purpose: str = "state"
+    ) -> None:
+        # Loads a shared library, which a server that seals nothing should not pay for.
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._cipher = AESGCM
+        self._invalid_tag = InvalidTag
+        self._random = random
+        self._ring = key_ring(secrets, f"aes-256-gcm {purpose}")
+        self._keys = dict(self._ring)
+
+    def seal(self, payload: bytes, context: bytes) -> str:
+        key_id, key = self._ring[0]
+        fresh = self._random(_SALT_BYTES + _NONCE_BYTES)
+        salt, nonce = fresh[:_SALT_BYTES], fresh[_SALT_BYTES:]
+        cipher = self._cipher(hmac.digest(key, salt, "sha256"))
+        return write_token(key_id, fresh + cipher.encrypt(nonce, payload, associated_data(key_id, context)))
+
+    def open(self, token: str, context: bytes) -> bytes:
+        key_id, body = read_token(token)
+        key = self._keys.get(key_id)
+        if key is None or len(body) < _SALT_BYTES + _NONCE_BYTES + _TAG_BYTES:
+            raise BadSeal
+        salt, nonce = body[:_SALT_BYTES], body[_SALT_BYTES : _SALT_BYTES + _NONCE_BYTES]
+        cipher = self._cipher(hmac.digest(key, salt, "sha256"))
+        try:
+            return cipher.decrypt(nonce, body[_SALT_BYTES + _NONCE_BYTES :], associated_data(key_id, context))
+        except self._invalid_tag:
+            raise BadSeal from None
+
+
+def make_sealer(
+    secrets: Sequence[str | bytes] | None, *, random: Callable[[int], bytes], purpose: str = "state"
+) -> Sealer:
+    """The best sealer at hand: AES-256-GCM with `cryptography`, otherwise HMAC-SHA256; `confidential` tells which.
+
+    Without secrets it draws one, so what it seals opens in this process only.
+    """
+    ring = [random(32)] if secrets is None else secrets
+    try:
+        return AesSealer(ring, random=random, purpose=purpose)
+    except ImportError:
+        return HmacSealer(ring, purpose=purpose)

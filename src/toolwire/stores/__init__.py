@@ -1,0 +1,27 @@
+"""Where state lives between requests: three small protocols and their in-process form."""
+
+from toolwire.stores.memory import (
+    KV,
+    Bus,
+    Log,
+    MemoryBus,
+    MemoryKV,
+    MemoryLog,
+    Position,
+    PositionLost,
+    StoreFull,
+    Stores,
+)
+
+__all__ = [
+    "KV",
+    "Bus",
+    "Log",
+    "MemoryBus",
+    "MemoryKV",
+    "MemoryLog",
+    "Position",
+    "PositionLost",
+    "StoreFull",
+    "Stores",
+]

@@ -1,0 +1,397 @@
+"""The three store protocols, and their in-process form.
+
+`KV` holds what must be found again, `Log` what must be told again, `Bus` carries what others must hear at once. They
+are small so that a file or a server can stand in for memory without anybody noticing.
+
+The in-process forms may be used from any thread and by several event loops at once. None of them waits for anything:
+each method holds a lock for a few steps and returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from toolwire.protocol.errors import ToolwireError
+
+_logger = logging.getLogger("toolwire.stores")
+
+#: A place in a stream. Opaque: hand back what `append` or `read_after` gave.
+Position: TypeAlias = int | str
+
+
+class StoreFull(ToolwireError):
+    """A limit of the store is reached and nothing in it has expired: new state is refused, live state is kept."""
+
+
+class PositionLost(ToolwireError):
+    """The log cannot continue after this position: what followed it was dropped, or the log never knew it."""
+
+
+class KV(Protocol):
+    """Values under keys, each with an optional time to live in seconds."""
+
+    async def get(self, key: str) -> bytes | None: ...
+
+    async def put(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        ttl: float | None = None,
+        if_absent: bool = False,
+        expect: bytes | None = None,
+    ) -> bool:
+        """Store the value and its time to live (None: for good), and say whether it was stored.
+
+        `if_absent`: only when there is none. `expect`: only when this is the value now. Raises `StoreFull`.
+        """
+
+    async def delete(self, key: str) -> bool:
+        """Say whether there was a value."""
+
+    async def expire(self, key: str, ttl: float | None) -> bool:
+        """Give the value a new time to live (None: for good), and say whether there was one."""
+
+
+class Log(Protocol):
+    """Streams of events, of which the newest are kept."""
+
+    async def append(self, stream: str, data: bytes) -> Position: ...
+
+    async def read_after(self, stream: str, position: Position | None, limit: int) -> list[tuple[Position, bytes]]:
+        """At most `limit` events after a position (None: from the oldest that is kept). Raises `PositionLost`."""
+
+    async def delete(self, stream: str) -> bool:
+        """Forget the stream, and say whether there was one. All its positions are lost."""
+
+
+class Bus(Protocol):
+    """Messages to whoever listens now. Each subscriber hears a topic's messages in order, on its own event loop."""
+
+    async def publish(self, topic: str, data: bytes) -> None: ...
+
+    def subscribe(
+        self, topic: str, callback: Callable[[bytes], None], *, on_lost: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Call `callback` on the running loop for each message; returns what ends it, at once and from any thread.
+
+        `on_lost` is called, before the messages that follow, when messages were dropped: whoever mirrors a state
+        should look at all of it again. Raises `StoreFull`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What a server keeps its state in."""
+
+    kv: KV
+    log: Log
+    bus: Bus
+
+    @classmethod
+    def memory(cls) -> Stores:
+        return cls(MemoryKV(), MemoryLog(), MemoryBus())
+
+
+# --- KV -------------------------------------------------------------------------------------------
+
+#: How many expired values one call clears away: the work of expiry is spread over the calls that come anyway.
+_SWEEP_STEPS = 16
+
+
+class MemoryKV:
+    def __init__(
+        self,
+        *,
+        max_items: int = 100_000,
+        max_bytes: int = 64 * 1024 * 1024,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._items: dict[str, tuple[bytes, float | None]] = {}
+        self._bytes = 0
+        # Every deadline ever set; one that is no longer its key's own is skipped when its turn comes.
+        self._deadlines: list[tuple[float, str]] = []
+
+    async def get(self, key: str) -> bytes | None:
+        with self._lock:
+            self._sweep(_SWEEP_STEPS)
+            return self._live(key)
+
+    async def put(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        ttl: float | None = None,
+        if_absent: bool = False,
+        expect: bytes | None = None,
+    ) -> bool:
+        with self._lock:
+            self._sweep(_SWEEP_STEPS)
+            present = self._live(key)
+            if (if_absent and present is not None) or (expect is not None and present != expect):
+                return False
+            self._make_room(key, value, present)
+            self._remove(key)
+            self._items[key] = (bytes(value), None)
+            self._bytes += len(key) + len(value)
+            self._set_deadline(key, ttl)
+            return True
+
+    async def delete(self, key: str) -> bool:
+        with self._lock:
+            return self._live(key) is not None and self._remove(key)
+
+    async def expire(self, key: str, ttl: float | None) -> bool:
+        with self._lock:
+            self._sweep(_SWEEP_STEPS)
+            if self._live(key) is None:
+                return False
+            self._set_deadline(key, ttl)
+            return True
+
+    def _live(self, key: str) -> bytes | None:
+        item = self._items.get(key)
+        if item is None:
+            return None
+        value, deadline = item
+        if deadline is not None and deadline <= self._clock():
+            self._remove(key)
+            return None
+        return value
+
+    def _remove(self, key: str) -> bool:
+        item = self._items.pop(key, None)
+        if item is None:
+            return False
+        self._bytes -= len(key) + len(item[0])
+        return True
+
+    def _set_deadline(self, key: str, ttl: float | None) -> None:
+        deadline = None if ttl is None else self._clock() + ttl
+        self._items[key] = (self._items[key][0], deadline)
+        if deadline is not None:
+            heapq.heappush(self._deadlines, (deadline, key))
+        # A value that is renewed all the time leaves a deadline behind each time; never keep more of those than values.
+        if len(self._deadlines) > 2 * len(self._items) + 64:
+            self._deadlines = [(d, k) for k, (_, d) in self._items.items() if d is not None]
+            heapq.heapify(self._deadlines)
+
+    def _make_room(self, key: str, value: bytes, present: bytes | None) -> None:
+        items = 0 if present is not None else 1
+        size = len(value) - len(present) if present is not None else len(key) + len(value)
+        if self._fits(items, size):
+            return
+        self._sweep(len(self._deadlines))
+        if not self._fits(items, size):
+            raise StoreFull("The key-value store is full.")
+
+    def _fits(self, items: int, size: int) -> bool:
+        # What shrinks or only replaces is never refused.
+        return (items <= 0 or len(self._items) + items <= self._max_items) and (
+            size <= 0 or self._bytes + size <= self._max_bytes
+        )
+
+    def _sweep(self, steps: int) -> None:
+        if not self._deadlines:
+            return
+        now = self._clock()
+        while steps > 0 and self._deadlines and self._deadlines[0][0] <= now:
+            deadline, key = heapq.heappop(self._deadlines)
+            item = self._items.get(key)
+            if item is not None and item[1] == deadline:
+                self._remove(key)
+            steps -= 1
+
+
+# --- Log ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Stream:
+    #: The position that the oldest kept event follows.
+    floor: int
+    events: deque[tuple[int, bytes]] = field(default_factory=deque)
+    size: int = 0
+
+
+class MemoryLog:
+    """Positions count up over all streams and start at the time of day in microseconds, so that a position from before
+    a restart, or from a stream that was dropped and began anew, is recognised as lost."""
+
+    def __init__(
+        self,
+        *,
+        max_events: int = 256,
+        max_bytes: int = 1024 * 1024,
+        max_streams: int = 10_000,
+        max_total_bytes: int = 256 * 1024 * 1024,
+        first_position: int | None = None,
+    ) -> None:
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._max_streams = max_streams
+        self._max_total_bytes = max_total_bytes
+        self._last = time.time_ns() // 1000 if first_position is None else first_position - 1
+        self._lock = threading.Lock()
+        # The stream that was appended to last is the last.
+        self._streams: dict[str, _Stream] = {}
+        self._total = 0
+
+    async def append(self, stream: str, data: bytes) -> int:
+        with self._lock:
+            kept = self._streams.pop(stream, None) or _Stream(self._last)
+            self._streams[stream] = kept
+            self._last += 1
+            kept.events.append((self._last, bytes(data)))
+            kept.size += len(data)
+            self._total += len(data)
+            while len(kept.events) > self._max_events or kept.size > self._max_bytes:
+                self._drop_oldest(kept)
+            while len(self._streams) > self._max_streams or self._total > self._max_total_bytes:
+                self._forget(next(iter(self._streams)))
+            return self._last
+
+    async def read_after(self, stream: str, position: Position | None, limit: int) -> list[tuple[Position, bytes]]:
+        with self._lock:
+            kept = self._streams.get(stream)
+            if position is not None:
+                last = kept.events[-1][0] if kept and kept.events else kept.floor if kept else None
+                if kept is None or last is None or not isinstance(position, int) or not kept.floor <= position <= last:
+                    raise PositionLost("The events after this position are no longer kept.")
+            found: list[tuple[Position, bytes]] = []
+            for event in kept.events if kept else ():
+                if len(found) == limit:
+                    break
+                if position is None or event[0] > position:
+                    found.append(event)
+            return found
+
+    async def delete(self, stream: str) -> bool:
+        with self._lock:
+            return self._forget(stream)
+
+    def _drop_oldest(self, kept: _Stream) -> None:
+        kept.floor, data = kept.events.popleft()
+        kept.size -= len(data)
+        self._total -= len(data)
+
+    def _forget(self, stream: str) -> bool:
+        kept = self._streams.pop(stream, None)
+        if kept is None:
+            return False
+        self._total -= kept.size
+        return True
+
+
+# --- Bus ------------------------------------------------------------------------------------------
+
+
+class MemoryBus:
+    def __init__(self, *, max_subscribers: int = 100_000, max_pending: int = 1024) -> None:
+        self._max_subscribers = max_subscribers
+        self._max_pending = max_pending
+        self._lock = threading.Lock()
+        self._topics: dict[str, dict[_Subscriber, None]] = {}
+        self._count = 0
+
+    async def publish(self, topic: str, data: bytes) -> None:
+        data = bytes(data)
+        running = asyncio.get_running_loop()
+        with self._lock:
+            subscribers = list(self._topics.get(topic, ()))
+            waking = [subscriber for subscriber in subscribers if subscriber.offer(data, self._max_pending)]
+        for subscriber in waking:
+            if not subscriber.wake(running, self._lock):
+                self._remove(topic, subscriber)
+
+    def subscribe(
+        self, topic: str, callback: Callable[[bytes], None], *, on_lost: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        subscriber = _Subscriber(asyncio.get_running_loop(), callback, on_lost)
+        with self._lock:
+            if self._count >= self._max_subscribers:
+                raise StoreFull("The bus has too many subscribers.")
+            self._topics.setdefault(topic, {})[subscriber] = None
+            self._count += 1
+        return lambda: self._remove(topic, subscriber)
+
+    def _remove(self, topic: str, subscriber: _Subscriber) -> None:
+        with self._lock:
+            subscriber.active = False
+            subscribers = self._topics.get(topic, {})
+            if subscriber in subscribers:
+                del subscribers[subscriber]
+                self._count -= 1
+                if not subscribers:
+                    del self._topics[topic]
+
+
+class _Subscriber:
+    __slots__ = ("_callback", "_context", "_loop", "_lost", "_on_lost", "_pending", "_woken", "active")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        callback: Callable[[bytes], None],
+        on_lost: Callable[[], None] | None,
+    ) -> None:
+        self.active = True
+        self._loop = loop
+        self._callback = callback
+        self._on_lost = on_lost
+        self._pending: deque[bytes] = deque()
+        self._lost = False
+        self._woken = False
+        # Otherwise a callback would run in the context of whoever publishes, with that request's principal.
+        self._context = contextvars.copy_context()
+
+    def offer(self, data: bytes, max_pending: int) -> bool:
+        """Queue a message, under the lock of the bus, and say whether the loop has to be woken for it."""
+        if len(self._pending) >= max_pending:
+            self._pending.popleft()
+            self._lost = True
+        self._pending.append(data)
+        waking, self._woken = not self._woken, True
+        return waking
+
+    def wake(self, running: asyncio.AbstractEventLoop, lock: threading.Lock) -> bool:
+        """Schedule the delivery; False when the subscriber's loop is gone."""
+        # Waking another thread's loop costs a system call, which the loop we are on does not need.
+        schedule = self._loop.call_soon if self._loop is running else self._loop.call_soon_threadsafe
+        try:
+            schedule(self._deliver, lock, context=self._context)
+        except RuntimeError:
+            return False
+        return True
+
+    def _deliver(self, lock: threading.Lock) -> None:
+        with lock:
+            messages, self._pending = self._pending, deque()
+            lost, self._lost = self._lost, False
+            self._woken = False
+        if lost and self._on_lost is not None and self.active:
+            self._guard(self._on_lost)
+        for message in messages:
+            if not self.active:
+                return
+            self._guard(self._callback, message)
+
+    def _guard(self, function: Callable[..., None], *arguments: bytes) -> None:
+        try:
+            function(*arguments)
+        except Exception:
+            _logger.exception("A subscriber of the bus failed")

@@ -1,0 +1,288 @@
+"""What every transport of whole messages looks like, and the in-process one.
+
+A `Channel` moves messages (one JSON text each, as bytes) and knows nothing of what they mean. Whoever brings their own
+transport implements `read`, `write` and `close`; everything else has a default (2026-07-28 basic/transports: custom
+transports keep the JSON-RPC format and the message patterns).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from ..protocol.errors import Unreachable
+
+Feed: TypeAlias = Callable[[bytes], None]
+Ended: TypeAlias = Callable[[BaseException | None], None]
+
+UNREAD_CONGESTED = 256
+UNREAD_MESSAGES = 10_000
+UNREAD_BYTES = 64 * 1024 * 1024
+
+
+class Channel(ABC):
+    """One connection that carries whole messages in both directions.
+
+    All methods are called on the event loop's thread. `ended` and `None` from `read()` mean that the other side went
+    away (or that this side closed); it is reported once, after every message that arrived before it.
+    """
+
+    @abstractmethod
+    async def read(self) -> bytes | None:
+        """The next message, without its newline; None at the end of input.
+
+        A message over the size limit comes back as an empty `toolwire.protocol.framing.Oversized`, so that the owner
+        can refuse it and carry on. Only one task reads at a time; cancelling it loses nothing.
+        """
+
+    @abstractmethod
+    def write(self, message: bytes) -> None:
+        """Queue one message and return at once; raises `Unreachable` when the channel is closed or broken."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Send what is queued, within a deadline, then let go. May be called twice and from any task."""
+
+    async def connect(self) -> None:
+        """Called once by the owner before anything else; for transports that are built before they are opened."""
+        return
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether `write` can still work."""
+        return True
+
+    @property
+    def congested(self) -> bool:
+        """Whether the other end reads more slowly than this end writes."""
+        return False
+
+    async def drain(self) -> None:
+        """Wait until the channel is no longer congested, or has ended."""
+        return
+
+    async def flush(self) -> None:
+        """Wait until everything queued has left, or the channel has ended."""
+        return
+
+    def attach(self, feed: Feed, ended: Ended) -> bool:
+        """Offer to take messages by call instead of by `read()`.
+
+        A channel that can, returns True and from then on calls `feed(message)` synchronously for each message and
+        `ended(error)` exactly once when the other side goes away (not when this side closes). Neither may raise.
+        """
+        return False
+
+    def pause(self) -> None:
+        """Ask an attached channel to hold messages back. A channel that cannot may go on delivering."""
+        return
+
+    def resume(self) -> None:
+        """Take back `pause()`."""
+        return
+
+    @property
+    def principal(self) -> Any:
+        """Who sent the message that is being delivered, where the transport authenticates; otherwise None.
+
+        Only meaningful inside `feed`, or right after `read()` returned and before the next await.
+        """
+        return None
+
+    def negotiated(self, revision: str) -> None:
+        """The owner tells which revision of the protocol was agreed."""
+        return
+
+    def route(self) -> Feed:
+        """Where the answer to the message being delivered must go.
+
+        The result is called with the answer, possibly much later and out of order. Most transports have one way out.
+        """
+        return self.write
+
+
+class Inbox:
+    """Messages that arrived on a channel: passed straight on when somebody is attached, kept for `read()` otherwise."""
+
+    __slots__ = ("_bytes", "_end_told", "_ended", "_feed", "_held", "_messages", "_paused", "_waiter", "error", "over")
+
+    def __init__(self) -> None:
+        self._messages: deque[bytes] = deque()
+        self._bytes = 0
+        self._feed: Feed | None = None
+        self._held: Feed | None = None
+        self._ended: Ended | None = None
+        self._end_told = False
+        self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self.over = False
+        self.error: BaseException | None = None
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def size(self) -> int:
+        """How many bytes are waiting."""
+        return self._bytes
+
+    @property
+    def attached(self) -> bool:
+        return self._held is not None
+
+    def deliver(self, message: bytes) -> None:
+        """One message has arrived."""
+        # While kept messages remain, `_feed` is None, so that nothing overtakes them.
+        if self._feed is not None:
+            self._feed(message)
+            return
+        if self.over:
+            return
+        self._messages.append(message)
+        self._bytes += len(message)
+        self._wake()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Nothing more will arrive; only the first call counts."""
+        if not self.over:
+            self.over = True
+            self.error = error
+            self._wake()
+            self._tell_end()
+
+    def silence(self) -> None:
+        """This side closed: keep nothing, and do not report an end that the owner brought about."""
+        self._end_told = True
+        self._feed = None
+        self._messages.clear()
+        self._bytes = 0
+        self.end()
+
+    async def read(self) -> bytes | None:
+        """The next message without suspending where one is there; None at the end."""
+        while not self._messages:
+            if self.over:
+                return None
+            if self._waiter is not None:
+                raise RuntimeError("another task is already reading this channel")
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self._take()
+
+    def attach(self, feed: Feed, ended: Ended) -> None:
+        """From now on call `feed` and `ended`; what was kept goes first."""
+        self._held = feed
+        self._ended = ended
+        self._pass_on()
+
+    def pause(self) -> None:
+        self._paused = True
+        self._feed = None
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        feed = self._held
+        if feed is None:
+            return
+        while self._messages and not self._paused:
+            feed(self._take())
+        if not self._paused and not self.over:
+            self._feed = feed
+        self._tell_end()
+
+    def _take(self) -> bytes:
+        message = self._messages.popleft()
+        self._bytes -= len(message)
+        return message
+
+    def _tell_end(self) -> None:
+        if self.over and not self._end_told and not self._messages and self._ended is not None:
+            self._end_told = True
+            self._feed = None
+            self._ended(self.error)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class MemoryChannel(Channel):
+    """One side of a pair in the same loop: writing here calls the other side's `feed`, with no queue in between."""
+
+    def __init__(self) -> None:
+        self._peer = self
+        self._inbox = Inbox()
+        self._closed = False
+        self._drained: list[asyncio.Future[None]] = []
+
+    async def read(self) -> bytes | None:
+        message = await self._inbox.read()
+        self._peer._tell_drained()
+        return message
+
+    def write(self, message: bytes) -> None:
+        if self._closed or self._peer._closed:
+            raise Unreachable("the channel is closed")
+        inbox = self._peer._inbox
+        # Nobody reads over there: refuse rather than fill the memory of a process that both sides share.
+        if len(inbox) >= UNREAD_MESSAGES or inbox.size > UNREAD_BYTES:
+            raise Unreachable(f"the other side has left {len(inbox)} messages unread")
+        inbox.deliver(message)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._inbox.silence()
+            self._tell_drained()
+            self._peer._inbox.end()
+            self._peer._tell_drained()
+
+    @property
+    def is_connected(self) -> bool:
+        return not (self._closed or self._peer._closed)
+
+    @property
+    def congested(self) -> bool:
+        return len(self._peer._inbox) > UNREAD_CONGESTED
+
+    async def drain(self) -> None:
+        while self.congested and self.is_connected:
+            drained = asyncio.get_running_loop().create_future()
+            self._drained.append(drained)
+            await drained
+
+    def attach(self, feed: Feed, ended: Ended) -> bool:
+        self._inbox.attach(feed, ended)
+        self._peer._tell_drained()
+        return True
+
+    def pause(self) -> None:
+        self._inbox.pause()
+
+    def resume(self) -> None:
+        self._inbox.resume()
+        self._peer._tell_drained()
+
+    def _tell_drained(self) -> None:
+        if self._drained and not (self.congested and self.is_connected):
+            waiting, self._drained = self._drained, []
+            for drained in waiting:
+                if not drained.done():
+                    drained.set_result(None)
+
+
+def memory_pair() -> tuple[MemoryChannel, MemoryChannel]:
+    """Two channels that are each other's other end."""
+    left, right = MemoryChannel(), MemoryChannel()
+    left._peer, right._peer = right, left
+    return left, right

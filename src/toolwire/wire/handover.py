@@ -1,0 +1,26 @@
+"""The two things every helper thread here does: start without keeping the process alive, and hand over to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TypeVarTuple
+
+Arguments = TypeVarTuple("Arguments")
+
+
+def start_daemon(name: str, target: Callable[[*Arguments], object], *args: *Arguments) -> threading.Thread:
+    """A thread that may be stuck in a system call for ever, and so must never be waited for at exit."""
+    thread = threading.Thread(name=f"toolwire {name}", target=target, args=args, daemon=True)
+    thread.start()
+    return thread
+
+
+def hand_over(loop: asyncio.AbstractEventLoop, callback: Callable[[*Arguments], object], *args: *Arguments) -> bool:
+    """Call back on the loop's thread; False when that loop is gone, which is nobody's error."""
+    try:
+        loop.call_soon_threadsafe(callback, *args)
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,117 @@
+"""What only Linux can do: a private description of a shared pipe, nested epoll, process descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import select
+import socket
+import stat
+import sys
+from collections.abc import Callable
+
+from . import platform_posix as posix
+
+# Tells the type checker, which looks at every module, where this one belongs.
+assert sys.platform == "linux"
+
+# Opening this device makes a new terminal instead of a second description of the same one.
+TERMINAL_MULTIPLEXER = (5, 2)
+
+
+class SocketEnd:
+    """A socket that others may hold too: never made non-blocking, each call says that it must not wait.
+
+    Readiness comes from an epoll instance of our own. A loop built on libuv makes every descriptor it watches
+    non-blocking, and this way it only ever sees the epoll one.
+    """
+
+    __slots__ = ("_epoll", "_socket")
+
+    def __init__(self, shared: socket.socket, writing: bool) -> None:
+        self._socket = shared
+        self._epoll = select.epoll()
+        self._epoll.register(shared.fileno(), select.EPOLLOUT if writing else select.EPOLLIN)
+
+    def read(self) -> bytes:
+        return self._socket.recv(posix.CHUNK, socket.MSG_DONTWAIT)
+
+    def write(self, data: bytes | memoryview) -> int:
+        return self._socket.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def watch_input(self, loop: asyncio.AbstractEventLoop, ready: Callable[[], object]) -> None:
+        loop.add_reader(self._epoll.fileno(), ready)
+
+    def unwatch_input(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_reader(self._epoll.fileno())
+
+    # An epoll descriptor is readable when what it waits for has come, also when that is room to write.
+    watch_output = watch_input
+    unwatch_output = unwatch_input
+
+    def close(self) -> None:
+        self._epoll.close()
+        self._socket.close()
+
+
+def shared_end(fd: int, writing: bool) -> posix.PipeEnd | SocketEnd | None:
+    """Readiness for a descriptor that others hold too; None where a thread has to block on it instead."""
+    status = os.fstat(fd)
+    if stat.S_ISSOCK(status.st_mode):
+        return _socket_end(fd, writing)
+    if stat.S_ISFIFO(status.st_mode) or _is_terminal(fd, status):
+        access = os.O_WRONLY if writing else os.O_RDONLY
+        try:
+            private = os.open(f"/proc/self/fd/{fd}", access | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            # Another user's pipe, or no /proc.
+            return None
+        return posix.PipeEnd(io.FileIO(private, "wb" if writing else "rb"))
+    # Files and the null device are always ready and can not be watched; libuv aborts the process when asked to.
+    return None
+
+
+def _is_terminal(fd: int, status: os.stat_result) -> bool:
+    if not stat.S_ISCHR(status.st_mode) or not os.isatty(fd):
+        return False
+    return (os.major(status.st_rdev), os.minor(status.st_rdev)) != TERMINAL_MULTIPLEXER
+
+
+def _socket_end(fd: int, writing: bool) -> SocketEnd | None:
+    default = socket.getdefaulttimeout()
+    # With a default timeout the constructor would make the shared description non-blocking.
+    socket.setdefaulttimeout(None)
+    try:
+        shared = socket.socket(fileno=os.dup(fd))
+    finally:
+        socket.setdefaulttimeout(default)
+    if shared.type != socket.SOCK_STREAM:
+        shared.close()
+        return None
+    return SocketEnd(shared, writing)
+
+
+def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
+    """Call back on the loop when a process has ended; it is not reaped. The result stops the watch."""
+    # Not PR_SET_PDEATHSIG: that fires when the thread that started us ends, not the process.
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return loop.call_soon(exited).cancel
+    except OSError:
+        return posix.watch_exit(loop, pid, exited)
+
+    def stop() -> None:
+        nonlocal descriptor
+        if descriptor >= 0:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            descriptor = -1
+
+    def ended() -> None:
+        stop()
+        exited()
+
+    loop.add_reader(descriptor, ended)
+    return stop

@@ -1,0 +1,382 @@
+"""Drives one `Peer` over one `Channel`: a task a request, waiters for our own, deadlines, orderly ends.
+
+The reader never waits for a handler: what may not start yet is kept in a bounded backlog, and only when that is full
+does reading pause, so that a flood is held back by the transport while answers and cancellations still get through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from msgspec import Raw
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    OutcomeUnknown,
+    ProtocolError,
+    Timeout,
+    ToolwireError,
+    Unreachable,
+)
+from toolwire.protocol.framing import Oversized
+from toolwire.protocol.jsonrpc import RequestId, encode_error, encode_notification
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
+from toolwire.protocol.revisions import shape
+from toolwire.wire.channel import Channel
+
+log = logging.getLogger("toolwire.wire")
+
+IN_FLIGHT = 256
+BACKLOG = 1024
+MAX_RESULT = 16 * 1024 * 1024
+
+
+class Outlet(Protocol):
+    """The way back to whoever sent a request, for as long as it is being handled."""
+
+    connection: Any
+
+    @property
+    def congested(self) -> bool: ...
+
+    async def drain(self) -> None: ...
+
+    def notify(self, method: str, params: t.Wire) -> bool: ...
+
+    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw: ...
+
+
+class Handler(Protocol):
+    """Whoever answers requests: a server, or a client for what its server asks."""
+
+    def handle(self, request: Incoming, outlet: Outlet) -> Awaitable[Any]: ...
+
+    def notified(self, notice: Notice, session: Session) -> None: ...
+
+    def closing(self, session: Session) -> None:
+        """The connection is about to end: whatever waits for it should come to its end too."""
+
+
+class Pending:
+    """A request of ours that waits for its answer; progress may push its deadline back, up to a ceiling."""
+
+    __slots__ = ("ceiling", "future", "method", "on_progress", "timeout", "timer")
+
+    def __init__(self, future: asyncio.Future[Raw | None], method: str) -> None:
+        self.future = future
+        self.method = method
+        self.on_progress: Callable[[t.ProgressNotificationParams], None] | None = None
+        self.timeout: float | None = None
+        self.ceiling: float | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def resolve(self, result: Raw | None, error: BaseException | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.future.done():
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+
+class ConnectionOutlet:
+    """An outlet on a connection: notifications and requests share its one channel."""
+
+    __slots__ = ("connection", "open", "request_id", "revision")
+
+    def __init__(self, session: Session, request: Incoming) -> None:
+        self.connection = session
+        self.request_id = request.id
+        self.revision = request.revision
+        self.open = True
+
+    @property
+    def congested(self) -> bool:
+        return self.connection.channel.congested
+
+    async def drain(self) -> None:
+        await self.connection.channel.drain()
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        """Send a notification that concerns this request; False once the request is settled (PRG-2, STD-10)."""
+        if not self.open:
+            return False
+        return self.connection.notify(method, shape(params, self.revision))
+
+    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
+        answer = await self.connection.request(method, shape(params, self.revision), timeout=timeout)
+        assert answer is not None
+        return answer
+
+
+class Session:
+    """One connection, from its first message to its last."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        peer: Peer,
+        handler: Handler,
+        *,
+        in_flight: int = IN_FLIGHT,
+        max_result: int = MAX_RESULT,
+        principal: Any = None,
+    ) -> None:
+        self.channel = channel
+        self.peer = peer
+        self.handler = handler
+        self.principal = principal
+        self.state: Any = None
+        self.error: BaseException | None = None
+        self.loop = asyncio.get_running_loop()
+        self._in_flight = in_flight
+        self._max_result = max_result
+        self._tasks: dict[RequestId, tuple[asyncio.Task[None], ConnectionOutlet]] = {}
+        self._backlog: deque[Incoming] = deque()
+        self._room: asyncio.Event | None = None
+        self._ended: asyncio.Future[None] = self.loop.create_future()
+        self._attached = channel.attach(self.feed, self._on_ended)
+        self._closed = False
+
+    # --- reading ---
+
+    async def run(self) -> None:
+        """Read until the other side goes away; returns at the end of input, or when `end` is called."""
+        if self._attached:
+            await self._ended
+            return
+        pump = self.loop.create_task(self._pump())
+        try:
+            await self._ended
+        finally:
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+
+    async def _pump(self) -> None:
+        error: BaseException | None = None
+        try:
+            while (message := await self.channel.read()) is not None:
+                self.feed(message)
+                if len(self._backlog) >= BACKLOG and not self.peer.outgoing:
+                    self._room = asyncio.Event()
+                    await self._room.wait()
+        except asyncio.CancelledError:
+            raise
+        except Exception as caught:  # A transport that breaks is an end like any other.
+            error = caught
+        self._on_ended(error)
+
+    def _on_ended(self, error: BaseException | None) -> None:
+        if self.error is None:
+            self.error = error
+        # An answer can no longer come; whoever waits for one must not wait on.
+        self._fail_outgoing()
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _fail_outgoing(self) -> None:
+        outgoing, self.peer.outgoing = self.peer.outgoing, {}
+        for waiter in outgoing.values():
+            waiter.resolve(None, OutcomeUnknown(f"The connection ended before {waiter.method} was answered"))
+
+    def feed(self, message: bytes) -> None:
+        """Take one frame."""
+        if type(message) is Oversized:
+            self._write(encode_error(None, INVALID_REQUEST, "The message is over the size limit"))
+            return
+        for event in self.peer.receive(message):
+            self._dispatch(event)
+
+    def _dispatch(self, event: Event) -> None:
+        kind = type(event)
+        if kind is Incoming:
+            self._admit(event)  # type: ignore[arg-type]
+        elif kind is Answer:
+            event.waiter.resolve(event.result, event.error)  # type: ignore[union-attr]
+        elif kind is Send:
+            self._write(event.data)  # type: ignore[union-attr]
+        elif kind is Notice:
+            try:
+                self.handler.notified(event, self)  # type: ignore[arg-type]
+            except Exception:
+                log.exception("the handler of a notification failed")
+        elif kind is Cancel:
+            self._cancel(event)  # type: ignore[arg-type]
+        elif kind is Garbage:
+            log.warning("ignored a message: %s", event.reason)  # type: ignore[union-attr]
+
+    # --- requests of the other side ---
+
+    def _admit(self, request: Incoming) -> None:
+        if self.principal is not None:
+            request.principal = self.principal
+        if self._closed:
+            self._send(self.peer.refuse(request.id, ProtocolError(INTERNAL_ERROR, "The server is shutting down")))
+        elif len(self._tasks) < self._in_flight and not self._backlog:
+            self._start(request)
+        elif len(self._backlog) < BACKLOG or not self.peer.outgoing:
+            self._backlog.append(request)
+        else:
+            # Reading cannot pause while answers are awaited, so there is nothing left but to refuse.
+            self._send(self.peer.refuse(request.id, ProtocolError(INTERNAL_ERROR, "Too many requests; try again")))
+
+    def _start(self, request: Incoming) -> None:
+        outlet = ConnectionOutlet(self, request)
+        self._tasks[request.id] = (self.loop.create_task(self._serve(request, outlet)), outlet)
+
+    async def _serve(self, request: Incoming, outlet: ConnectionOutlet) -> None:
+        identifier = request.id
+        try:
+            if self.channel.congested:
+                await self.channel.drain()  # A reader that is behind gets nothing new started for it.
+            result = await self.handler.handle(request, outlet)
+            data = self.peer.respond(identifier, result)
+            if data is not None and len(data) > self._max_result:
+                error = ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._max_result} bytes")
+                data = encode_error(identifier, error.code, error.message)
+        except ProtocolError as error:
+            data = self.peer.refuse(identifier, error)
+        except asyncio.CancelledError:
+            data = self.peer.drop(identifier)
+        except Exception:
+            log.exception("the answer to %s could not be formed", request.method)
+            data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))
+        outlet.open = False
+        current = self._tasks.get(identifier)
+        if current is not None and current[1] is outlet:
+            del self._tasks[identifier]
+        if data is not None:
+            self._write(data)
+        if self._backlog:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        while self._backlog and len(self._tasks) < self._in_flight:
+            self._start(self._backlog.popleft())
+        if self._room is not None and len(self._backlog) < BACKLOG // 2:
+            self._room.set()
+            self._room = None
+
+    def _cancel(self, event: Cancel) -> None:
+        self._send(self.peer.drop(event.id))
+        running = self._tasks.pop(event.id, None)
+        if running is None:
+            self._backlog = deque(request for request in self._backlog if request.id != event.id)
+            return
+        task, outlet = running
+        outlet.open = False  # STD-10: nothing more for this request, whatever the handler still does.
+        task.cancel()
+
+    # --- requests of ours ---
+
+    async def request(
+        self,
+        method: str,
+        params: Any,
+        *,
+        timeout: float | None = None,
+        ceiling: float | None = None,
+        on_progress: Callable[[t.ProgressNotificationParams], None] | None = None,
+        identifier: RequestId | None = None,
+    ) -> Raw | None:
+        """Send a request and wait for its result; None when the other side ended it without one."""
+        if self._ended.done() or self._closed:
+            raise Unreachable("The connection is closed")
+        if identifier is None:
+            identifier = self.peer.next_id()
+        pending = Pending(self.loop.create_future(), method)
+        pending.on_progress = on_progress
+        if timeout is not None:
+            pending.timeout = timeout
+            pending.ceiling = None if ceiling is None else self.loop.time() + ceiling
+            pending.timer = self.loop.call_later(timeout, self._expire, identifier, pending)
+        try:
+            self.channel.write(self.peer.request(identifier, method, params, pending))
+            if self.channel.congested:
+                await self.channel.drain()
+            return await pending.future
+        except BaseException as error:
+            if pending.timer is not None:
+                pending.timer.cancel()
+            if self.peer.forget(identifier) and not isinstance(error, Unreachable):
+                self._tell_cancelled(identifier, method, "The caller gave up")
+            raise
+
+    def progressed(self, params: t.ProgressNotificationParams) -> None:
+        """Hand progress to the request it belongs to; our tokens are our request ids."""
+        pending = self.peer.outgoing.get(params.progress_token)
+        if pending is None:
+            return
+        if pending.timer is not None and pending.timeout is not None:
+            # CAN-4: progress may restart the clock, but there is a ceiling.
+            pending.timer.cancel()
+            when = self.loop.time() + pending.timeout
+            if pending.ceiling is not None:
+                when = min(when, pending.ceiling)
+            pending.timer = self.loop.call_at(when, self._expire, params.progress_token, pending)
+        if pending.on_progress is not None:
+            pending.on_progress(params)
+
+    def _expire(self, identifier: RequestId, pending: Pending) -> None:
+        if self.peer.forget(identifier):
+            self._tell_cancelled(identifier, pending.method, "The deadline passed")
+        pending.resolve(None, Timeout(f"{pending.method} was not answered in time"))
+
+    def _tell_cancelled(self, identifier: RequestId, method: str, reason: str) -> None:
+        if method == "initialize":
+            return  # 1.3.1.6: initialize is never cancelled.
+        self.notify("notifications/cancelled", t.CancelledNotificationParams(request_id=identifier, reason=reason))
+
+    # --- writing ---
+
+    def notify(self, method: str, params: Any) -> bool:
+        """Send a notification; False when the connection is gone."""
+        return self._write(encode_notification(method, params))
+
+    def _send(self, data: bytes | None) -> None:
+        if data is not None:
+            self._write(data)
+
+    def _write(self, data: bytes) -> bool:
+        try:
+            self.channel.write(data)
+        except ToolwireError:
+            return False  # The other side is gone; the end of input says so too.
+        return True
+
+    # --- the end ---
+
+    def end(self) -> None:
+        """Make `run` return as if the input had ended."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def close(self, grace: float = 0.0) -> None:
+        """Let what is in flight finish within `grace` seconds, cancel the rest, flush and close the channel."""
+        if self._closed:
+            return
+        self._closed = True
+        self.end()
+        try:
+            self.handler.closing(self)
+        except Exception:
+            log.exception("closing a connection failed")
+        self._backlog.clear()
+        tasks = [task for task, _ in self._tasks.values() if task is not asyncio.current_task()]
+        if tasks and grace > 0:
+            await asyncio.wait(tasks, timeout=grace)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)  # A handler that ignores its cancellation is left behind.
+        self._fail_outgoing()
+        await self.channel.close()

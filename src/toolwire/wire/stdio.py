@@ -1,0 +1,232 @@
+"""The server's side of stdio: the protocol's own descriptors, the channel over them, and when to stop.
+
+2026-07-28 basic/transports/stdio: standard output carries protocol messages and nothing else. So both descriptors are
+taken away from everybody before user code can print, read, or pass them on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, Final, NamedTuple, TypeAlias
+
+from ..protocol.framing import LINE_LIMIT
+from . import system
+from .streams import (
+    CHUNK,
+    ByteChannel,
+    ReadySink,
+    ReadySource,
+    Sink,
+    Source,
+    ThreadSink,
+    ThreadSource,
+    blocking_sink,
+    blocking_source,
+)
+
+# A client that sends without reading is no longer read at this many unsent bytes. The client's side has no such
+# rule: if both had, each could wait for the other.
+STOP_READING_AT: Final = 8 * 1024 * 1024
+
+Stream: TypeAlias = int | IO[bytes] | None
+
+
+class Claimed(NamedTuple):
+    """The protocol's private descriptors; None for one that was closed when the process started."""
+
+    input: int | None
+    output: int | None
+
+
+_claimed: Claimed | None = None
+
+
+def claim() -> Claimed:
+    """Take standard input and output for the protocol alone; later calls give the same descriptors.
+
+    Afterwards descriptor 0 is the null device and descriptor 1 is standard error, for this process, for C libraries
+    and for every child, so that nothing but the channel can read requests or write to the client.
+    """
+    global _claimed
+    if _claimed is None:
+        _claimed = _claim()
+    return _claimed
+
+
+def _claim() -> Claimed:
+    # Closed descriptors first, or the duplicates below would land on their numbers.
+    null = os.open(os.devnull, os.O_RDWR)
+    present = [_occupied(fd, stream, null) for fd, stream in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__))]
+    requests = os.dup(0) if present[0] else None
+    responses = os.dup(1) if present[1] else None
+    for descriptor in (requests, responses):
+        if descriptor is not None:
+            system.binary(descriptor)
+    if present[0]:
+        os.dup2(null, 0)
+    if present[1]:
+        os.dup2(2, 1)
+    if null > 2:
+        os.close(null)
+    else:
+        os.set_inheritable(null, True)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # It was made for a pipe; what is printed from now on is for people.
+        sys.stdout.reconfigure(line_buffering=True)
+    return Claimed(requests, responses)
+
+
+def _occupied(fd: int, stream: object, null: int) -> bool:
+    """Whether a standard descriptor is what it is meant to be; one that is free is given the null device."""
+    try:
+        os.fstat(fd)
+    except OSError:
+        os.dup2(null, fd)
+        return False
+    # Python found it closed at start: whatever sits there now was opened by somebody for something else.
+    return stream is not None and fd != null
+
+
+class StdioChannel(ByteChannel):
+    """The channel of a stdio server, or one over any two streams.
+
+    Each may be a pipe, socket, file, terminal, the null device or closed (None), given as a descriptor or as a binary
+    file object. With no arguments it is standard input and output, claimed. What it is given it never closes, and never
+    changes for others who share it.
+    """
+
+    def __init__(self, input: Stream = None, output: Stream = None, *, limit: int = LINE_LIMIT) -> None:
+        super().__init__(limit=limit, stop_reading_at=STOP_READING_AT)
+        if input is None and output is None:
+            input, output = claim()
+        self._input = input
+        self._output = output
+
+    def _open(self) -> tuple[Source | None, Sink | None]:
+        sink = _open_sink(self._output)
+        # With no way out nobody can ever get an answer, so nothing is taken in either.
+        return (None if sink is None else _open_source(self._input)), sink
+
+    def _output_broke(self, error: OSError | None) -> None:
+        self._stop_reading()
+        self._inbox.end(error)
+
+
+def _descriptor(stream: int | IO[bytes]) -> int | None:
+    if isinstance(stream, int):
+        return stream
+    try:
+        return stream.fileno()
+    except OSError:  # io.UnsupportedOperation: a file object in memory
+        return None
+
+
+def _open_source(stream: Stream) -> Source | None:
+    if stream is None:
+        return None
+    fd = _descriptor(stream)
+    if fd is None:
+        assert not isinstance(stream, int)
+        read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+        return ThreadSource(lambda: read(CHUNK), _nothing)
+    try:
+        end = system.shared_end(fd, False)
+        if end is not None:
+            return ReadySource(end)
+        duplicate = os.dup(fd)
+    except OSError:
+        return None
+    return blocking_source(duplicate, lambda: os.close(duplicate))
+
+
+def _open_sink(stream: Stream) -> Sink | None:
+    if stream is None:
+        return None
+    fd = _descriptor(stream)
+    if fd is None:
+        assert not isinstance(stream, int)
+        return ThreadSink(_writer(stream), _nothing)
+    try:
+        end = system.shared_end(fd, True)
+        if end is not None:
+            return ReadySink(end)
+        duplicate = os.dup(fd)
+    except OSError:
+        return None
+    return blocking_sink(duplicate, lambda: os.close(duplicate))
+
+
+def _writer(stream: IO[bytes]) -> Callable[[memoryview], int | None]:
+    def write(data: memoryview) -> int | None:
+        written = stream.write(data)
+        stream.flush()
+        return written
+
+    return write
+
+
+def _nothing() -> None:
+    """What was given stays open."""
+
+
+def parent_watch(callback: Callable[[], None]) -> Callable[[], None]:
+    """Call back once on the loop when the parent process dies; the result stops the watch.
+
+    A client that is killed can leave the pipe open in a process it started, and then the end of input never comes.
+    There is no watch when there is no parent to outlive.
+    """
+    loop = asyncio.get_running_loop()
+    pid = system.parent()
+    if pid is None:
+        return _nothing
+    stop = system.watch_exit(loop, pid, callback)
+    if system.parent() != pid:
+        # It died while the watch was being set up, so the watch may be on another process of that number.
+        stop()
+        return loop.call_soon(callback).cancel
+    return stop
+
+
+@contextmanager
+def signals(stop: Callable[[], None]) -> Iterator[None]:
+    """The first SIGINT or SIGTERM calls `stop` on the loop, the second ends the process; handlers are restored after.
+
+    Does nothing outside the main thread, where Python allows no handlers, and for a signal the process was told to
+    ignore.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    stopping = False
+
+    def received(number: int, frame: Any) -> None:
+        nonlocal stopping
+        if stopping:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stopping = True
+        # Not from the handler itself: it runs between any two instructions of the loop's thread.
+        loop.call_soon_threadsafe(stop)
+
+    before = {number: signal.getsignal(number) for number in _stop_signals()}
+    installed = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    for number in installed:
+        signal.signal(number, received)
+    try:
+        yield
+    finally:
+        for number, handler in installed.items():
+            signal.signal(number, handler)
+
+
+def _stop_signals() -> list[signal.Signals]:
+    names = ("SIGINT", "SIGTERM", "SIGBREAK")
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]

@@ -1,0 +1,240 @@
+"""The client's side of stdio: a server as a child process, and the end of its whole tree.
+
+2024-11-05 to 2025-11-25 basic/lifecycle, 2026-07-28 basic/transports/stdio: to shut down, the client closes the child's
+standard input, waits, asks it to terminate, waits, and kills it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final, Literal, Self, TypeAlias
+
+from ..protocol.errors import Unreachable
+from ..protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
+from . import system
+from .streams import ByteChannel, ReadySink, ReadySource, Sink, Source, blocking_sink, blocking_source
+
+GRACE_SECONDS: Final = 2.0
+# How long what a dead child wrote may take to arrive through a thread.
+LAST_WORDS_SECONDS: Final = 1.0
+STDERR_LINE: Final = 8 * 1024
+STDERR_LINES: Final = 50
+
+StderrLine: TypeAlias = Callable[[str], None]
+
+
+class ProcessChannel(ByteChannel):
+    """A channel to a server that this process starts and ends.
+
+    The child's standard error is always read, so that a talkative server can not block; its last lines are in
+    `stderr_tail`. When the child dies, what it wrote is delivered first and then the end.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], on_stderr: StderrLine | None, limit: int, grace: float
+    ) -> None:
+        super().__init__(limit=limit)
+        self._process = process
+        self._tree = system.ProcessTree(process)
+        self._grace = grace
+        self._on_stderr = on_stderr
+        self._stderr: Source | None = None
+        self._stderr_decoder = LineDecoder(STDERR_LINE)
+        self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES)
+        self._status: int | None = None
+        self._exited = asyncio.Event()
+        # Set when nobody in the tree holds the child's output any more.
+        self._silent = asyncio.Event()
+        self._stop_watch: Callable[[], None] = system.watch_exit(
+            asyncio.get_running_loop(), process.pid, self._child_exited
+        )
+
+    @classmethod
+    async def spawn(
+        cls,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        on_stderr: StderrLine | Literal["inherit"] | None = None,
+        limit: int = EVENT_LIMIT,
+        grace: float = GRACE_SECONDS,
+    ) -> Self:
+        """Start a command, its environment this process's own with `env` on top.
+
+        `on_stderr` gets each line the child writes to standard error, or "inherit" lets the child use this process's.
+        Raises `Unreachable`, with the command and the reason, when it can not be started.
+        """
+        # 2025-03-26 basic/authorization: on stdio, credentials come from the environment.
+        merged = {**os.environ, **(env or {})}
+        process = _start(command, merged, None if cwd is None else os.fspath(cwd), on_stderr != "inherit")
+        channel = cls(process, None if on_stderr == "inherit" else on_stderr, limit, grace)
+        channel._start()
+        return channel
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How the child ended, as in `subprocess`: negative for a signal; None while it runs."""
+        return self._process.returncode if self._status is None else self._status
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines that the child wrote to standard error."""
+        return "\n".join(self._stderr_lines)
+
+    def kill(self) -> None:
+        """End the whole tree now; `close()` still has to be awaited to clean up."""
+        self._tree.kill()
+
+    def _open(self) -> tuple[Source | None, Sink | None]:
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None and self._loop is not None
+        if process.stderr is not None:
+            self._stderr = _source(process.stderr)
+            self._stderr.start(self._loop, self._stderr_received, self._stderr_ended)
+            self._stderr.resume()
+        return _source(process.stdout), _sink(process.stdin)
+
+    # --- the end of the child
+
+    def _child_exited(self) -> None:
+        self._status = system.peek_status(self._process)
+        self._exited.set()
+        if self._closer is None:
+            assert self._loop is not None
+            self._take_last_words()
+            self._closer = self._loop.create_task(self._shut())
+
+    def _take_last_words(self) -> None:
+        """Deliver what the child wrote, then the end: a process it left behind may hold its output open for ever."""
+        if isinstance(self._stderr, ReadySource):
+            self._stderr.take_arrived()
+        if isinstance(self._source, ReadySource):
+            self._source.take_arrived()
+            self._inbox.end()
+        elif self._loop is not None:
+            self._loop.call_later(LAST_WORDS_SECONDS, self._inbox.end)
+
+    async def close(self) -> None:
+        # The owner's own wish, so the end that follows is not reported to it.
+        self._inbox.silence()
+        self.resume()
+        await super().close()
+
+    async def _shut(self) -> None:
+        try:
+            await self._ask_to_end()
+        finally:
+            # Before the child is reaped: until then its group's id can not belong to anybody else.
+            self._tree.kill()
+            self._stop_writing()
+            try:
+                await self._within(LAST_WORDS_SECONDS, self._exited.wait())
+            finally:
+                self._let_go()
+
+    async def _ask_to_end(self) -> None:
+        if not self._exited.is_set():
+            await self._within(self._grace, self._end_input())
+        self._stop_writing()
+        if not (self._exited.is_set() and self._silent.is_set()) and self._tree.terminate():
+            await self._within(self._grace, self._gone())
+
+    async def _end_input(self) -> None:
+        await self._send_rest()
+        self._stop_writing()
+        await self._gone()
+
+    async def _gone(self) -> None:
+        """The child has ended, and so has everybody who shares its output."""
+        await self._exited.wait()
+        await self._silent.wait()
+
+    async def _within(self, seconds: float, step: Coroutine[Any, Any, object]) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await step
+        except TimeoutError:
+            pass
+
+    def _let_go(self) -> None:
+        self._stop_watch()
+        # None only for a process that is stuck in the kernel, where not even a kill reaches it.
+        self._status = self._process.poll()
+        self._stop_reading()
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
+        self._inbox.end()
+
+    def _ended(self, error: BaseException | None) -> None:
+        super()._ended(error)
+        self._notice_silence()
+
+    def _notice_silence(self) -> None:
+        if self._source is None and self._stderr is None:
+            self._silent.set()
+
+    # --- standard error
+
+    def _stderr_received(self, chunk: bytes) -> None:
+        for line in self._stderr_decoder.feed(chunk):
+            self._stderr_line(line)
+
+    def _stderr_ended(self, error: BaseException | None) -> None:
+        for line in self._stderr_decoder.finish():
+            self._stderr_line(line)
+        self._stderr = None
+        self._notice_silence()
+
+    def _stderr_line(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace")
+        if isinstance(line, Oversized):
+            text = f"[a line of more than {STDERR_LINE} bytes]"
+        self._stderr_lines.append(text)
+        if self._on_stderr is not None:
+            self._on_stderr(text)
+
+
+def _start(command: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: bool) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            system.resolve(command, env, cwd),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if stderr else None,
+            bufsize=0,
+            env=env,
+            cwd=cwd,
+            **system.spawn_options(),
+        )
+    except (OSError, ValueError, IndexError) as error:
+        raise Unreachable(_why_not(command, cwd, error)) from error
+
+
+def _source(file: IO[bytes]) -> Source:
+    end = system.own_end(file)
+    return ReadySource(end) if end is not None else blocking_source(file.fileno(), file.close)
+
+
+def _sink(file: IO[bytes]) -> Sink:
+    end = system.own_end(file)
+    return ReadySink(end) if end is not None else blocking_sink(file.fileno(), file.close)
+
+
+def _why_not(command: Sequence[str], directory: str | None, error: Exception) -> str:
+    # Only the program is named: arguments may hold credentials.
+    name = command[0] if command else "an empty command"
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    if directory is not None and not Path(directory).is_dir():
+        reason = f"the working directory {directory} does not exist"
+    return f"can not start {name!r}: {reason}"

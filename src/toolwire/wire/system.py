@@ -1,0 +1,42 @@
+"""The one place that knows which system this is: the functions below have the same meaning everywhere."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    from .platform_windows import (
+        ProcessTree,
+        binary,
+        own_end,
+        parent,
+        peek_status,
+        resolve,
+        shared_end,
+        spawn_options,
+        wait_ready,
+        watch_exit,
+    )
+else:
+    from .platform_posix import ProcessTree, binary, own_end, parent, peek_status, resolve, spawn_options, wait_ready
+
+    if sys.platform == "linux":
+        from .platform_linux import shared_end, watch_exit
+    elif sys.platform == "darwin":
+        from .platform_darwin import watch_exit
+        from .platform_posix import shared_end
+    else:
+        from .platform_posix import shared_end, watch_exit
+
+__all__ = [
+    "ProcessTree",
+    "binary",
+    "own_end",
+    "parent",
+    "peek_status",
+    "resolve",
+    "shared_end",
+    "spawn_options",
+    "wait_ready",
+    "watch_exit",
+]

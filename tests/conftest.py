@@ -1,0 +1,129 @@
+"""Shared by every test: where the official schemas are, and which test proves which requirement.
+
+Tests carry `@pytest.mark.covers("META-2")`. This file collects those marks, writes them down on request
+(`--covers-map=FILE`, used by scripts/requirements.py), and after a full run fails the session when a row of
+tests/requirements.toml names a test that did not run and pass. It works the same under pytest-xdist: the outcomes
+arrive in the controlling process, the marks are the same in every worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "tests" / "requirements.toml"
+
+# One entry per collected test, before anything is deselected: node id with parameters -> requirement ids.
+COVERS = pytest.StashKey[dict[str, list[str]]]()
+
+
+def specification_folder() -> Path:
+    return Path(os.environ.get("TOOLWIRE_SPEC") or ROOT.parent / "shared" / "reference" / "schema")
+
+
+def strict() -> bool:
+    """Whether a missing specification folder, and a required test that was skipped, are failures."""
+    return os.environ.get("TOOLWIRE_REQUIRE_SPEC") == "1"
+
+
+@pytest.fixture(scope="session")
+def spec_folder() -> Path:
+    """The folder with the official `<revision>.json` schemas and the example messages."""
+    folder = specification_folder()
+    if not folder.is_dir():
+        pytest.skip(f"no official schemas at {folder} (set TOOLWIRE_SPEC to the folder that has them)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def covers_map(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What every test of the repository claims to prove, also when only some tests run."""
+    if is_full_run(request.config):
+        return request.config.stash[COVERS]
+    target = tmp_path_factory.mktemp("covers") / "map.json"
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", f"--covers-map={target}", str(ROOT / "tests")]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+    covers: dict[str, list[str]] = json.loads(target.read_text(encoding="utf-8"))
+    return covers
+
+
+def is_full_run(config: pytest.Config) -> bool:
+    """Whether this run was asked for every test: only then is a test that did not run worth a complaint."""
+    option = config.option
+    narrowed = any(
+        getattr(option, name, None)
+        for name in ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "collectonly", "stepwise")
+    )
+    asked_for = {(config.invocation_params.dir / argument).resolve() for argument in config.args}
+    return not narrowed and asked_for <= {ROOT, ROOT / "tests"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--covers-map", metavar="FILE", help="write which test covers which requirement to FILE as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[COVERS] = {}
+    if strict() and not specification_folder().is_dir():
+        raise pytest.UsageError(f"TOOLWIRE_REQUIRE_SPEC=1 and no official schemas at {specification_folder()}")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(OutcomeCheck(config), "toolwire-outcome-check")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    covers = config.stash[COVERS]
+    for item in items:
+        ids = [id for mark in item.iter_markers("covers") for id in mark.args]
+        if ids:
+            covers[item.nodeid] = ids
+    target = config.getoption("--covers-map")
+    if target:
+        Path(target).write_text(json.dumps(covers), encoding="utf-8")
+
+
+class OutcomeCheck:
+    """Notes how each test ended and, after a full run, compares that with the table of requirements."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.outcomes: dict[str, set[str]] = {}
+        self.complaints: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # A skip is reported by the set-up phase, a pass by the call phase.
+        if report.when == "call" or report.skipped:
+            self.outcomes.setdefault(report.nodeid.split("[", 1)[0], set()).add(report.outcome)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        interrupted = session.shouldstop or session.shouldfail or session.exitstatus not in (0, 1)
+        if interrupted or not is_full_run(self.config):
+            return
+        self.complaints = list(self.unproven())
+        if self.complaints and session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def unproven(self) -> Iterator[str]:
+        for row in tomllib.loads(TABLE.read_text(encoding="utf-8"))["row"]:
+            for test in row["tests"]:
+                seen = self.outcomes.get(test, set())
+                if not seen:
+                    yield f"{row['id']}: {test} did not run"
+                elif "failed" in seen or ("passed" not in seen and strict()):
+                    yield f"{row['id']}: {test} {'failed' if 'failed' in seen else 'was skipped'}"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.complaints:
+            terminalreporter.section("requirements without proof in this run")
+            for line in self.complaints:
+                terminalreporter.write_line(line)

@@ -1,0 +1,76 @@
+"""The public names, and that importing the package costs nothing until a name is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import toolwire
+
+NAMES = {
+    "Server",
+    "Client",
+    "Context",
+    "Depends",
+    "Tool",
+    "Resource",
+    "ResourceTemplate",
+    "Prompt",
+    "Message",
+    "Text",
+    "Image",
+    "Audio",
+    "File",
+    "ResourceLink",
+    "ToolResult",
+    "ToolError",
+    "ProtocolError",
+    "Middleware",
+    "Limits",
+    "Policy",
+    "types",
+    "testing",
+    "__version__",
+}
+
+
+def loaded_after(statement: str) -> set[str]:
+    """The modules a fresh interpreter has loaded after one statement."""
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_public_names_are_exactly_these() -> None:
+    assert set(toolwire.__all__) == NAMES
+    assert len(toolwire.__all__) == len(NAMES)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(toolwire, name) is not None
+    assert name in dir(toolwire)
+
+
+def test_scan_is_reachable_from_the_top() -> None:
+    assert callable(toolwire.scan)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = toolwire.no_such_name
+
+
+def test_importing_the_package_loads_no_submodule() -> None:
+    ours = {name for name in loaded_after("import toolwire") if name.startswith("toolwire.")}
+    assert ours <= {"toolwire._version"}
+
+
+def test_importing_the_server_loads_nothing_heavy() -> None:
+    loaded = loaded_after("from toolwire import Server")
+    assert "toolwire.server" in loaded
+    assert loaded & {"pydantic", "jsonschema_rs", "aiohttp", "uvicorn", "ssl", "annotated_types"} == set()
+    # The server does not know the client, so a server script does not pay for it.
+    assert "toolwire.client" not in loaded

@@ -1,0 +1,151 @@
+"""The layers of the package, read from the source: who may import whom, and what each layer must not contain.
+
+Every import counts: at the top of a module, under TYPE_CHECKING, and inside a function.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "toolwire"
+
+# The first name after `toolwire.` (or the longest name that fits) -> its layer. A module may import its own layer and
+# those below it. A new top-level name has to be put here before it can be used.
+LAYERS = {
+    "_version": 0,
+    "protocol": 0,
+    "auth.flow": 0,
+    "stores": 1,
+    "adapters": 1,
+    "content": 1,
+    "schemas": 1,
+    "sealing_aes": 1,
+    "logs": 1,
+    "wire": 2,
+    "auth": 2,
+    "server": 3,
+    "client": 3,
+    "gateway": 4,
+    "inspector": 4,
+    "apps": 4,
+    "testing": 5,
+    "testing_plugin": 5,
+    "cli": 5,
+    "types": 5,
+    "": 5,  # toolwire itself, and __main__
+    "__main__": 5,
+}
+
+# Two parts of one layer that do not know each other.
+STRANGERS = {("server", "client"), ("client", "server")}
+
+# protocol/ is pure: no tasks, no sockets, no clock, no randomness.
+IMPURE = {"asyncio", "random", "secrets", "select", "selectors", "socket", "ssl", "subprocess", "time", "uuid"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8"), path) for name, path in SOURCES.items()}
+
+
+def imported(name: str) -> Iterator[str]:
+    """Every module that `name` imports, by absolute name; for our own package the submodule that is really meant."""
+    package = name if SOURCES[name].name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            for alias in node.names:
+                submodule = f"{base}.{alias.name}"
+                yield submodule if submodule in SOURCES else base
+
+
+IMPORTS = {name: set(imported(name)) for name in SOURCES}
+
+
+def part(name: str) -> str:
+    """The entry of LAYERS that a module of the package falls under."""
+    inner = name.removeprefix("toolwire").lstrip(".")
+    while inner and inner not in LAYERS:
+        inner = inner.rpartition(".")[0]
+    return inner
+
+
+def is_ours(name: str) -> bool:
+    return name == "toolwire" or name.startswith("toolwire.")
+
+
+def third_party(name: str) -> set[str]:
+    roots = {target.partition(".")[0] for target in IMPORTS[name]}
+    return roots - {"toolwire", "__future__"} - set(sys.stdlib_module_names)
+
+
+def test_every_module_has_a_layer() -> None:
+    homeless = [name for name in SOURCES if name != "toolwire" and part(name) == ""]
+    assert homeless == []
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_imports_point_downwards(name: str) -> None:
+    own = part(name)
+    for target in filter(is_ours, IMPORTS[name]):
+        other = part(target)
+        assert LAYERS[other] <= LAYERS[own], f"{name} (layer {LAYERS[own]}) imports {target} (layer {LAYERS[other]})"
+        assert (own, other) not in STRANGERS, f"{name} imports {target}"
+
+
+def test_no_import_cycles() -> None:
+    graph = {name: {target for target in targets if target in SOURCES} for name, targets in IMPORTS.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+PURE = [name for name in SOURCES if LAYERS[part(name)] == 0]
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_the_core_is_pure(name: str) -> None:
+    coroutines = [node.name for node in ast.walk(TREES[name]) if isinstance(node, ast.AsyncFunctionDef)]
+    assert coroutines == []
+    assert {target.partition(".")[0] for target in IMPORTS[name]} & IMPURE == set()
+    assert third_party(name) <= {"msgspec"}
+
+
+def test_one_context_variable() -> None:
+    made = [
+        name
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).partition("[")[0].split(".")[-1] == "ContextVar"
+    ]
+    assert len(made) == 1, made
+
+
+@pytest.mark.parametrize(
+    ("library", "home"), [("pydantic", "toolwire.adapters"), ("jsonschema_rs", "toolwire.schemas")]
+)
+def test_a_heavy_library_has_one_importer(library: str, home: str) -> None:
+    assert {name for name in SOURCES if library in third_party(name)} <= {home}
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if LAYERS[part(name)] < 5])
+def test_the_library_never_prints(name: str) -> None:
+    # 2026-07-28 basic/transports/stdio: stdout carries nothing but messages.
+    calls = (node.func for node in ast.walk(TREES[name]) if isinstance(node, ast.Call))
+    assert not any(isinstance(function, ast.Name) and function.id == "print" for function in calls)
