@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -48,14 +49,32 @@ print(json.dumps(failed))
 """
 
 
-def modules() -> list[str]:
+def is_for_one_platform(module: str) -> bool:
+    """`platform_linux` and its kin say so by their name, and may need what only that platform has."""
+    return module.rpartition(".")[2].startswith("platform_")
+
+
+def modules() -> dict[str, Path]:
     paths = sorted((SOURCE / "toolwire").rglob("*.py"))
-    names = [".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in paths]
-    return [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
+    named = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in paths}
+    return {name.removesuffix(".__init__"): path for name, path in named.items() if not name.endswith("__main__")}
 
 
 def test_every_module_imports_without_posix() -> None:
-    command = [sys.executable, "-W", "error", "-c", PROBE, json.dumps(modules())]
+    portable = [name for name in modules() if not is_for_one_platform(name)]
+    command = [sys.executable, "-W", "error", "-c", PROBE, json.dumps(portable)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {}
+
+
+def test_one_module_chooses_the_platform() -> None:
+    """Everything else asks `wire.system`, so a platform's module is never loaded on another platform."""
+    choosers = {
+        name
+        for name, path in modules().items()
+        if not is_for_one_platform(name)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom) and "platform_" in ast.unparse(node)
+    }
+    assert choosers <= {"toolwire.wire.system"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from toolwire import Server, Tool
+from toolwire import Server
 
 
 def build(more: int = 0) -> Server:
@@ -20,10 +20,10 @@ def build(more: int = 0) -> Server:
 
     for number in range(more):
 
+        @server.tool(name=f"other_{number}")
         async def other(a: int, b: int) -> int:
             return a + b
 
-        server.add(Tool(other, name=f"other_{number}"))
     return server
 
 

@@ -18,7 +18,8 @@ import sys
 import types
 import typing
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import PurePath
 from typing import Any, Final, Literal, cast
 
@@ -61,7 +62,7 @@ class Adapter:
 
     def __init__(self, tp: Any) -> None:
         self.type = tp
-        self._validators: dict[Mode, Validator] = {}
+        self._validators: dict[Mode, Validator | None] = {}
 
     def schema(self, mode: Mode = "input") -> Schema:
         """The compact JSON Schema: what to send (`input`) or what will come (`output`)."""
@@ -80,7 +81,7 @@ class Adapter:
             raise Invalid(self.problems(data, error)) from None
 
     def decode_lenient(self, data: bytes | msgspec.Raw) -> Any:
-        """Like `decode`; what fails is tried again with `"3"`, `3.0` and JSON in strings read as what they stand for."""
+        """Like `decode`; what fails is tried again with `"3"`, `3.0` and JSON in strings read as they were meant."""
         try:
             return self.read(data)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -96,47 +97,59 @@ class Adapter:
             sent = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError):
             return None
-        repaired = schemas.understood(sent, self.validator("input"))
+        validator = self.validator("input")
+        repaired = sent if validator is None else schemas.understood(sent, validator)
         return None if repaired is sent else msgspec.json.encode(repaired)
+
+    def decode_output(self, data: bytes | msgspec.Raw) -> Any:
+        """A value that someone else wrote (`returns=`): like `decode`, but with keys that the type does not know."""
+        try:
+            return self.read_output(data)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise Invalid(self.problems(data, error, "output")) from None
 
     def encode(self, value: Any) -> bytes:
         """JSON text. Raises `TypeError` when the value has no JSON form."""
         return msgspec.json.encode(value, enc_hook=encode_hook)
 
     def validate_output(self, value: Any) -> bytes:
-        """JSON text of a value that fits the type; raises `Invalid` when it does not, `TypeError` when it is not JSON."""
+        """JSON text of a value; raises `Invalid` when it does not fit the type, `TypeError` when it is not JSON."""
         data = self.encode(value)
-        try:
-            self.read_output(data)
-        except (msgspec.DecodeError, RecursionError, ValueError) as error:
-            raise Invalid(self.problems(data, error, "output")) from None
+        self.decode_output(data)
         return data
 
-    def validator(self, mode: Mode) -> Validator:
-        """The type's schema as a validator, built when a first value is refused, to name every reason."""
+    def validator(self, mode: Mode) -> Validator | None:
+        """The type's schema as a validator, built when a first value is refused, to name every reason.
+
+        None when the schema engine cannot take it, as with a pattern that only Python's `re` knows.
+        """
         if mode not in self._validators:
             document = schemas.inline(self.document(mode))
-            self._validators[mode] = schemas.compile(document, what=f"the schema of {type_name(self.type)}")
+            try:
+                self._validators[mode] = schemas.compile(document, what=f"the schema of {type_name(self.type)}")
+            except schemas.SchemaError:
+                self._validators[mode] = None
         return self._validators[mode]
 
     def problems(self, data: bytes | msgspec.Raw, error: Exception, mode: Mode = "input") -> list[Problem]:
         if isinstance(error, RecursionError):
-            return [Problem((), "is too deeply nested")]
+            return [Problem((), "too deeply nested")]
         try:
             instance = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError):
-            return [Problem((), "is not valid JSON")]
-        return self.validator(mode).check(instance) or self.refusal(error, instance)
+            return [Problem((), "not valid JSON")]
+        validator = self.validator(mode)
+        return (validator.check(instance) if validator else []) or self.refusal(error)
 
-    def refusal(self, error: Exception, instance: Json) -> list[Problem]:
+    def refusal(self, error: Exception) -> list[Problem]:
         """What the reader of the type itself says, where the schema finds nothing wrong."""
-        return [_from_msgspec(error, instance, self.validator("input").schema)]
+        return [_from_msgspec(error, schemas.inline(self.document("input")))]
 
     def read(self, data: bytes | msgspec.Raw) -> Any:
         raise NotImplementedError
 
-    def read_output(self, data: bytes) -> Any:
-        return self.read(data)
+    def read_output(self, data: bytes | msgspec.Raw) -> Any:
+        raise NotImplementedError
 
 
 class _GraphAdapter(Adapter):
@@ -166,15 +179,17 @@ class _NativeAdapter(_GraphAdapter):
 
     def read(self, data: bytes | msgspec.Raw) -> Any:
         value = self._decode(data)
-        if self._open and (unknown := self._root.unknown(msgspec.json.decode(data), ())):
-            raise _Refused(unknown)
+        if self._open:
+            unknown = list(islice(self._root.unknown(msgspec.json.decode(data), ()), schemas.MAX_PROBLEMS))
+            if unknown:
+                raise _Refused(unknown)
         return value
 
-    def read_output(self, data: bytes) -> Any:
+    def read_output(self, data: bytes | msgspec.Raw) -> Any:
         return self._decode(data)
 
-    def refusal(self, error: Exception, instance: Json) -> list[Problem]:
-        return error.problems if isinstance(error, _Refused) else super().refusal(error, instance)
+    def refusal(self, error: Exception) -> list[Problem]:
+        return error.problems if isinstance(error, _Refused) else super().refusal(error)
 
 
 class _ComposedAdapter(_GraphAdapter):
@@ -183,7 +198,7 @@ class _ComposedAdapter(_GraphAdapter):
     def read(self, data: bytes | msgspec.Raw) -> Any:
         return self._root.convert(msgspec.json.decode(data), True)
 
-    def read_output(self, data: bytes) -> Any:
+    def read_output(self, data: bytes | msgspec.Raw) -> Any:
         return self._root.convert(msgspec.json.decode(data), False)
 
 
@@ -218,22 +233,15 @@ def type_name(tp: Any) -> str:
     return tp.__qualname__.rpartition("<locals>.")[2] if isinstance(tp, type) else str(tp).replace("typing.", "")
 
 
-def _from_msgspec(error: Exception, instance: Json, schema: Schema) -> Problem:
+def _from_msgspec(error: Exception, schema: Schema) -> Problem:
+    """`Expected `int`, got `str` - at `$.rows[0].name`` as a problem."""
     text, _, at = str(error).partition(" - at `")
-    path, part = _msgspec_path(at.removesuffix("`").partition("` in `")[0], instance)
+    place = at.partition("`")[0].removeprefix("$").replace("[...]", "").replace("]", "").replace("[", ".")
+    path = tuple(int(step) if step.isdecimal() else step for step in place.split(".") if step)
     if "format" in schema and not path:
         return Problem((), f"expected {schemas.expected(schema, schema)}")
     message = text.replace("`", "")
-    return Problem(path, message[:1].lower() + message[1:] if part else message)
-
-
-def _msgspec_path(text: str, instance: Json) -> tuple[schemas.Path, bool]:
-    """`$.rows[0].name` as a path; the position of an item is only given by msgspec for some containers."""
-    path: list[str | int] = []
-    for name in text.removeprefix("$").replace("[...]", "").replace("]", "").replace("[", ".").split("."):
-        if name:
-            path.append(int(name) if name.isdecimal() else name)
-    return tuple(path), True
+    return Problem(path, message[:1].lower() + message[1:])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -285,9 +293,9 @@ class _Node:
         """The Python value of a JSON value; `closed` refuses unknown keys. Raises `msgspec.ValidationError`."""
         return msgspec.convert(value, self.native_type(), str_keys=True, dec_hook=decode_hook)
 
-    def unknown(self, value: Json, path: schemas.Path) -> list[Problem]:
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
         """Keys that no record has, which msgspec passes over in silence."""
-        return []
+        return iter(())
 
     def has_open_records(self, seen: frozenset[int] = frozenset()) -> bool:
         return id(self) not in seen and any(child.has_open_records(seen | {id(self)}) for child in self.children())
@@ -321,7 +329,7 @@ class _Array(_Node):
 
     def native_type(self) -> Any:
         item = self.item.native_type()
-        tp = tuple[item, ...] if self.origin is tuple else self.origin[item]
+        tp = self.origin[(item, ...) if self.origin is tuple else item]
         return typing.Annotated[tp, self.meta] if self.meta else tp
 
     def own_schema(self, definitions: _Definitions) -> Schema:
@@ -336,10 +344,9 @@ class _Array(_Node):
         items = [_located(self.item, item, closed, position) for position, item in enumerate(value)]
         return items if self.origin in _LISTS else self.origin(items)
 
-    def unknown(self, value: Json, path: schemas.Path) -> list[Problem]:
-        if not isinstance(value, list):
-            return []
-        return [found for at, item in enumerate(value) for found in self.item.unknown(item, (*path, at))]
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
+        for position, item in enumerate(value if isinstance(value, list) else ()):
+            yield from self.item.unknown(item, (*path, position))
 
 
 class _Tuple(_Node):
@@ -356,7 +363,8 @@ class _Tuple(_Node):
         return self.items
 
     def native_type(self) -> Any:
-        return self.tp if self.names else tuple[tuple(item.native_type() for item in self.items)]
+        plain: Any = tuple
+        return self.tp if self.names else plain[tuple(item.native_type() for item in self.items)]
 
     def own_schema(self, definitions: _Definitions) -> Schema:
         places = [item.schema(definitions) for item in self.items]
@@ -373,11 +381,10 @@ class _Tuple(_Node):
         pairs = enumerate(zip(self.items, value, strict=False))
         return self.build([_located(item, part, closed, position) for position, (item, part) in pairs])
 
-    def unknown(self, value: Json, path: schemas.Path) -> list[Problem]:
-        if not isinstance(value, list):
-            return []
-        pairs = enumerate(zip(self.items, value, strict=False))
-        return [found for at, (item, part) in pairs for found in item.unknown(part, (*path, at))]
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
+        pairs = zip(self.items, value if isinstance(value, list) else (), strict=False)
+        for position, (item, part) in enumerate(pairs):
+            yield from item.unknown(part, (*path, position))
 
 
 class _Mapping(_Node):
@@ -411,10 +418,9 @@ class _Mapping(_Node):
             self.key.convert(name, closed): _located(self.value, part, closed, name) for name, part in value.items()
         }
 
-    def unknown(self, value: Json, path: schemas.Path) -> list[Problem]:
-        if not isinstance(value, dict):
-            return []
-        return [found for name, part in value.items() for found in self.value.unknown(part, (*path, name))]
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
+        for name, part in value.items() if isinstance(value, dict) else ():
+            yield from self.value.unknown(part, (*path, name))
 
 
 class _Union(_Node):
@@ -444,14 +450,14 @@ class _Union(_Node):
                 continue
         raise msgspec.ValidationError("Fits none of the alternatives")
 
-    def unknown(self, value: Json, path: schemas.Path) -> list[Problem]:
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
         found: list[Problem] = []
         for member in self.members:
             if member.takes(value) if isinstance(member, _Record) else not isinstance(member, _Leaf):
-                found = member.unknown(value, path)
+                found = list(islice(member.unknown(value, path), schemas.MAX_PROBLEMS))
                 if not found:
-                    return []
-        return found
+                    break
+        yield from found
 
 
 @dataclasses.dataclass(slots=True)
@@ -513,7 +519,7 @@ class _Record(_Node):
             raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
         if self.tag and value.get(self.tag[0]) != self.tag[1]:
             raise msgspec.ValidationError(f"Expected {self.tag[0]} to be {self.tag[1]!r}")
-        if closed and (unknown := self._unknown_here(value, ())):
+        if closed and (unknown := list(islice(self._unknown_here(value, ()), schemas.MAX_PROBLEMS))):
             raise _Refused(unknown)
         built: dict[str, Any] = {}
         for field in self.fields:
@@ -533,18 +539,17 @@ class _Record(_Node):
     def takes(self, value: Json) -> bool:
         return isinstance(value, dict) and (self.tag is None or value.get(self.tag[0]) == self.tag[1])
 
-    def unknown(self, value: Json, path: schemas.Path) -> list[Problem]:
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
         if not isinstance(value, dict):
-            return []
-        found = self._unknown_here(value, path)
+            return
+        yield from self._unknown_here(value, path)
         for field in self.fields:
             if field.name in value:
-                found += field.node.unknown(value[field.name], (*path, field.name))
-        return found
+                yield from field.node.unknown(value[field.name], (*path, field.name))
 
-    def _unknown_here(self, value: dict[str, Json], path: schemas.Path) -> list[Problem]:
+    def _unknown_here(self, value: dict[str, Json], path: schemas.Path) -> Iterator[Problem]:
         known = [field.name for field in self.fields if field.settable] + ([self.tag[0]] if self.tag else [])
-        return [schemas.unknown_key(path, name, known) for name in value if name not in known]
+        return (schemas.unknown_key(path, name, known) for name in value if name not in known)
 
     def has_open_records(self, seen: frozenset[int] = frozenset()) -> bool:
         return not self.closed_by_itself or super().has_open_records(seen)
@@ -565,8 +570,27 @@ def _located(node: _Node, value: Json, closed: bool, step: str | int) -> Any:
 def _rank(node: _Node) -> int:
     if not isinstance(node, _Leaf):
         return 1
-    base = typing.get_origin(node.tp) is typing.Annotated and typing.get_args(node.tp)[0] or node.tp
-    return {type(None): 0, bool: 0, int: 2, float: 3, str: 5, Any: 6}.get(base, 4 if base in _TEXTUAL else 1)
+    base = _bare(node.tp)
+    if isinstance(base, type) and issubclass(base, PurePath):
+        return _RANKS[str]  # takes every string, so that the order of the author decides
+    return _RANKS.get(base, 1)
+
+
+_RANKS: Final[dict[Any, int]] = {
+    type(None): 0,
+    bool: 0,
+    int: 2,
+    float: 3,
+    str: 5,
+    bytes: 6,
+    bytearray: 6,
+    Any: 7,
+    object: 7,
+}
+
+
+def _bare(tp: Any) -> Any:
+    return typing.get_args(tp)[0] if typing.get_origin(tp) is typing.Annotated else tp
 
 
 def _class_text(cls: Any) -> str | None:
@@ -668,8 +692,7 @@ class _Graph:
         if origin in (typing.Union, types.UnionType):
             return self._union(arguments)
         if isinstance(tp, typing.NewType):
-            inner = self._build(tp.__supertype__)
-            return inner
+            return self._build(tp.__supertype__)
         if hasattr(tp, "__value__") and type(tp).__name__ == "TypeAliasType":
             inner = self._build(tp.__value__)
             inner.rewritten = True
@@ -877,13 +900,14 @@ class _Graph:
             return node
         leaf = cast(_Leaf, node)
         try:
-            tp = typing.Annotated[leaf.tp, msgspec.Meta(**limits)]
+            tp: Any = _ANNOTATED[leaf.tp, msgspec.Meta(**limits)]
             msgspec.json.Decoder(tp)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the constraint on {name} cannot be enforced: {error}") from None
         return _Leaf(tp, {**leaf._schema, **_limits_schema(limits)}, leaf.rewritten)
 
 
+_ANNOTATED: Final[Any] = typing.Annotated
 _QUALIFIERS: Final = ("Required", "NotRequired", "ReadOnly")
 
 
@@ -986,7 +1010,7 @@ def _applicable(node: _Node) -> frozenset[str]:
         return _LENGTH
     if not isinstance(node, _Leaf):
         return frozenset()
-    base = typing.get_args(node.tp)[0] if typing.get_origin(node.tp) is typing.Annotated else node.tp
+    base = _bare(node.tp)
     if base in (int, float):
         return _NUMERIC
     if base is str:
@@ -1018,7 +1042,7 @@ def _meta_text(meta: msgspec.Meta) -> Schema:
 
 
 def _annotated_types_limits(item: Any) -> dict[str, Any] | None:
-    """A constraint of `annotated_types` in msgspec's words; None for what is not one, TypeError for what has no schema."""
+    """A constraint of `annotated_types` in msgspec's words, None for anything else; refused if no schema says it."""
     if not any(base.__module__ == "annotated_types" for base in type(item).__mro__):
         return None
     match type(item).__name__:
@@ -1070,7 +1094,7 @@ class _Described(_Node):
     def convert(self, value: Json, closed: bool) -> Any:
         return self.inner.convert(value, closed)
 
-    def unknown(self, value: Json, path: schemas.Path) -> list[Problem]:
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
         return self.inner.unknown(value, path)
 
 
@@ -1089,22 +1113,20 @@ class _PydanticAdapter(Adapter):
         self._error: type[Exception] = pydantic.ValidationError
         try:
             self._adapter: Any = pydantic.TypeAdapter(_for_pydantic(tp, namespace))
-            self._schemas = {mode: self._generate(pydantic, mode) for mode in ("input", "output")}
+            self._schemas = {"input": self._generate(pydantic, "input"), "output": self._generate(pydantic, "output")}
         except (pydantic.errors.PydanticUserError, pydantic.errors.PydanticUndefinedAnnotation) as error:
             reason = str(error).partition("\n")[0]
             raise TypeError(f"pydantic cannot read {type_name(tp)}: {reason}") from None
 
-    def _generate(self, pydantic: Any, mode: str) -> Schema:
+    def _generate(self, pydantic: Any, mode: Mode) -> Schema:
         generator = _pydantic_generator(pydantic)
-        self._forbid = False
+        theirs = "validation" if mode == "input" else "serialization"
+        written, shared = pydantic.TypeAdapter.json_schemas([("it", theirs, self._adapter)], schema_generator=generator)
+        schema: Schema = {**written["it", theirs], **{key: shared[key] for key in ("$defs",) if key in shared}}
         if mode == "input":
-            schema: Schema = self._adapter.json_schema(mode="validation", schema_generator=generator)
             # A model that says nothing about extra keys gets the rule of every other tool: unknown ones are refused.
             self._extra = {} if generator.says_extra or not generator.can_forbid else {"extra": "forbid"}
-            if self._extra:
-                schema = _closed(schema)
-        else:
-            schema = self._adapter.json_schema(mode="serialization", schema_generator=generator)
+            schema = _closed(schema) if self._extra else schema
         return schema
 
     def document(self, mode: Mode) -> Schema:
@@ -1113,6 +1135,9 @@ class _PydanticAdapter(Adapter):
     def read(self, data: bytes | msgspec.Raw) -> Any:
         return self._adapter.validate_json(bytes(data), **self._extra)
 
+    def read_output(self, data: bytes | msgspec.Raw) -> Any:
+        return self._adapter.validate_json(bytes(data))
+
     def encode(self, value: Any) -> bytes:
         return cast(bytes, self._adapter.dump_json(value, by_alias=True))
 
@@ -1120,15 +1145,15 @@ class _PydanticAdapter(Adapter):
         try:
             checked = self._adapter.validate_python(value)
         except self._error as error:
-            raise Invalid(self.refusal(error, None)) from None
+            raise Invalid(self.refusal(error)) from None
         try:
             return cast(bytes, self._adapter.dump_json(checked, by_alias=True, warnings="error"))
         except ValueError:
             raise TypeError(f"a value of type {type_name(type(value))} has no JSON form") from None
 
-    def refusal(self, error: Exception, instance: Json) -> list[Problem]:
+    def refusal(self, error: Exception) -> list[Problem]:
         if not isinstance(error, self._error):
-            return super().refusal(error, instance)
+            return super().refusal(error)
         found = cast(Any, error).errors(include_url=False, include_context=False, include_input=False)
         return [_from_pydantic(each) for each in found[: schemas.MAX_PROBLEMS]]
 
@@ -1228,15 +1253,33 @@ def from_field_default(annotation: Any, default: Any) -> tuple[Any, Any, str | N
     if isinstance(default, info.FieldInfo):
         annotation = typing.Annotated[annotation, default]
         default = msgspec.UNSET
+    if typing.get_origin(annotation) is not typing.Annotated:
+        return annotation, default, None
     alias: str | None = None
-    for item in getattr(annotation, "__metadata__", ()) if typing.get_origin(annotation) is typing.Annotated else ():
+    metadata: list[Any] = []
+    for item in annotation.__metadata__:
         if not isinstance(item, info.FieldInfo):
+            metadata.append(item)
             continue
-        if isinstance(item.validation_alias, str) or item.alias:
-            alias = item.validation_alias if isinstance(item.validation_alias, str) else item.alias
         if default is msgspec.UNSET and not item.is_required():
             default = item.get_default(call_default_factory=True)
-    return annotation, default, alias
+        found, item = _without_alias(item)
+        alias = found or alias
+        metadata.append(item)
+    return _ANNOTATED[(typing.get_args(annotation)[0], *metadata)], default, alias
+
+
+def _without_alias(item: Any) -> tuple[str | None, Any]:
+    """The other name that a `Field` gives, and the Field without it: a name belongs to a parameter, not to a type."""
+    import copy
+
+    if item.alias is None and item.validation_alias is None:
+        return None, item
+    if item.validation_alias is not None and not isinstance(item.validation_alias, str):
+        raise TypeError("a parameter has one name: use a plain string as validation_alias")
+    plain = copy.copy(item)
+    plain.alias = plain.validation_alias = plain.serialization_alias = None
+    return item.validation_alias or item.alias, plain
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1259,8 +1302,8 @@ _FORM_RULE: Final = (
 def elicitation_schema(tp: Any, *, namespace: Namespace = NO_NAMES) -> tuple[Schema, Callable[[Json], Any]]:
     """The form that asks for a type, and the function that turns the answer's content into a value.
 
-    2025-06-18 client/elicitation onwards: a flat object of primitive members; 2025-11-25 adds lists of choices. A single
-    value is asked for as the member `value`. The function raises `Invalid` for an answer that does not fit.
+    2025-06-18 client/elicitation onwards: a flat object of primitive members; 2025-11-25 adds lists of choices. One
+    value alone is asked for as the member `value`. The function raises `Invalid` for an answer that does not fit.
     """
     reader = adapter(tp, namespace=namespace)
     schema = reader.schema("input")
@@ -1319,7 +1362,7 @@ def _form_member(member: Schema, titles: dict[Any, str], name: str, tp: Any) -> 
         Schema, schemas.without_optional_null({"type": "object", "properties": {"it": member}})["properties"]["it"]
     )
     kind = member.get("type")
-    text = {key: member[key] for key in ("title", "description") if key in member}
+    text: Schema = {key: member[key] for key in ("title", "description") if key in member}
     default = {"default": member["default"]} if "default" in member else {}
     if isinstance(values := member.get("enum"), list) and all(isinstance(value, str) for value in values):
         if titles:
@@ -1328,7 +1371,7 @@ def _form_member(member: Schema, titles: dict[Any, str], name: str, tp: Any) -> 
     if kind == "array" and isinstance(item := member.get("items"), dict):
         choices = item.get("enum")
         if isinstance(choices, list) and all(isinstance(value, str) for value in choices):
-            counts = {key: member[key] for key in ("minItems", "maxItems") if key in member}
+            counts: Schema = {key: member[key] for key in ("minItems", "maxItems") if key in member}
             items = {"anyOf": _titled(choices, titles)} if titles else {"type": "string", "enum": choices}
             return {"type": "array", **text, **counts, "items": items, **default}
     if "enum" in member or kind not in _FORM_KEYWORDS:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 from urllib.parse import quote
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from toolwire.protocol.types import (
     Annotations,
@@ -285,7 +285,7 @@ def _blocks_of_list(values: list[Any]) -> list[ContentBlock] | None:
 
 def _to_block(value: Any) -> ContentBlock | None:
     if isinstance(value, _BLOCKS):
-        return cast("ContentBlock", value)
+        return value
     if isinstance(value, _Media):
         return value.to_content()
     if isinstance(value, ResourceContents):
@@ -396,7 +396,7 @@ class ToolResult:
         made = cls(
             structured=UNSET,
             is_error=result.is_error is True,
-            meta=None if isinstance(result.meta, UnsetType) else result.meta,
+            meta=result.meta if isinstance(result.meta, dict) else None,
         )
         made.content = result.content
         made.structured = result.structured_content
@@ -441,5 +441,5 @@ def _dump_model(value: Any) -> Any:
     """Pydantic models, without importing pydantic."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
-        raise TypeError(f"a {type(value).__name__} can not be sent as JSON")
+        raise TypeError(f"a value of type {type(value).__name__} can not be sent as JSON")
     return dump(mode="json", by_alias=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -25,11 +26,15 @@ Kind = Literal["invalid", "missing", "unknown"]
 MAX_DEPTH: Final = 64
 MAX_SUBSCHEMAS: Final = 5_000
 MAX_BYTES: Final = 1 << 20
+# How many subschemas in a row may hand the same value on: the engine follows them on its stack.
+MAX_CHAIN: Final = 200
+MAX_INSTANCE_DEPTH: Final = 256
 # How many times a subschema may be applied while one value is checked; the engine does roughly ten million a second.
 MAX_EFFORT: Final = 10_000_000
 # Every reported error costs the engine microseconds and memory; beyond this effort only the bad members are named.
 MAX_EFFORT_WITH_DETAIL: Final = 20_000
 MAX_PROBLEMS: Final = 20
+_MAX_COUNTED: Final = 500_000
 _BACKTRACK_LIMIT: Final = 10_000
 _REGEX_BYTES: Final = 1 << 20
 
@@ -55,7 +60,7 @@ class Invalid(ToolwireError):
     """A value does not fit its type or schema; `problems` has every reason that was found."""
 
     def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("; ".join(sentence(problem) for problem in problems))
+        super().__init__("; ".join(sentence(problem, "value") for problem in problems))
         self.problems = problems
 
 
@@ -81,22 +86,22 @@ class Validator:
         try:
             effort = self._effort.of(instance)
             if effort > MAX_EFFORT:
-                return [Problem((), "is too large or too deeply nested for this schema")]
+                return [Problem((), "too large or too deeply nested for this schema")]
             if self._engine.is_valid(instance):
                 return []
             if effort > MAX_EFFORT_WITH_DETAIL:
                 return self._bad_members(instance)
             return self._explain(instance)
         except RecursionError:
-            return [Problem((), "is too deeply nested")]
+            return [Problem((), "too deeply nested")]
         except (ValueError, TypeError):
             # The engine reads JSON values only; anything else cannot have come from, or go to, the wire.
-            return [Problem((), "is not a JSON value")]
+            return [Problem((), "not a JSON value")]
 
     def _explain(self, instance: Json) -> list[Problem]:
         problems: dict[Problem, None] = {}
         for error in self._engine.iter_errors(instance):
-            for problem in _explained(error, self.schema):
+            for problem in _explained(error, self.schema, instance):
                 problems.setdefault(problem)
             if len(problems) >= MAX_PROBLEMS:
                 break
@@ -107,12 +112,14 @@ class Validator:
         problems: list[Problem] = []
         properties = self.schema.get("properties")
         if isinstance(instance, dict) and isinstance(properties, dict):
-            for name in self.schema.get("required", ()):
-                if name not in instance:
-                    problems.append(_missing((), name, self.schema, self.schema))
+            required = [name for name in self.schema.get("required", ()) if name not in instance]
+            problems += [_missing((), name, self.schema, self.schema) for name in required]
             if self.schema.get("additionalProperties") is False and "patternProperties" not in self.schema:
-                problems += [unknown_key((), name, properties) for name in instance if name not in properties]
-            shared = {key: self.schema[key] for key in ("$schema", "$defs", "definitions") if key in self.schema}
+                unknown = (unknown_key((), name, properties) for name in instance if name not in properties)
+                problems += islice(unknown, MAX_PROBLEMS)
+            shared: Schema = {
+                key: self.schema[key] for key in ("$schema", "$defs", "definitions") if key in self.schema
+            }
             for name, member in properties.items():
                 if name in instance and self._fails(shared, member, instance[name]):
                     problems.append(Problem((name,), f"expected {expected(member, self.schema)}"))
@@ -126,7 +133,7 @@ class Validator:
 
 
 def compile(schema: Json, *, what: str) -> Validator:
-    """Check that a schema is usable and build its validator. `what` names it in errors (`the input schema of "add"`)."""
+    """Check that a schema is usable and build its validator; errors call it `what` (`the input schema of 'add'`)."""
     if not isinstance(schema, dict):
         raise SchemaError(f"{what} must be a JSON object, not {type(schema).__name__}")
     try:
@@ -145,7 +152,7 @@ def compile(schema: Json, *, what: str) -> Validator:
 
 
 def _dialect(schema: Schema, what: str) -> str:
-    # 2025-11-25 basic and 2026-07-28 server/tools: no `$schema` means 2020-12; an unsupported one is named in the error.
+    # 2025-11-25 basic, 2026-07-28 server/tools: no `$schema` means 2020-12; an unsupported one is named in the error.
     declared = schema.get("$schema", DIALECT)
     name = _DIALECTS.get(declared.rstrip("#")) if isinstance(declared, str) else None
     if name is None:
@@ -293,24 +300,27 @@ class _Document:
 
     def _refuse_endless(self) -> None:
         """A schema that applies itself to the same value never ends."""
-        done: set[int] = set()
+        longest: dict[int, int] = {}
         for start in list(self._nodes.values()):
-            if id(start) in done:
-                continue
-            open_nodes = {id(start)}
-            stack = [(start, iter(start.same))]
-            while stack:
-                node, rest = stack[-1]
-                following = next(rest, None)
+            chain: dict[int, Iterator[_Node]] = {} if id(start) in longest else {id(start): iter(start.same)}
+            lengths = [1]
+            while chain:
+                here = next(reversed(chain))
+                following = next(chain[here], None)
                 if following is None:
-                    stack.pop()
-                    open_nodes.discard(id(node))
-                    done.add(id(node))
-                elif id(following) in open_nodes:
+                    del chain[here]
+                    longest[here] = lengths.pop()
+                    if lengths:
+                        lengths[-1] = max(lengths[-1], 1 + longest[here])
+                elif id(following) in chain:
                     raise SchemaError(f"{self._what} refers to itself without end")
-                elif id(following) not in done:
-                    open_nodes.add(id(following))
-                    stack.append((following, iter(following.same)))
+                elif id(following) in longest:
+                    lengths[-1] = max(lengths[-1], 1 + longest[id(following)])
+                else:
+                    chain[id(following)] = iter(following.same)
+                    lengths.append(1)
+        if max(longest.values(), default=0) > MAX_CHAIN:
+            raise SchemaError(f"{self._what} has a chain of more than {MAX_CHAIN} references")
 
 
 class _Effort:
@@ -334,7 +344,7 @@ class _Effort:
         key = (id(node), id(instance))
         if key in seen:
             return seen[key]
-        if len(seen) > 200_000:
+        if len(seen) > _MAX_COUNTED:
             return MAX_EFFORT + 1
         effort = node.weight
         for other in node.same:
@@ -356,11 +366,11 @@ class _Effort:
 
 
 def _most_per_part(document: _Document) -> int | None:
-    """The most subschemas that any one part of a value can meet, or None when that grows with the depth of the value."""
+    """The most subschemas that one part of a value can meet, or None when that grows with the depth of the value."""
     nodes = list(document.nodes)
     most = 0
     here: dict[int, int] = {}
-    for depth in range(MAX_DEPTH * 2):
+    for depth in range(min(MAX_DEPTH * 2, 2 + 50_000 // len(nodes))):
         above, here = here, {}
         for node in nodes:
             _meets(node, above, here, first=depth == 0)
@@ -390,17 +400,23 @@ def _meets(node: _Node, above: dict[int, int], here: dict[int, int], *, first: b
 
 
 def _parts(instance: Json) -> int:
-    count = 0
-    stack = [instance]
-    while stack:
-        value = stack.pop()
-        count += 1
-        if isinstance(value, dict):
-            stack.extend(value.values())
-        elif isinstance(value, list):
-            stack.extend(value)
-        elif isinstance(value, str):
-            count += len(value) >> 6
+    """How many values a value is made of; long strings count for more."""
+    count = depth = 0
+    level = [instance]
+    while level:
+        count += len(level)
+        depth += 1
+        if depth > MAX_INSTANCE_DEPTH:
+            raise RecursionError
+        below: list[Json] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+            elif isinstance(value, str):
+                count += len(value) >> 6
+        level = below
     return count
 
 
@@ -444,9 +460,10 @@ def sentence(problem: Problem, noun: str = "argument") -> str:
     """One line for a model to read: what is wrong, where, and what was expected."""
     path, message, kind = problem
     if kind == "invalid":
-        return f"{noun.capitalize()} {_shown(place(path))}: {message}" if path else f"The {noun}s: {message}"
+        whole = "The arguments" if noun == "argument" else f"The {noun}"
+        return f"{noun.capitalize()} {_shown(place(path))}: {message}" if path else f"{whole}: {message}"
     name, inside = _shown(str(path[-1])), path[:-1]
-    subject = f'key {name} in {noun} "{place(inside)}"' if inside else f"{noun} {name}"
+    subject = f"key {name} in {noun} {_shown(place(inside))}" if inside else f"{noun} {name}"
     return f"{kind.capitalize()} {subject}: {message}"
 
 
@@ -463,11 +480,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     folded = {other.casefold(): other for other in known}
-    close = get_close_matches(name[:64].casefold(), list(folded)[:1000], n=1, cutoff=0.6)
+    close = get_close_matches(name[:64].casefold(), list(folded)[:200], n=1, cutoff=0.6)
     return folded[close[0]] if close else None
 
 
-def _explained(error: Any, root: Schema) -> list[Problem]:
+def _explained(error: Any, root: Schema, whole: Json) -> list[Problem]:
     kind, path = error.kind, tuple(error.instance_path)
     schema = _walk(root, error.schema_path[:-1])
     match kind.name:
@@ -475,19 +492,23 @@ def _explained(error: Any, root: Schema) -> list[Problem]:
             return [_missing(path, kind.property, schema, root)]
         case "additionalProperties" | "unevaluatedProperties":
             known = schema.get("properties", {}) if isinstance(schema, dict) else {}
-            return [unknown_key(path, name, known) for name in kind.unexpected]
+            return [unknown_key(path, name, known) for name in kind.unexpected[:MAX_PROBLEMS]]
         case "anyOf" | "oneOf" if (branch := _meant(error)) is not None:
-            return [problem for inner in branch for problem in _explained(inner, root)]
+            return [problem for inner in branch for problem in _explained(inner, root, whole)]
         case "not":
             return [Problem(path, f"{_shown(error.instance)} is not allowed")]
+        case "falseSchema" if error.schema_path[-1:] == ["additionalProperties"]:
+            value = _walk(whole, path)
+            names = list(value)[:MAX_PROBLEMS] if isinstance(value, dict) else []
+            return [unknown_key(path, name, ()) for name in names]
         case "falseSchema":
             return [Problem(path, "nothing is allowed here")]
         case "uniqueItems":
             return [Problem(path, "expected items that are all different")]
         case "contains":
-            return [Problem(path, "does not contain the item that is required")]
+            return [Problem(path, "an item that is required is not there")]
         case "propertyNames":
-            return [Problem(path, f"has a key that is not allowed: {_clipped(kind.error.message)}")]
+            return [Problem(path, f"a key is not allowed: {_clipped(kind.error.message)}")]
     if not isinstance(schema, dict):
         return [Problem(path, _clipped(error.message, 200))]
     if kind.name == "oneOf" and type(kind).__name__ == "OneOfMultipleValid":
@@ -496,18 +517,23 @@ def _explained(error: Any, root: Schema) -> list[Problem]:
 
 
 def _meant(error: Any) -> list[Any] | None:
-    """Of a failed choice, the errors of the one branch that was clearly meant: the only one whose type is right."""
+    """Of a failed choice, the errors of the one branch that was clearly meant: the only one of its type or keys."""
+    if not isinstance(error.instance, (dict, list)):
+        return None
     branches: list[list[Any]] = getattr(error.kind, "context", None) or []
     here = list(error.instance_path)
-    fitting = [
-        branch
-        for branch in branches
-        if not any(inner.kind.name in ("type", "enum", "const") and inner.instance_path == here for inner in branch)
-    ]
-    return fitting[0] if len(fitting) == 1 and isinstance(error.instance, (dict, list)) else None
+    for telling in (("type", "enum", "const"), ("required", "additionalProperties")):
+        branches = [
+            branch
+            for branch in branches
+            if not any(inner.kind.name in telling and inner.instance_path == here for inner in branch)
+        ]
+        if len(branches) == 1:
+            return branches[0]
+    return None
 
 
-def _walk(root: Schema, steps: Iterable[str | int]) -> Json:
+def _walk(root: Json, steps: Iterable[str | int]) -> Json:
     schema: Json = root
     for step in steps:
         try:
@@ -572,6 +598,9 @@ def expected(schema: Json, root: Schema, depth: int = 0) -> str:
     if not names:
         names = ["object"] if "properties" in schema else ["array"] if "items" in schema else []
     phrase = " or ".join(_TYPES.get(name, "a value") for name in names) or "a value"
+    if phrase == "an object" and isinstance(members := schema.get("properties"), dict) and members:
+        shown = ", ".join(_shown(name) for name in list(members)[:6]) + (", …" if len(members) > 6 else "")
+        phrase = f"an object with {shown}"
     if phrase == "a string" and schema.get("format") in _FORMATS:
         phrase = _FORMATS[schema["format"]]
     if phrase == "an array" and isinstance(schema.get("items"), dict) and (item := schema["items"]):
@@ -724,7 +753,7 @@ def takes_string(schema: Json, root: Schema, depth: int = 0) -> bool:
 
 
 def whole_numbers(instance: Json, schema: Json, root: Schema, depth: int = 0) -> Json:
-    """The value with `3.0` as `3` wherever the schema asks for an integer: JSON Schema takes both, Python's `int` does not."""
+    """The value with `3.0` as `3` wherever the schema asks for an integer: to JSON Schema they are the same."""
     if isinstance(schema, dict) and isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
         schema = at_pointer(root, unquote(reference[1:]))
     if not isinstance(schema, dict) or depth > MAX_DEPTH * 2:
@@ -817,6 +846,13 @@ def inline(schema: Schema) -> Schema:
     recursive: set[str] = set()
     _count(body, definitions, uses, recursive, ())
     kept = {name for name in uses if uses[name] > 1 or name in recursive}
+    # The root says what it is (`"type": "object"`) even where it is recursive: readers look for that first.
+    root = _target_of(body)
+    if root in kept:
+        body = {**definitions[root], **{key: value for key, value in body.items() if key != "$ref"}}
+        uses = {}
+        _count(body, definitions, uses, recursive, ())
+        kept = {name for name in uses if uses[name] > 1 or name in recursive}
     compact: Schema = _inlined(body, definitions, kept)
     if kept:
         compact["$defs"] = {
@@ -843,12 +879,19 @@ def _refs(schema: Json) -> Iterator[str]:
         for part in schema:
             yield from _refs(part)
     elif isinstance(schema, dict):
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and reference.startswith(_REF_PREFIX):
-            yield reference.removeprefix(_REF_PREFIX)
+        if name := _target_of(schema):
+            yield name
         for key, value in schema.items():
             if key not in ("default", "enum", "const", "examples"):
                 yield from _refs(value)
+
+
+def _target_of(schema: Schema) -> str:
+    """The name of the definition that a schema refers to, empty when it refers to none."""
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith(_REF_PREFIX):
+        return ""
+    return reference.removeprefix(_REF_PREFIX)
 
 
 def _inlined(schema: Json, definitions: dict[str, Json], kept: set[str]) -> Json:
@@ -856,8 +899,7 @@ def _inlined(schema: Json, definitions: dict[str, Json], kept: set[str]) -> Json
         return [_inlined(part, definitions, kept) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    reference = schema.get("$ref")
-    name = reference.removeprefix(_REF_PREFIX) if isinstance(reference, str) else None
+    name = _target_of(schema)
     if name in definitions and name not in kept:
         around = {key: value for key, value in schema.items() if key != "$ref"}
         # What is said at the place of use (a description, a default) is about this use and wins.

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from tests.spec import examples, needs_specification
+
 from toolwire.protocol import types
 from toolwire.protocol.revisions import MODERN, methods
 

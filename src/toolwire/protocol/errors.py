@@ -90,3 +90,16 @@ class ToolFailed(ToolwireError):
     def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message)
         self.result = result
+
+
+class UrlRequired(ToolwireError):
+    """The user must open a page before the call can succeed: sign in somewhere, say.
+
+    On 2025-11-25 it is the error -32042; where that does not exist, the model is told the address.
+    """
+
+    def __init__(self, message: str, url: str, id: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.url = url
+        self.id = id

@@ -733,6 +733,8 @@ def _substitute(type_: type[t.Wire], revision: str) -> _Convert | None:
         return _link_as_text
     if type_ in (t.ToolUseContent, t.ToolResultContent) and revision in _UNTIL_2025_06:
         return _no_sampling_tools
+    if type_ is t.InputRequiredResult and not is_modern(revision):
+        return _no_rounds
     return None
 
 
@@ -747,6 +749,10 @@ def _link_as_text(link: t.ResourceLink) -> t.TextContent:
 
 def _no_sampling_tools(block: Any) -> Any:
     raise ValueError(f"a {block.type} block can not be sent to a peer of this revision: sampling has no tools there")
+
+
+def _no_rounds(_: Any) -> Any:
+    raise ValueError("an input_required result can not be sent before 2026-07-28: ask by a request there")
 
 
 def _sampling_content(revision: str) -> _Convert:

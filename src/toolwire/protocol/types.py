@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast, overload
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, inspect
 
 __all__ = [
     "CLIENT_CAPABILITIES_KEY",
@@ -119,6 +119,7 @@ __all__ = [
     "ResourceTemplateReference",
     "ResourceUpdatedNotificationParams",
     "Result",
+    "ResultMeta",
     "Role",
     "Root",
     "RoundRequestParams",
@@ -257,7 +258,8 @@ class Wire(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", dic
     def extra(self) -> dict[str, Any]:
         """The members of the JSON object that this type does not know, under their wire names.
 
-        Filled by `decode`; written by `encode` and `to_dict`, not by the plain msgspec encoder.
+        Filled by `decode`; written by `encode` and `to_dict`, not by the plain msgspec encoder. A copy made by
+        `msgspec.structs.replace` starts without them.
         """
         return cast("dict[str, Any]", self.__dict__.setdefault("extra", {}))
 
@@ -267,6 +269,8 @@ class Wire(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", dic
 
 
 MetaDict: TypeAlias = dict[str, Any]
+# Always a dict when decoded; a server may write one that it has encoded before.
+ResultMeta: TypeAlias = dict[str, Any] | Raw
 
 
 class Icon(Wire):
@@ -331,13 +335,13 @@ class Result(Wire, kw_only=True, omit_defaults=False):
     """
 
     result_type: str | UnsetType = "complete"
-    meta: MetaDict | UnsetType = msgspec.field(default=UNSET, name="_meta")
+    meta: ResultMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 class NestedResult(Wire, kw_only=True):
     """A result that has no `resultType` in any revision."""
 
-    meta: MetaDict | UnsetType = msgspec.field(default=UNSET, name="_meta")
+    meta: ResultMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 EmptyResult = Result
@@ -524,8 +528,17 @@ class UnknownContent(dict[str, Any]):
         return dict(self)
 
 
-ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
-SamplingMessageContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
+if TYPE_CHECKING:
+    ContentBlock: TypeAlias = (
+        TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | UnknownContent
+    )
+    SamplingMessageContentBlock: TypeAlias = (
+        TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | UnknownContent
+    )
+else:
+    # msgspec builds its decoders from these; `decode` puts unknown blocks in afterwards.
+    ContentBlock = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+    SamplingMessageContentBlock = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
 
 
 # --- Lifecycle -------------------------------------------------------------------------------------------------------
@@ -964,11 +977,11 @@ class TaskRequestParams(RequestParams, kw_only=True):
 
 
 class GetTaskResult(Task, kw_only=True):
-    meta: MetaDict | UnsetType = msgspec.field(default=UNSET, name="_meta")
+    meta: ResultMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 class CancelTaskResult(Task, kw_only=True):
-    meta: MetaDict | UnsetType = msgspec.field(default=UNSET, name="_meta")
+    meta: ResultMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 class TaskStatusNotificationParams(Task, kw_only=True):
@@ -1002,7 +1015,7 @@ class TaskCreatedResult(TaskFields, kw_only=True, omit_defaults=False):
     """`CreateTaskResult` of the extension: the only result whose type is `task` (TSK-6)."""
 
     result_type: str | UnsetType = "task"
-    meta: MetaDict | UnsetType = msgspec.field(default=UNSET, name="_meta")
+    meta: ResultMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 class DetailedTask(TaskFields, kw_only=True):
@@ -1149,10 +1162,7 @@ def _to_json_value(value: Any, *, keep_raw: bool) -> Any:
 
 @lru_cache(maxsize=512)
 def _type_info(type_: Any) -> Any:
-    # Imported here because only a message that did not decode needs it.
-    import msgspec.inspect
-
-    return msgspec.inspect.type_info(type_)
+    return inspect.type_info(type_)
 
 
 _PLACEHOLDER = {"type": "text", "text": ""}
@@ -1160,8 +1170,6 @@ _PLACEHOLDER = {"type": "text", "text": ""}
 
 def _without_unknown_blocks(node: Any, tree: Any) -> Any:
     """`tree` with a text block in the place of every content block of unknown type; `tree` itself if there is none."""
-    from msgspec import inspect
-
     if isinstance(node, inspect.UnionType):
         structs = {option.tag: option for option in node.types if isinstance(option, inspect.StructType)}
         if isinstance(tree, dict) and structs:

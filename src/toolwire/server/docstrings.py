@@ -21,7 +21,8 @@ _NUMPY_HEADER: Final = re.compile(r"(?:Parameters|Other Parameters)[ ]*$")
 _NUMPY_ENTRY: Final = re.compile(r"(?P<names>\*{0,2}\w+(?:[ ]*,[ ]*\*{0,2}\w+)*)[ ]*(?::.*)?$")
 _UNDERLINE: Final = re.compile(r"-{3,}[ ]*$")
 _REST_FIELD: Final = re.compile(
-    r":(?P<kind>param|parameter|arg|argument|key|keyword|type)[ ]+(?:[^:]*[ ])?\*{0,2}(?P<name>\w+)[ ]*:[ ]*(?P<text>.*)$"
+    r":(?P<kind>param|parameter|arg|argument|key|keyword|type)[ ]+"
+    r"(?:[^:]*[ ])?\*{0,2}(?P<name>\w+)[ ]*:[ ]*(?P<text>.*)$"
 )
 
 

@@ -52,7 +52,8 @@ def claim() -> Claimed:
     """Take standard input and output for the protocol alone; later calls give the same descriptors.
 
     Afterwards descriptor 0 is the null device and descriptor 1 is standard error, for this process, for C libraries
-    and for every child, so that nothing but the channel can read requests or write to the client.
+    and for every child, so that nothing but the channel can read requests or write to the client. Call it before there
+    is an event loop: one that finds a standard descriptor closed may take its number for itself.
     """
     global _claimed
     if _claimed is None:

@@ -322,6 +322,10 @@ class ByteChannel(Channel):
     def _open(self) -> tuple[Source | None, Sink | None]:
         """Where bytes come from and go to; None for a side that is closed from the start."""
 
+    def _input_ended(self, error: BaseException | None) -> None:
+        """The other side will send nothing more."""
+        self._inbox.end(error)
+
     def _output_broke(self, error: OSError | None) -> None:
         """Nobody reads what this side writes any more."""
 
@@ -453,7 +457,7 @@ class ByteChannel(Channel):
         self._source = None
         for message in self._decoder.finish():
             self._inbox.deliver(message)
-        self._inbox.end(error)
+        self._input_ended(error)
 
     def _adjust(self) -> None:
         """Read on, or leave the bytes with the sender, who then feels that this side is busy."""

@@ -120,9 +120,22 @@ class ProcessChannel(ByteChannel):
             self._stderr.take_arrived()
         if isinstance(self._source, ReadySource):
             self._source.take_arrived()
+        if self._source is None or isinstance(self._source, ReadySource):
             self._inbox.end()
-        elif self._loop is not None:
-            self._loop.call_later(LAST_WORDS_SECONDS, self._inbox.end)
+        else:
+            self._end_soon()
+
+    def _end_soon(self) -> None:
+        assert self._loop is not None
+        self._loop.call_later(LAST_WORDS_SECONDS, self._inbox.end)
+
+    def _input_ended(self, error: BaseException | None) -> None:
+        self._notice_silence()
+        if self._exited.is_set():
+            self._inbox.end(error)
+        else:
+            # Most likely it is about to exit; then the end can be told together with the status.
+            self._end_soon()
 
     async def close(self) -> None:
         # The owner's own wish, so the end that follows is not reported to it.
@@ -175,10 +188,6 @@ class ProcessChannel(ByteChannel):
             self._stderr.close()
             self._stderr = None
         self._inbox.end()
-
-    def _ended(self, error: BaseException | None) -> None:
-        super()._ended(error)
-        self._notice_silence()
 
     def _notice_silence(self) -> None:
         if self._source is None and self._stderr is None:

@@ -1,0 +1,43 @@
+"""The `toolwire` command. Results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from toolwire._version import __version__
+from toolwire.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status says what happened: 0 done, 1 failed, 2 used wrongly."""
+    arguments = _parser().parse_args(argv)
+    try:
+        # Each subcommand is imported when it is used, so that a server starts without the others.
+        from toolwire.cli import run
+
+        return run.main(arguments.server, arguments.transport)
+    except UsageError as error:
+        sys.stderr.write(f"toolwire: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> ArgumentParser:
+    # Imported here because importing `toolwire.cli` has to be cheap.
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="toolwire", description="Model Context Protocol servers and clients.")
+    parser.add_argument("--version", action="version", version=f"toolwire {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    run = commands.add_parser("run", help="serve a server that is defined in a Python file")
+    run.add_argument(
+        "server", metavar="FILE[:OBJECT]", help="the file, and the name of the Server in it if it is not obvious"
+    )
+    run.add_argument("--transport", choices=["stdio"], default="stdio", help="how clients reach it (default: stdio)")
+    return parser

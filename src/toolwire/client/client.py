@@ -1,0 +1,615 @@
+"""`Client`: everything a program does with an MCP server, on every revision."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, cast, overload
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from toolwire._version import __version__
+from toolwire.client.connect import DiedOnProbe, TargetLike, resolve
+from toolwire.client.connection import Connection, OnLog, OnProgress
+from toolwire.client.errors import InvalidResponse
+from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling
+from toolwire.client.listen import Subscription, subscribe, unsubscribe
+from toolwire.client.stub import make_stub
+from toolwire.client.tools import decode_result, decode_typed, value_of
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported, ToolwireError, TransportError, Unreachable
+from toolwire.protocol.lifecycle import NoCommonRevision
+from toolwire.protocol.revisions import LATEST_LEGACY, REVISIONS, shape
+
+log = logging.getLogger("toolwire.client")
+
+T = TypeVar("T")
+P = TypeVar("P")
+R = TypeVar("R", bound=t.Result)
+Page = TypeVar("Page", t.ListToolsResult, t.ListResourcesResult, t.ListResourceTemplatesResult, t.ListPromptsResult)
+
+#: A listing with more pages than this is given up.
+MAX_PAGES: Final = 1_000
+PROBE_SECONDS: Final = 5.0
+
+Reference = t.PromptReference | t.ResourceTemplateReference
+
+
+def _encode_hook(value: Any) -> Any:
+    # Imported here because plain values never need it.
+    from toolwire.adapters import encode_hook
+
+    return encode_hook(value)
+
+
+_encode_arguments = msgspec.json.Encoder(enc_hook=_encode_hook).encode
+
+
+class Client:
+    """A client of one server.
+
+    `target` is a `Server` object (served in memory), the path of a server file (`.py`, `.js`), a command as a list of
+    strings, or a `Channel`. Use it with `async with`, or with `connect()` and `close()`, which may be called from any
+    task, in any order and more than once. A server process that died is started again by the next operation.
+
+    * `elicit`, `sample`, `roots`: answers to what the server asks; having them declares the capability.
+      `Elicitation(form=, url=)` and `Sampling(fn, tools=True)` declare more than a plain function does.
+    * `on_log`, `on_progress`: called with the params of the notification, for every call that has no callback of its
+      own; may be `async`. Progress is only asked for where there is a callback.
+    * `timeout`: seconds that each request may take; progress restarts the clock up to ten minutes. None for no limit.
+    * `revision`: speak this one only, instead of the newest that both sides know.
+    * `env`, `cwd`: for a server that the client starts.
+    """
+
+    def __init__(
+        self,
+        target: TargetLike,
+        *,
+        elicit: Elicitation | ElicitCallback | None = None,
+        sample: Sampling | SampleCallback | None = None,
+        roots: Roots | None = None,
+        on_log: OnLog | None = None,
+        on_progress: OnProgress | None = None,
+        timeout: float | None = 60.0,
+        probe_timeout: float = PROBE_SECONDS,
+        revision: str | None = None,
+        name: str = "toolwire",
+        version: str = __version__,
+        title: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if revision is not None and revision not in REVISIONS:
+            raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
+        self._target = resolve(target, env, cwd)
+        self._answers = Answers(elicit, sample, roots)
+        self._identity = t.Implementation(name, version, title=UNSET if title is None else title)
+        self._on_log = on_log
+        self._on_progress = on_progress
+        self._timeout = timeout
+        self._probe_timeout = probe_timeout
+        self._pinned = revision
+        self._found_legacy = False
+        self._level: t.LoggingLevel | None = None
+        self._subscribed: dict[str, None] = {}
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[Connection] | None = None
+        self._waiting = 0
+        self._refreshing = False
+
+    # --- the connection ---
+
+    async def connect(self) -> Self:
+        """Connect, unless connected; the server's revision and capabilities are known afterwards."""
+        await self._live()
+        return self
+
+    async def close(self) -> None:
+        """Let go of the server, and of the process if the client started it. Calls in flight are lost."""
+        opening, connection = self._opening, self._connection
+        self._opening = self._connection = None
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait({opening})
+        if connection is not None:
+            await connection.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.connect()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None and not self._connection.ended
+
+    async def _live(self) -> Connection:
+        """A connection that works, opened if there is none."""
+        connection = self._connection
+        if connection is not None and not connection.ended:
+            return connection
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open())
+        opening = self._opening
+        self._waiting += 1
+        try:
+            await asyncio.wait({opening})
+        finally:
+            self._waiting -= 1
+            if not opening.done() and self._waiting == 0:
+                opening.cancel()  # Nobody wants it any more.
+        if opening.cancelled():
+            raise Unreachable("The client was closed while it connected")
+        return opening.result()
+
+    async def _open(self) -> Connection:
+        try:
+            before = self._connection
+            if before is not None:
+                await before.close()
+            # ERA-10: what the server turned out to be is remembered, so that a restart does not ask again.
+            revision = LATEST_LEGACY if self._pinned is None and self._found_legacy else self._pinned
+            try:
+                connection = await self._attempt(revision)
+            except DiedOnProbe:
+                # 2026-07-28 basic/versioning: a legacy server may exit on what it does not know. Asked once, not twice.
+                connection = await self._attempt(LATEST_LEGACY)
+            self._found_legacy = not connection.modern
+            self._connection = connection
+            return connection
+        finally:
+            if self._opening is asyncio.current_task():
+                self._opening = None
+
+    async def _attempt(self, revision: str | None) -> Connection:
+        link = await self._target.open()
+        connection = Connection(link, self._answers, self._on_log, self._tools_changed)
+        try:
+            await connection.agree(self._identity, revision, probe=self._probe_timeout, timeout=self._timeout)
+            if self._pinned is not None and connection.revision != self._pinned:
+                raise NoCommonRevision(
+                    f"The server answered {connection.revision} instead of {self._pinned}", [connection.revision]
+                )
+            await self._take_up(connection)
+        except DiedOnProbe:
+            why = await link.last_words()
+            await connection.close()
+            if revision is None and self._target.restartable:
+                raise
+            raise Unreachable(why) from None
+        except TransportError:
+            why = await link.last_words()
+            await connection.close()
+            raise Unreachable(why) from None
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _take_up(self, connection: Connection) -> None:
+        """What belongs to a connection and was set on an earlier one (1.10.11)."""
+        if connection.modern:
+            # A log callback is a wish for logs; 2026-07-28 sends none unless each request asks for them.
+            default: t.LoggingLevel | None = "info" if self._on_log is not None and _logs(connection) else None
+            connection.set_log_level(self._level or default)
+            return
+        if self._level is not None and "logging/setLevel" in connection.callable:
+            await connection.send("logging/setLevel", t.SetLevelRequestParams(level=self._level), timeout=self._timeout)
+        for uri in self._subscribed:
+            await subscribe(connection, uri, self._timeout)
+
+    def _current(self) -> Connection:
+        if self._connection is None:
+            raise Unreachable("The client is not connected: use `async with Client(...)` or `await client.connect()`")
+        return self._connection
+
+    async def _usable(self) -> Connection:
+        """The current connection; if the server process died, one to a new process (STD-12)."""
+        connection = self._current()
+        if not connection.ended:
+            return connection
+        if not self._target.restartable:
+            raise await connection.lost(Unreachable("The connection ended"))
+        log.warning("%s is started again", self._target.label)
+        return await self._live()
+
+    # --- what the server said about itself ---
+
+    @property
+    def server(self) -> t.Implementation | None:
+        """The server's name card, where it sent one; for display, never for decisions."""
+        server = self._current().agreement.server
+        return None if server is UNSET else server
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        return self._current().agreement.capabilities
+
+    @property
+    def revision(self) -> str:
+        return self._current().revision
+
+    @property
+    def instructions(self) -> str | None:
+        instructions = self._current().agreement.instructions
+        return None if instructions is UNSET else instructions
+
+    # --- requests ---
+
+    async def _ask(
+        self,
+        method: str,
+        params: t.RequestParams,
+        decode: Callable[[Raw], R],
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> R:
+        connection = self._connection
+        if connection is None or connection.ended:
+            connection = await self._usable()
+        if method not in connection.callable:
+            connection.require(method)
+        return await connection.ask(
+            method,
+            params,
+            decode,
+            timeout=self._timeout if timeout is None else timeout,
+            on_progress=on_progress or self._on_progress,
+            meta=meta,
+        )
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """Send any request and return its result as it came; nothing is checked. For what has no method here."""
+        connection = await self._usable()
+        identifier = connection.session.peer.next_id()
+        given = dict(params or {})
+        meta = connection.metadata(None if on_progress is None else identifier, given.pop("_meta", None))
+        raw = await connection.send(
+            method,
+            given if meta is UNSET else {**given, "_meta": meta},
+            timeout=self._timeout if timeout is None else timeout,
+            on_progress=on_progress,
+            identifier=identifier,
+        )
+        return cast("dict[str, Any]", msgspec.json.decode(raw))
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send any notification. On 2026-07-28 a client has none to send but cancellations, which calls send."""
+        connection = await self._usable()
+        if not connection.session.notify(method, UNSET if params is None else params):
+            raise await connection.lost(Unreachable("The connection is closed"))
+
+    async def ping(self, *, timeout: float | None = None) -> None:
+        """Ask for a sign of life; where there is no `ping` any more, by `server/discover`."""
+        connection = await self._usable()
+        if connection.modern:
+            await self._ask("server/discover", t.RequestParams(), _decode_discover, timeout=timeout)
+        else:
+            await self._ask("ping", t.RequestParams(), _decode_empty, timeout=timeout)
+
+    # --- tools ---
+
+    async def list_tools(self, *, timeout: float | None = None) -> list[t.Tool]:
+        """All tools. From now on results are checked against the output schemas listed here."""
+        tools: list[t.Tool] = []
+        async for page in _pages(partial(self.list_tools_page, timeout=timeout)):
+            tools += page.tools
+        self._current().tools.learn(tools)
+        return tools
+
+    async def list_tools_page(self, cursor: str | None = None, *, timeout: float | None = None) -> t.ListToolsResult:
+        return await self._ask("tools/list", _page(cursor), _decode_tools, timeout=timeout)
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult: ...
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: type[T],
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> T: ...
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Any: ...
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a tool. The result is a `ToolResult`, an error of the tool included (`is_error`).
+
+        With `returns=T` it is a value of that type, and a tool's error is raised as `ToolFailed`. Questions of the
+        server are answered by the client's callbacks on the way. When the connection is lost meanwhile, the call may
+        or may not have run: `OutcomeUnknown`.
+        """
+        params = t.CallToolRequestParams(
+            name=name, arguments=UNSET if arguments is None else Raw(_encode_arguments(arguments))
+        )
+        decode = decode_result if returns is None else decode_typed
+        result = await self._ask("tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta)
+        connection = self._connection
+        tools = None if connection is None else connection.tools
+        if tools is not None and tools.listed:
+            tools.check(name, result)
+        if returns is None:
+            return ToolResult.from_wire(result)
+        return value_of(name, result, returns, wrapped=tools is not None and tools.wraps(name))
+
+    def stub(self, protocol: type[P]) -> P:
+        """An object with the methods of `protocol`, each of which calls the tool of its name."""
+
+        async def call(name: str, arguments: Mapping[str, Any], returns: Any) -> Any:
+            return await self.call_tool(name, arguments, returns=returns)
+
+        return make_stub(protocol, call)
+
+    def _tools_changed(self) -> None:
+        """The definitions known are out of date: forget them, and list again if they were ever listed (R7)."""
+        connection = self._connection
+        if connection is None or not connection.tools.listed:
+            return
+        connection.tools.forget()
+        if not self._refreshing:
+            self._refreshing = True
+            connection.start(self._refresh(connection))
+
+    async def _refresh(self, connection: Connection) -> None:
+        # A change that is announced from here on makes another listing necessary.
+        self._refreshing = False
+        try:
+            await self.list_tools()
+        except ToolwireError as error:
+            log.warning("the tools could not be listed again: %s", error)
+
+    # --- resources ---
+
+    async def list_resources(self, *, timeout: float | None = None) -> list[t.Resource]:
+        found: list[t.Resource] = []
+        async for page in _pages(partial(self.list_resources_page, timeout=timeout)):
+            found += page.resources
+        return found
+
+    async def list_resources_page(
+        self, cursor: str | None = None, *, timeout: float | None = None
+    ) -> t.ListResourcesResult:
+        return await self._ask("resources/list", _page(cursor), _decode_resources, timeout=timeout)
+
+    async def list_resource_templates(self, *, timeout: float | None = None) -> list[t.ResourceTemplate]:
+        found: list[t.ResourceTemplate] = []
+        async for page in _pages(partial(self.list_resource_templates_page, timeout=timeout)):
+            found += page.resource_templates
+        return found
+
+    async def list_resource_templates_page(
+        self, cursor: str | None = None, *, timeout: float | None = None
+    ) -> t.ListResourceTemplatesResult:
+        return await self._ask("resources/templates/list", _page(cursor), _decode_templates, timeout=timeout)
+
+    async def read_resource(
+        self,
+        uri: str,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> list[t.ResourceContents]:
+        """The contents of a resource: usually one, several for something like a directory."""
+        params = t.ReadResourceRequestParams(uri=uri)
+        result = await self._ask(
+            "resources/read", params, _decode_contents, timeout=timeout, on_progress=on_progress, meta=meta
+        )
+        return result.contents
+
+    async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        """Before 2026-07-28: ask to be told of updates of a resource. They arrive at `listen(resources=[...])`."""
+        connection = await self._usable()
+        await subscribe(connection, uri, self._timeout if timeout is None else timeout)
+        self._subscribed[uri] = None
+
+    async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        connection = await self._usable()
+        self._subscribed.pop(uri, None)
+        await unsubscribe(connection, uri, self._timeout if timeout is None else timeout)
+
+    def listen(
+        self,
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resources_list: bool = False,
+        resources: Sequence[str] = (),
+    ) -> Subscription:
+        """Changes as they happen, on every revision: `async for change in client.listen(tools=True): ...`.
+
+        Enter it with `async with` to be sure that it is open before you go on.
+        """
+        if isinstance(resources, str):
+            raise TypeError("resources= is a list of URIs")
+        if not (tools or prompts or resources_list or resources):
+            raise ValueError("listen() needs something to listen for: tools=, prompts=, resources_list= or resources=")
+        wanted = t.SubscriptionFilter(
+            tools_list_changed=tools or UNSET,
+            prompts_list_changed=prompts or UNSET,
+            resources_list_changed=resources_list or UNSET,
+            resource_subscriptions=list(resources) or UNSET,
+        )
+        return Subscription(self._usable, wanted, self._timeout)
+
+    # --- prompts and completion ---
+
+    async def list_prompts(self, *, timeout: float | None = None) -> list[t.Prompt]:
+        found: list[t.Prompt] = []
+        async for page in _pages(partial(self.list_prompts_page, timeout=timeout)):
+            found += page.prompts
+        return found
+
+    async def list_prompts_page(
+        self, cursor: str | None = None, *, timeout: float | None = None
+    ) -> t.ListPromptsResult:
+        return await self._ask("prompts/list", _page(cursor), _decode_prompts, timeout=timeout)
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> t.GetPromptResult:
+        """The messages of a prompt. Arguments travel as strings; other values are written as JSON."""
+        texts = UNSET if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
+        params = t.GetPromptRequestParams(
+            name=name, arguments=UNSET if texts is UNSET else Raw(_encode_arguments(texts))
+        )
+        return await self._ask(
+            "prompts/get", params, _decode_prompt, timeout=timeout, on_progress=on_progress, meta=meta
+        )
+
+    async def complete(
+        self,
+        ref: Reference,
+        argument: tuple[str, str],
+        context: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> t.Completion:
+        """Suggestions for an argument (name and what was typed so far) of a prompt or resource template.
+
+        `context` has the arguments chosen already; servers before 2025-06-18 do not get it.
+        """
+        connection = await self._usable()
+        params = t.CompleteRequestParams(
+            ref=ref,
+            argument=t.CompletionArgument(*argument),
+            context=UNSET if context is None else t.CompletionContext(dict(context)),
+        )
+        result = await self._ask(
+            "completion/complete", shape(params, connection.revision), _decode_completion, timeout=timeout
+        )
+        return result.completion
+
+    # --- logging and roots ---
+
+    async def set_level(self, level: t.LoggingLevel, *, timeout: float | None = None) -> None:
+        """Which log messages to send: this level and above, from now on."""
+        t.severity(level)
+        connection = await self._usable()
+        if connection.modern:
+            if not _logs(connection):
+                raise NotSupported("The server did not declare the capability 'logging', so it sends no log messages")
+            connection.set_log_level(level)
+        else:
+            params = t.SetLevelRequestParams(level=level)
+            await self._ask("logging/setLevel", params, _decode_empty, timeout=timeout)
+        self._level = level
+
+    async def set_roots(self, roots: Roots) -> None:
+        """Other roots from now on; a server that knows about changes is told."""
+        if self._answers.roots is None:
+            raise NotSupported("The client was made without roots=, so it did not declare them")
+        self._answers.roots = roots
+        connection = self._connection
+        if connection is not None and not connection.modern:
+            # 1.14.1: having said listChanged, the client announces changes.
+            connection.session.notify("notifications/roots/list_changed", UNSET)
+
+    def __repr__(self) -> str:
+        state = f"speaks {self.revision}" if self.connected else "not connected"
+        return f"<Client of {self._target.label}, {state}>"
+
+
+def _logs(connection: Connection) -> bool:
+    return t.has_capability(connection.agreement.capabilities, "logging")
+
+
+# --- Decoding --------------------------------------------------------------------------------------------------------
+
+
+def _reader(type_: type[R]) -> Callable[[Raw], R]:
+    """The open-world reader: what a definition says beyond what we know is kept (JSC-5)."""
+    return partial(t.decode, type_)
+
+
+_decode_tools = _reader(t.ListToolsResult)
+_decode_resources = _reader(t.ListResourcesResult)
+_decode_templates = _reader(t.ListResourceTemplatesResult)
+_decode_contents = _reader(t.ReadResourceResult)
+_decode_prompts = _reader(t.ListPromptsResult)
+_decode_prompt = _reader(t.GetPromptResult)
+_decode_completion = _reader(t.CompleteResult)
+_decode_discover = _reader(t.DiscoverResult)
+_decode_empty = _reader(t.EmptyResult)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else _encode_arguments(value).decode()
+
+
+# --- Pages -----------------------------------------------------------------------------------------------------------
+
+
+def _page(cursor: str | None) -> t.PaginatedRequestParams:
+    return t.PaginatedRequestParams(cursor=UNSET if cursor is None else cursor)
+
+
+async def _pages(fetch: Callable[[str | None], Awaitable[Page]]) -> Any:
+    """Every page of a listing. Only an absent cursor ends it, the empty string is a cursor like any other (PAG-1)."""
+    cursor: str | None = None
+    seen: set[str] = set()
+    for _ in range(MAX_PAGES):
+        page = await fetch(cursor)
+        yield page
+        if page.next_cursor is UNSET or page.next_cursor is None:
+            return
+        if page.next_cursor in seen:
+            log.warning("the server repeated a cursor; the listing ends here")
+            return
+        cursor = page.next_cursor
+        seen.add(cursor)
+    raise InvalidResponse(f"The listing has more than {MAX_PAGES} pages")

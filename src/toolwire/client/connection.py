@@ -1,0 +1,446 @@
+"""One agreed connection to a server: requests with their metadata and rounds, and what the server sends unasked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from toolwire.client.connect import Link, agree
+from toolwire.client.errors import InvalidResponse, Rejected
+from toolwire.client.handlers import Answers
+from toolwire.client.tools import KnownTools
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    URL_ELICITATION_REQUIRED,
+    USER_REJECTED,
+    NotSupported,
+    OutcomeUnknown,
+    ProtocolError,
+    ToolwireError,
+    TransportError,
+    Unreachable,
+)
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.lifecycle import Agreement, ClientLifecycle, Incoming, negotiate
+from toolwire.protocol.peer import Notice, Peer
+from toolwire.protocol.revisions import is_modern, methods, shape
+from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
+from toolwire.wire.session import Outlet, Session
+
+log = logging.getLogger("toolwire.client")
+
+R = TypeVar("R", bound=t.Result)
+
+#: How far progress may push the deadline of a call, in seconds.
+CEILING_SECONDS: Final = 600.0
+#: A round with more questions than this is not a round but an attack.
+MAX_QUESTIONS: Final = 100
+# A server that only wants to be asked again is given time, a little more each round.
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+OnProgress: TypeAlias = Callable[[t.ProgressNotificationParams], Any]
+OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
+Decode: TypeAlias = Callable[[Raw], R]
+
+
+class Stream(Protocol):
+    """Whoever listens for changes on a connection."""
+
+    def acknowledged(self, accepted: t.SubscriptionFilter) -> None: ...
+
+    def covers(self, uri: str) -> bool: ...
+
+    def changed(self, method: str, uri: str | None) -> None: ...
+
+    def end(self, error: ToolwireError | None) -> None: ...
+
+
+class _Kind(Struct):
+    """Which kind of result it is; one without a kind is complete (RPC-8)."""
+
+    result_type: str = msgspec.field(default="complete", name="resultType")
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+_decode_questions = msgspec.json.Decoder(t.InputRequiredResult).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Connection:
+    """What the client keeps for as long as one connection lasts; also the handler of its session."""
+
+    def __init__(self, link: Link, answers: Answers, on_log: OnLog | None, tools_changed: Callable[[], None]) -> None:
+        self.link = link
+        self.answers = answers
+        self.tools = KnownTools()
+        self.streams: dict[RequestId, Stream] = {}
+        self.subscribed: dict[str, int] = {}
+        self._on_log = on_log
+        self._tools_changed = tools_changed
+        self._lifecycle = ClientLifecycle(answers.capabilities)
+        self.session = Session(link.channel, Peer(self._lifecycle), self)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closer: asyncio.Task[None] | None = None
+        self._reader = asyncio.get_running_loop().create_task(self._read())
+
+    # --- set-up and end ---
+
+    async def agree(
+        self, client: t.Implementation, revision: str | None, *, probe: float, timeout: float | None
+    ) -> None:
+        steps = negotiate(client, self.answers.capabilities, revision)
+        self.agreement: Agreement = await agree(self.session, self._lifecycle, steps, probe=probe, timeout=timeout)
+        self.revision = self._lifecycle.revision = self.agreement.revision
+        self.modern = is_modern(self.revision)
+        self.callable = self._callable()
+        self._identity: dict[str, Any] = {
+            t.PROTOCOL_VERSION_KEY: self.revision,
+            t.CLIENT_CAPABILITIES_KEY: self.answers.capabilities(self.revision),
+            t.CLIENT_INFO_KEY: client.to_dict(),
+        }
+        self.set_log_level(None)
+        self.link.channel.negotiated(self.revision)
+        if not self.modern:
+            # 2024-11-05 to 2025-11-25 basic/lifecycle: the handshake ends with this.
+            self.session.notify("notifications/initialized", UNSET)
+
+    def _callable(self) -> frozenset[str]:
+        """The methods that may be sent: those of the revision whose capability the server declared (1.3.2.6)."""
+        rows = methods(self.revision).values()
+        declared = self.agreement.capabilities
+        return frozenset(
+            row.name
+            for row in rows
+            if row.kind == "request"
+            and row.sender != "server"
+            and (row.capability is None or t.has_capability(declared, row.capability))
+        )
+
+    def set_log_level(self, level: t.LoggingLevel | None) -> None:
+        """2026-07-28: every request says who sends it and which log messages it wants. Encoded once, not per call."""
+        if not self.modern:
+            self._base: dict[str, Any] = {}
+            self.meta: Any = UNSET
+            return
+        self._base = self._identity if level is None else {**self._identity, t.LOG_LEVEL_KEY: level}
+        self.meta = Raw(_encode(self._base))
+
+    @property
+    def ended(self) -> bool:
+        return self._reader.done()
+
+    async def _read(self) -> None:
+        await self.session.run()
+        for stream in list(self.streams.values()):
+            stream.end(OutcomeUnknown("The connection ended while listening"))
+
+    async def close(self) -> None:
+        """Idempotent, and finished once begun, whoever is cancelled meanwhile."""
+        if self._closer is None:
+            self._closer = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closer)
+
+    async def _close(self) -> None:
+        for stream in list(self.streams.values()):
+            stream.end(None)  # The client's own wish: whoever listens comes to an end, not to an error.
+        await self.session.close()
+        await self.link.close()
+        for task in (self._reader, *self._tasks):
+            task.cancel()
+        await asyncio.wait({self._reader, *self._tasks})
+
+    async def lost(self, error: TransportError) -> TransportError:
+        """The same error, with what is known about the end of the server."""
+        if not self.ended:
+            return error
+        why = await self.link.last_words()
+        return OutcomeUnknown(f"{why}; {error}") if isinstance(error, OutcomeUnknown) else Unreachable(why)
+
+    def require(self, method: str) -> None:
+        """`NotSupported` for what this server did not offer, before anything is sent."""
+        if method in self.callable:
+            return
+        row = methods(self.revision).get(method)
+        if row is None or row.capability is None:
+            raise NotSupported(f"{method} does not exist on {self.revision}, which the server speaks")
+        raise NotSupported(f"The server did not declare the capability {row.capability!r}, which {method} needs")
+
+    # --- requests ---
+
+    def metadata(self, token: RequestId | None, meta: Mapping[str, Any] | None) -> Any:
+        """`_meta` of one request; what the caller adds never replaces what the protocol says (META-1)."""
+        members = {**(meta or {}), **self._base}
+        if token is not None:
+            members[t.PROGRESS_TOKEN_KEY] = token
+        return Raw(_encode(members)) if members else UNSET
+
+    async def ask(
+        self,
+        method: str,
+        params: t.RequestParams,
+        decode: Decode[R],
+        *,
+        timeout: float | None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> R:
+        """Send a request and go through its rounds, if it has any; the complete result."""
+        raw = await self._send(method, params, timeout, on_progress, meta)
+        try:
+            result = decode(raw)
+            if result.result_type == "complete" or not self.modern:
+                return result
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            if not self.modern or _kind(method, raw) == "complete":
+                raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
+        answered = await self._rounds(method, params, raw, timeout, on_progress, meta)
+        try:
+            return decode(answered)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
+
+    async def send(
+        self,
+        method: str,
+        params: Any,
+        *,
+        timeout: float | None,
+        on_progress: OnProgress | None = None,
+        identifier: RequestId | None = None,
+    ) -> Raw:
+        """One request as it stands, one result as it came."""
+        if timeout is not None and timeout == math.inf:
+            timeout = None
+        try:
+            raw = await self.session.request(
+                method,
+                params,
+                timeout=timeout,
+                # CAN-4: progress restarts the clock, up to a hard limit.
+                ceiling=None if timeout is None else max(CEILING_SECONDS, timeout),
+                on_progress=on_progress,
+                identifier=identifier,
+            )
+        except TransportError as error:
+            raise await self.lost(error) from None
+        if raw is None:
+            raise InvalidResponse(f"The server cancelled {method}, which only its caller may do")
+        return raw
+
+    async def _send(
+        self,
+        method: str,
+        params: t.RequestParams,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+    ) -> Raw:
+        try:
+            return await self._attempt(method, params, timeout, on_progress, meta)
+        except ProtocolError as error:
+            if error.code != URL_ELICITATION_REQUIRED or not await self._visited(error):
+                raise
+        # 2025-11-25 client/elicitation: after the user agreed, the request may be sent again, with a new id. Once.
+        return await self._attempt(method, params, timeout, on_progress, meta)
+
+    async def _attempt(
+        self,
+        method: str,
+        params: t.RequestParams,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+    ) -> Raw:
+        if on_progress is None and meta is None:
+            params.meta = self.meta
+            return await self.send(method, params, timeout=timeout)
+        # A retry is a request of its own: its token, the id, is new as well.
+        identifier = self.session.peer.next_id()
+        params.meta = self.metadata(None if on_progress is None else identifier, meta)
+        report = None if on_progress is None else self._reporter(on_progress)
+        return await self.send(method, params, timeout=timeout, on_progress=report, identifier=identifier)
+
+    def _reporter(self, on_progress: OnProgress) -> OnProgress:
+        def report(params: t.ProgressNotificationParams) -> None:
+            self.call(on_progress, params)
+
+        return report
+
+    async def _visited(self, error: ProtocolError) -> bool:
+        """Whether the user agreed to open every URL that stands between this request and its result."""
+        if self.revision != "2025-11-25":
+            return False  # No other revision knows this code.
+        try:
+            data = msgspec.convert(error.data, t.URLElicitationRequiredErrorData)
+        except msgspec.ValidationError:
+            return False
+        if len(data.elicitations) > MAX_QUESTIONS:
+            return False
+        try:
+            return await self.answers.ask_urls(data.elicitations)
+        except ProtocolError:
+            return False  # An entry without a usable URL.
+
+    # --- rounds (2026-07-28 basic/patterns/mrtr) ---
+
+    async def _rounds(
+        self,
+        method: str,
+        params: t.RequestParams,
+        raw: Raw,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+    ) -> Raw:
+        """Answer until the result is complete. State and answers live in this frame alone (MRTR-16)."""
+        for round in range(MAX_ROUNDS):
+            questions = _questions(method, raw)
+            if questions.input_requests:
+                answers = await self._answer_all(questions.input_requests)
+            else:
+                answers = {}
+                await asyncio.sleep(min(_FIRST_PAUSE * 2**round, _LONGEST_PAUSE))
+            params = retry_params(cast("t.RoundRequestParams", params), questions, answers)
+            raw = await self._send(method, params, timeout, on_progress, meta)
+            if _kind(method, raw) == "complete":
+                return raw
+        raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
+
+    async def _answer_all(self, questions: Mapping[str, t.InputRequest]) -> dict[str, Raw]:
+        """MRTR-12: all answers before the next round, obtained together."""
+        if len(questions) > MAX_QUESTIONS:
+            raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")
+        answers = await _together({key: self._answer_one(question) for key, question in questions.items()})
+        return {key: Raw(_encode(answer)) for key, answer in answers.items()}
+
+    async def _answer_one(self, question: t.InputRequest) -> t.Wire:
+        try:
+            return shape(await self.answers.answer(question.method, question.params, self.revision), self.revision)
+        except ProtocolError as error:
+            # Nothing can be sent instead of an answer, so the server's mistake is the caller's to know.
+            raise InvalidResponse(f"The server asked what it may not ask: {error.message}") from None
+
+    # --- what the server sends ---
+
+    async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
+        """A request of the server, on the revisions that have them."""
+        try:
+            answer = await self.answers.answer(request.method, request.params, request.revision)
+            return shape(answer, request.revision)
+        except Rejected as refusal:
+            # 2024-11-05 to 2025-11-25 client/sampling: the user said no.
+            raise ProtocolError(USER_REJECTED, str(refusal) or "The user refused") from None
+        except ProtocolError:
+            raise
+        except Exception:
+            log.exception("the answer to %s failed", request.method)
+            raise ProtocolError(INTERNAL_ERROR, "The client could not answer") from None
+
+    def notified(self, notice: Notice, session: Session) -> None:
+        method, params = notice.method, notice.params
+        if method == "notifications/progress":
+            session.progressed(params)
+        elif method == "notifications/message":
+            if self._on_log is not None:
+                self.call(self._on_log, params)
+        elif method == "notifications/subscriptions/acknowledged":
+            stream = self._stream(params.meta)
+            if stream is not None:
+                stream.acknowledged(params.notifications)
+        elif method == "notifications/elicitation/complete":
+            completed = self.answers.completes(params.elicitation_id)
+            if completed is not None:
+                self.call(completed, params.elicitation_id)
+        elif method.endswith("/list_changed") or method == "notifications/resources/updated":
+            self._change(method, params)
+
+    def _change(self, method: str, params: Any) -> None:
+        uri = params.uri if method == "notifications/resources/updated" else None
+        if method == "notifications/tools/list_changed":
+            self._tools_changed()
+        if not self.modern:
+            streams = list(self.streams.values())
+            if uri is not None:
+                # 1.10.6: the server may name a child of what was subscribed; one that is nobody's child is everybody's.
+                streams = [stream for stream in streams if stream.covers(uri)] or streams
+            for stream in streams:
+                stream.changed(method, uri)
+            return
+        listening = self._stream(params.meta)
+        if listening is not None:
+            listening.changed(method, uri)
+
+    def _stream(self, meta: t.MetaDict | UnsetType) -> Stream | None:
+        """STD-8: listen notifications are told apart by the id of the request that opened the stream."""
+        identifier = None if meta is UNSET else meta.get(t.SUBSCRIPTION_ID_KEY)
+        # Ours are integers; True would pass for 1, and "1" is not 1 (SUB-1).
+        return self.streams.get(identifier) if type(identifier) is int else None
+
+    def closing(self, session: Session) -> None:
+        return
+
+    def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Call a callback of the user, `async` or not, so that its failure concerns nobody else."""
+        try:
+            value = callback(*arguments)
+        except Exception:
+            log.exception("a callback failed")
+            return
+        if asyncio.iscoroutine(value):
+            self.start(value)
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run something beside the reader, until the connection closes."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a callback failed", exc_info=error)
+
+
+def _kind(method: str, raw: Raw) -> str:
+    try:
+        kind = _decode_kind(raw).result_type
+    except msgspec.DecodeError:
+        kind = ""
+    if kind == "complete" or (kind == "input_required" and methods("2026-07-28")[method].rounds):
+        return kind
+    # RPC-7: a kind that is unknown, or that this method does not have, is no valid response.
+    raise InvalidResponse(f"The server answered {method} with the result type {kind[:50]!r}")
+
+
+def _questions(method: str, raw: Raw) -> t.InputRequiredResult:
+    try:
+        questions = _decode_questions(raw)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise InvalidResponse(f"The server's questions in {method} can not be read: {error}") from None
+    if questions.input_requests is UNSET and questions.request_state is UNSET:
+        raise InvalidResponse(f"The server wants more for {method} and does not say what")  # MRTR-2
+    return questions
+
+
+async def _together(work: Mapping[str, Coroutine[Any, Any, t.Wire]]) -> dict[str, t.Wire]:
+    """The results of several coroutines; the first failure stops the others and is raised as it is, not in a group."""
+    tasks = {key: asyncio.ensure_future(coroutine) for key, coroutine in work.items()}
+    try:
+        done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+        return {key: task.result() for key, task in tasks.items()}
+    finally:
+        running = [task for task in tasks.values() if not task.done()]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)

@@ -1,0 +1,301 @@
+"""The client's answers to what a server asks: forms and URLs for the user, model output, roots.
+
+The same callbacks serve both eras: as requests of the server before 2026-07-28, as input requests of a round from then
+on. Which callbacks there are decides which capabilities are declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from toolwire.client.errors import Rejected
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError, ToolwireError
+from toolwire.protocol.revisions import shape
+
+# Ids of URL elicitations whose completion may still be announced; a server does not make us remember more.
+MAX_OPEN_URLS: Final = 1_000
+
+
+class Accept(Struct, frozen=True):
+    """The user agreed; for a form, with this content."""
+
+    content: dict[str, Any] | None = None
+
+
+class Decline(Struct, frozen=True):
+    """The user said no."""
+
+
+class Cancel(Struct, frozen=True):
+    """The user closed the question without an answer."""
+
+
+ElicitCallback: TypeAlias = Callable[[str, t.ElicitRequestParams], Any]
+SampleCallback: TypeAlias = Callable[[t.CreateMessageRequestParams], Any]
+RootLike: TypeAlias = t.Root | str | PathLike[str]
+Roots: TypeAlias = Iterable[RootLike] | Callable[[], Any]
+
+
+class Elicitation:
+    """Which ways of asking the user there are: `form`, `url` or both; each is declared to the server.
+
+    Both are called with the message and the full params, and may be `async`. `form` returns the content (a dict,
+    dataclass or model), `Decline()` or `Cancel()`. `url` has to show the whole URL and returns `Accept()` (or True) if
+    the user agreed to open it, which does not mean that they are done there. `completed` is called with the
+    elicitation's id when a 2025-11-25 server says that they are.
+    """
+
+    def __init__(
+        self,
+        form: ElicitCallback | None = None,
+        url: ElicitCallback | None = None,
+        completed: Callable[[str], Any] | None = None,
+    ) -> None:
+        if form is None and url is None:
+            raise ValueError("Elicitation needs form=, url= or both")
+        self.form = form
+        self.url = url
+        self.completed = completed
+
+
+class Sampling:
+    """A model to ask, with what it can do: `tools` for tool use, `context` for `includeContext`."""
+
+    def __init__(self, sample: SampleCallback, *, tools: bool = False, context: bool = False) -> None:
+        self.sample = sample
+        self.tools = tools
+        self.context = context
+
+
+class Answers:
+    """Everything that a server may ask this client."""
+
+    def __init__(
+        self,
+        elicit: Elicitation | ElicitCallback | None = None,
+        sample: Sampling | SampleCallback | None = None,
+        roots: Roots | None = None,
+    ) -> None:
+        self.elicitation = elicit if isinstance(elicit, Elicitation) or elicit is None else Elicitation(form=elicit)
+        self.sampling = sample if isinstance(sample, Sampling) or sample is None else Sampling(sample)
+        self.roots = roots
+        self._declared: dict[str, dict[str, Any]] = {}
+        self._open_urls: dict[str, None] = {}
+
+    # --- what is declared ---
+
+    def capabilities(self, revision: str) -> dict[str, Any]:
+        """The client capabilities, in the words of one revision."""
+        declared = self._declared.get(revision)
+        if declared is None:
+            everything = t.InitializeRequestParams(
+                protocol_version=revision, capabilities=self._all(), client_info=t.Implementation("", "")
+            )
+            declared = self._declared[revision] = shape(everything, revision).capabilities
+        return declared
+
+    def _all(self) -> dict[str, Any]:
+        capabilities: dict[str, Any] = {}
+        if self.elicitation is not None:
+            modes = {"form": self.elicitation.form, "url": self.elicitation.url}
+            capabilities["elicitation"] = {mode: {} for mode, callback in modes.items() if callback is not None}
+        if self.sampling is not None:
+            parts = {"tools": self.sampling.tools, "context": self.sampling.context}
+            capabilities["sampling"] = {part: {} for part, present in parts.items() if present}
+        if self.roots is not None:
+            capabilities["roots"] = {"listChanged": True}
+        return capabilities
+
+    # --- the answers ---
+
+    async def answer(self, method: str, params: Any, revision: str) -> t.Wire:
+        """The result of one question; -32602 or -32601 for what may not be asked, `Rejected` if the user refused."""
+        if method == "elicitation/create" and self.elicitation is not None:
+            return await self._elicit(self.elicitation, params, revision)
+        if method == "sampling/createMessage" and self.sampling is not None:
+            return await self._sample(self.sampling, params)
+        if method == "roots/list" and self.roots is not None:
+            return await self._list_roots(self.roots)
+        raise ProtocolError(METHOD_NOT_FOUND, f"This client does not support {method[:200]}")
+
+    async def _elicit(self, elicitation: Elicitation, params: t.ElicitRequestParams, revision: str) -> t.ElicitResult:
+        # ELI-3: an absent mode means form.
+        mode = "form" if params.mode is UNSET else params.mode
+        declared = self.capabilities(revision)
+        if mode == "form" and elicitation.form is not None and t.has_capability(declared, "elicitation.form"):
+            if params.requested_schema is UNSET:
+                raise ProtocolError(INVALID_PARAMS, "A form needs requestedSchema")
+            return await _ask_form(elicitation.form, params, params.requested_schema)
+        if mode == "url" and elicitation.url is not None and t.has_capability(declared, "elicitation.url"):
+            return await self._ask_url(elicitation.url, params)
+        # 2025-11-25 client/elicitation: a mode that was not declared is answered with -32602.
+        raise ProtocolError(INVALID_PARAMS, f"This client did not declare the elicitation mode {mode[:50]!r}")
+
+    async def _ask_url(self, callback: ElicitCallback, params: t.ElicitRequestParams) -> t.ElicitResult:
+        if params.url is UNSET or not _is_absolute(params.url):
+            raise ProtocolError(INVALID_PARAMS, "URL mode needs a url")
+        answer = _choice(await _asked(callback, params))
+        if answer is True or isinstance(answer, Accept):
+            if params.elicitation_id is not UNSET:
+                self._remember(params.elicitation_id)
+            return t.ElicitResult(action="accept")  # 1.16.3: no content, whatever the callback returned.
+        if answer is False:
+            return t.ElicitResult(action="decline")
+        if isinstance(answer, t.ElicitResult):
+            return answer
+        raise TypeError(f"a url callback returns Accept(), Decline() or Cancel(), not {type(answer).__name__}")
+
+    def _remember(self, elicitation_id: str) -> None:
+        self._open_urls[elicitation_id] = None
+        if len(self._open_urls) > MAX_OPEN_URLS:
+            del self._open_urls[next(iter(self._open_urls))]
+
+    def completes(self, elicitation_id: str) -> Callable[[str], Any] | None:
+        """Whom to tell that a URL elicitation is done; None for ids that are unknown or were announced already."""
+        known = elicitation_id in self._open_urls
+        self._open_urls.pop(elicitation_id, None)
+        return self.elicitation.completed if known and self.elicitation is not None else None
+
+    async def ask_urls(self, elicitations: list[t.ElicitRequestParams]) -> bool:
+        """The entries of a -32042 error, one after the other; whether the user agreed to all of them."""
+        callback = None if self.elicitation is None else self.elicitation.url
+        if callback is None or not elicitations:
+            return False
+        for params in elicitations:
+            if (await self._ask_url(callback, params)).action != "accept":
+                return False
+        return True
+
+    async def _sample(self, sampling: Sampling, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
+        if (params.tools is not UNSET or params.tool_choice is not UNSET) and not sampling.tools:
+            raise ProtocolError(INVALID_PARAMS, "This client did not declare sampling.tools")
+        check_tool_messages(params.messages)
+        answer = await settle(sampling.sample(params))
+        if isinstance(answer, t.CreateMessageResult):
+            return answer
+        if isinstance(answer, str):
+            answer = t.TextContent(answer)
+        if isinstance(answer, t.Wire):
+            # The protocol requires a model's name, and a callback that returns only text has not told it.
+            return t.CreateMessageResult(role="assistant", content=answer, model="unknown")  # type: ignore[arg-type]
+        raise TypeError(f"a sample callback returns text or a CreateMessageResult, not {type(answer).__name__}")
+
+    async def _list_roots(self, roots: Roots) -> t.ListRootsResult:
+        found = await settle(roots()) if callable(roots) else roots
+        return t.ListRootsResult(roots=[_root(root) for root in found])
+
+
+async def settle(value: Any) -> Any:
+    """The value of a callback, `async` or not."""
+    return await value if hasattr(value, "__await__") else value
+
+
+# --- Elicitation -----------------------------------------------------------------------------------------------------
+
+
+async def _asked(callback: ElicitCallback, params: t.ElicitRequestParams) -> Any:
+    try:
+        return await settle(callback(params.message, params))
+    except Rejected:
+        return Decline()  # A refusal of an elicitation is a result, never an error (T-50).
+
+
+def _choice(answer: Any) -> Any:
+    if answer is Decline or isinstance(answer, Decline):
+        return t.ElicitResult(action="decline")
+    if answer is Cancel or isinstance(answer, Cancel):
+        return t.ElicitResult(action="cancel")
+    return Accept() if answer is Accept else answer
+
+
+async def _ask_form(callback: ElicitCallback, params: t.ElicitRequestParams, schema: dict[str, Any]) -> t.ElicitResult:
+    answer = _choice(await _asked(callback, params))
+    if isinstance(answer, t.ElicitResult):
+        if answer.action != "accept":
+            return t.ElicitResult(action=answer.action)
+        answer = Accept(answer.content or {})
+    if isinstance(answer, Accept):
+        answer = answer.content or {}
+    content = _plain(answer)
+    if not isinstance(content, dict):
+        raise TypeError(f"a form callback returns a dict, Decline() or Cancel(), not {type(answer).__name__}")
+    merged = {**_defaults(schema), **content}
+    _validate(merged, schema)
+    return t.ElicitResult(action="accept", content=merged)
+
+
+def _plain(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if dump is not None else msgspec.to_builtins(value)
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """1.16.2.5: a field that the user left alone has its default."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    return {
+        name: field["default"] for name, field in properties.items() if isinstance(field, dict) and "default" in field
+    }
+
+
+def _validate(content: dict[str, Any], schema: dict[str, Any]) -> None:
+    # Imported here because only a client that is asked something needs it.
+    from toolwire import schemas
+
+    problems = schemas.compile(schema, what="the schema of the form").check(content)
+    if problems:
+        # ELI-10: what does not fit is not sent.
+        raise ToolwireError("The answer does not fit the form: " + "; ".join(schemas.sentence(one) for one in problems))
+
+
+def _is_absolute(url: str) -> bool:
+    scheme, separator, rest = url.partition(":")
+    return bool(separator and scheme.isascii() and scheme[:1].isalpha() and rest)
+
+
+# --- Sampling --------------------------------------------------------------------------------------------------------
+
+
+def check_tool_messages(messages: list[t.SamplingMessage]) -> None:
+    """SMP-2: each tool use is answered, in the next message, by a user message of nothing but the matching results."""
+    expected: set[str] = set()
+    for message in messages:
+        blocks = message.content if isinstance(message.content, list) else [message.content]
+        uses = [block for block in blocks if isinstance(block, t.ToolUseContent)]
+        results = [block.tool_use_id for block in blocks if isinstance(block, t.ToolResultContent)]
+        if results and (message.role != "user" or len(results) != len(blocks)):
+            raise ProtocolError(INVALID_PARAMS, "Tool results stand alone, in a user message")
+        if sorted(results) != sorted(expected):
+            raise ProtocolError(INVALID_PARAMS, "Every tool_use is followed at once by exactly one tool_result")
+        if uses and message.role != "assistant":
+            raise ProtocolError(INVALID_PARAMS, "Only an assistant message uses tools")
+        expected = {use.id for use in uses}
+        if len(expected) != len(uses):
+            raise ProtocolError(INVALID_PARAMS, "Two tool uses of one message have the same id")
+    if expected:
+        raise ProtocolError(INVALID_PARAMS, "Every tool_use is followed at once by exactly one tool_result")
+
+
+# --- Roots -----------------------------------------------------------------------------------------------------------
+
+
+def _root(root: RootLike) -> t.Root:
+    if isinstance(root, t.Root):
+        made = root
+    elif isinstance(root, str) and "://" in root:
+        made = t.Root(root)
+    else:
+        path = Path(root).absolute()
+        made = t.Root(path.as_uri(), name=path.name or UNSET)
+    if not made.uri.startswith("file://"):
+        # Every revision, client/roots: a root is a file URI.
+        raise ValueError(f"a root is a path or a file:// URI, not {made.uri!r}")
+    return made

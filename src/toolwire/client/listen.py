@@ -1,0 +1,290 @@
+"""Changes on a server as an async iterator, the same on both eras.
+
+2026-07-28 has one request that opens a stream of changes (basic/patterns/subscriptions); before, list changes come
+unasked and updates of a resource after `resources/subscribe`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from msgspec import UNSET, Struct
+
+from toolwire.client.connection import Connection
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError
+
+log = logging.getLogger("toolwire.client")
+
+# Equal changes that nobody has taken yet count once, so only a server that names ever new resources comes this far.
+MAX_WAITING: Final = 10_000
+
+_KINDS: Final[dict[str, Literal["tools", "prompts", "resources", "resource"]]] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+    "notifications/resources/updated": "resource",
+}
+_CAPABILITIES: Final = {
+    "tools": "tools.listChanged",
+    "prompts": "prompts.listChanged",
+    "resources": "resources.listChanged",
+    "resource": "resources.subscribe",
+}
+
+
+class Change(Struct, frozen=True):
+    """Something changed: the list of tools, prompts or resources, or (`resource`) the contents of one, by `uri`."""
+
+    kind: Literal["tools", "prompts", "resources", "resource"]
+    uri: str | None = None
+
+
+class _Stream:
+    """The changes of one subscription on one connection, until they are taken."""
+
+    def __init__(self, kinds: frozenset[str], uris: tuple[str, ...]) -> None:
+        self.kinds = kinds
+        self.uris = uris
+        self.accepted: t.SubscriptionFilter | None = None
+        self.opened = asyncio.Event()
+        self.task: asyncio.Task[Any] | None = None
+        self._waiting: dict[Change, None] = {}
+        self._wake = asyncio.Event()
+        self._over = False
+        self._error: ToolwireError | None = None
+
+    def acknowledged(self, accepted: t.SubscriptionFilter) -> None:
+        if self.accepted is None:
+            self.accepted = accepted
+            self.opened.set()
+
+    def changed(self, method: str, uri: str | None) -> None:
+        kind = _KINDS.get(method)
+        if kind is None or kind not in self.kinds or self._over:
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            self.end(TransportError(f"The server announced more than {MAX_WAITING} changes that nobody took"))
+            return
+        self._waiting.setdefault(Change(kind, uri))
+        self._wake.set()
+
+    def covers(self, uri: str) -> bool:
+        return any(uri == own or uri.startswith((f"{own.rstrip('/')}/", f"{own}#", f"{own}?")) for own in self.uris)
+
+    def end(self, error: ToolwireError | None) -> None:
+        if not self._over:
+            self._over = True
+            self._error = error
+            self._wake.set()
+            self.opened.set()
+
+    def finished(self, task: asyncio.Task[Any]) -> None:
+        """The request is over: by its result, by the server's cancellation (no result), or by an error."""
+        if task.cancelled():
+            self.end(None)
+            return
+        error = task.exception()
+        self.end(error if isinstance(error, ToolwireError) else None)
+
+    def raise_error(self) -> None:
+        if self._over and self._error is not None:
+            raise self._error
+
+    async def next(self) -> Change | None:
+        """The next change; None when the server ended the stream."""
+        while not self._waiting:
+            self.raise_error()
+            if self._over:
+                return None
+            self._wake.clear()
+            await self._wake.wait()
+        change = next(iter(self._waiting))
+        del self._waiting[change]
+        return change
+
+
+class Subscription:
+    """What `Client.listen` returns: iterate over it, or enter it first to know that it is open.
+
+    `accepted` is what the server agreed to tell, known once it is open. The iteration ends when the server ends the
+    stream. When a server process that the client started dies, it is started again, the stream is opened again, and
+    everything listened for counts as changed, since nobody knows what was missed.
+    """
+
+    def __init__(
+        self,
+        connection: Callable[[], Awaitable[Connection]],
+        wanted: t.SubscriptionFilter,
+        timeout: float | None,
+    ) -> None:
+        self._connection = connection
+        self._wanted = wanted
+        self._timeout = timeout
+        self._open_on: Connection | None = None
+        self._stream: _Stream | None = None
+        self.accepted: t.SubscriptionFilter | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        return self._changes()
+
+    async def close(self) -> None:
+        """Stop listening; an iteration that waits comes to its end."""
+        connection, stream = self._open_on, self._stream
+        self._open_on = self._stream = None
+        if connection is None or stream is None:
+            return
+        if stream.task is not None:
+            await _stop_modern(connection, stream)
+        else:
+            await _stop_legacy(connection, stream)
+        stream.end(None)
+
+    async def _changes(self) -> AsyncIterator[Change]:
+        try:
+            stream = self._stream or await self._open()
+            taken = True
+            while True:
+                try:
+                    change = await stream.next()
+                except TransportError:
+                    if not taken:
+                        raise  # A server that dies every time it is listened to is not started for ever.
+                    taken = False
+                    await self.close()
+                    stream = await self._open()
+                    for missed in self._everything(stream):
+                        yield missed
+                    continue
+                if change is None:
+                    return
+                taken = True
+                yield change
+        finally:
+            await self.close()
+
+    def _everything(self, stream: _Stream) -> list[Change]:
+        lists = [Change(kind) for kind in ("tools", "prompts", "resources") if kind in stream.kinds]
+        return [*lists, *(Change("resource", uri) for uri in stream.uris)]
+
+    async def _open(self) -> _Stream:
+        connection = await self._connection()
+        stream = _Stream(*_selection(self._wanted))
+        _require(connection, stream.kinds)
+        self._open_on, self._stream = connection, stream
+        try:
+            if connection.modern:
+                await _open_modern(connection, stream, self._wanted, self._timeout)
+                _compare(self._wanted, stream.accepted)
+            else:
+                await _open_legacy(connection, stream, self._timeout)
+        except BaseException:
+            await self.close()
+            raise
+        self.accepted = self._wanted if stream.accepted is None else stream.accepted
+        return stream
+
+
+def _selection(wanted: t.SubscriptionFilter) -> tuple[frozenset[str], tuple[str, ...]]:
+    uris = () if wanted.resource_subscriptions is UNSET else tuple(wanted.resource_subscriptions)
+    flags = {
+        "tools": wanted.tools_list_changed is True,
+        "prompts": wanted.prompts_list_changed is True,
+        "resources": wanted.resources_list_changed is True,
+        "resource": bool(uris),
+    }
+    return frozenset(kind for kind, chosen in flags.items() if chosen), uris
+
+
+def _require(connection: Connection, kinds: frozenset[str]) -> None:
+    for kind in sorted(kinds):
+        capability = _CAPABILITIES[kind]
+        if not t.has_capability(connection.agreement.capabilities, capability):
+            raise NotSupported(
+                f"The server did not declare the capability {capability!r}, so it announces no such change"
+            )
+
+
+def _compare(wanted: t.SubscriptionFilter, accepted: t.SubscriptionFilter | None) -> None:
+    """SUB-4: say so when the server agreed to less than it was asked for."""
+    asked, uris = _selection(wanted)
+    given, given_uris = _selection(accepted or t.SubscriptionFilter())
+    missing = [*sorted(asked - given), *sorted(set(uris) - set(given_uris))]
+    if missing:
+        log.warning("the server will not announce changes of: %s", ", ".join(missing)[:500])
+
+
+async def _open_modern(
+    connection: Connection, stream: _Stream, wanted: t.SubscriptionFilter, timeout: float | None
+) -> None:
+    session = connection.session
+    # SUB-1: the id of the request names the stream.
+    identifier = session.peer.next_id()
+    params = t.SubscriptionsListenRequestParams(notifications=wanted, meta=connection.meta)
+    connection.streams[identifier] = stream
+    stream.task = asyncio.ensure_future(session.request("subscriptions/listen", params, identifier=identifier))
+    stream.task.add_done_callback(stream.finished)
+    try:
+        async with asyncio.timeout(timeout):
+            await stream.opened.wait()
+    except TimeoutError:
+        raise Timeout("The server did not acknowledge subscriptions/listen in time") from None
+    stream.raise_error()
+
+
+async def _stop_modern(connection: Connection, stream: _Stream) -> None:
+    for identifier, other in list(connection.streams.items()):
+        if other is stream:
+            del connection.streams[identifier]
+    if stream.task is not None and not stream.task.done():
+        stream.task.cancel()  # The session tells the server (STD-9).
+        await asyncio.wait({stream.task})
+
+
+async def _open_legacy(connection: Connection, stream: _Stream, timeout: float | None) -> None:
+    connection.streams[f"legacy-{id(stream)}"] = stream
+    for uri in stream.uris:
+        await subscribe(connection, uri, timeout)
+
+
+async def _stop_legacy(connection: Connection, stream: _Stream) -> None:
+    connection.streams.pop(f"legacy-{id(stream)}", None)
+    for uri in stream.uris:
+        if connection.ended or uri not in connection.subscribed:
+            continue
+        try:
+            await unsubscribe(connection, uri, timeout=5.0)
+        except ToolwireError as error:
+            log.debug("the subscription to %s could not be ended: %s", uri, error)
+
+
+async def subscribe(connection: Connection, uri: str, timeout: float | None) -> None:
+    """`resources/subscribe`, once for as many as want it (1.10.5)."""
+    connection.require("resources/subscribe")
+    if uri not in connection.subscribed:
+        await connection.send("resources/subscribe", t.SubscribeRequestParams(uri=uri), timeout=timeout)
+    connection.subscribed[uri] = connection.subscribed.get(uri, 0) + 1
+
+
+async def unsubscribe(connection: Connection, uri: str, timeout: float | None) -> None:
+    """`resources/unsubscribe`, when the last one who wanted it is gone."""
+    connection.require("resources/unsubscribe")
+    remaining = connection.subscribed.get(uri, 1) - 1
+    if remaining > 0:
+        connection.subscribed[uri] = remaining
+        return
+    connection.subscribed.pop(uri, None)
+    await connection.send("resources/unsubscribe", t.UnsubscribeRequestParams(uri=uri), timeout=timeout)

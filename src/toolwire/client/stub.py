@@ -1,0 +1,49 @@
+"""A typed face for a server: the methods of a Protocol become tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar, cast, get_type_hints
+
+P = TypeVar("P")
+
+Call = Callable[[str, Mapping[str, Any], Any], Awaitable[Any]]
+
+
+def make_stub(protocol: type[P], call: Call) -> P:
+    """An object with an `async` method for each public method of `protocol`, which calls the tool of that name.
+
+    Arguments are matched by the method's signature; those left out are left to the tool's own defaults. The return
+    annotation says what to make of the result, as `returns=` does; without one it is the `ToolResult`.
+    """
+    members: dict[str, Any] = {}
+    for name in dir(protocol):
+        member = getattr(protocol, name)
+        if not name.startswith("_") and callable(member):
+            members[name] = _method(name, member, call)
+    if not members:
+        raise TypeError(f"{protocol.__name__} has no methods to call tools with")
+    return cast("P", type(f"{protocol.__name__}Stub", (), members)())
+
+
+def _method(name: str, member: Callable[..., Any], call: Call) -> Callable[..., Awaitable[Any]]:
+    # Imported here because only a stub needs it, and it is slow to load.
+    import inspect
+
+    if not inspect.iscoroutinefunction(member):
+        raise TypeError(f"{name} has to be an async method: a tool call waits for its server")
+    signature = inspect.signature(member)
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.VAR_KEYWORD in kinds:
+        raise TypeError(f"{name} takes *args or **kwargs, which name no argument of a tool")
+    own = next(iter(signature.parameters), None)
+    hints = get_type_hints(member, include_extras=True)
+    returns = hints.get("return")
+
+    async def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = signature.bind(self, *args, **kwargs).arguments
+        return await call(name, {key: value for key, value in arguments.items() if key != own}, returns)
+
+    method.__name__ = name
+    method.__doc__ = member.__doc__
+    return method

@@ -1,0 +1,206 @@
+"""What a client knows about the tools of its server, and how a result becomes a value.
+
+Definitions are known after `list_tools()`, until the server says that they changed. Only then is a result checked
+against the tool's output schema: a call never costs a second request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire.client.errors import InvalidResponse
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ToolFailed, ToolwireError
+
+if TYPE_CHECKING:
+    from toolwire.adapters import Adapter
+    from toolwire.schemas import Validator
+
+# The name under which servers of 2025-06-18 and 2025-11-25 wrap a value that is not an object.
+_WRAPPED: Final = "result"
+
+
+class _TypedResult(t.CallToolResult, kw_only=True):
+    """A result whose structured value is kept as it came, for the reader of the type that the caller wants."""
+
+    structured_content: Raw | UnsetType = UNSET
+
+
+_decode_result = msgspec.json.Decoder(t.CallToolResult).decode
+_decode_typed = msgspec.json.Decoder(_TypedResult).decode
+
+
+def decode_result(raw: Raw) -> t.CallToolResult:
+    """The fast reader where every block is known, the open-world one where a block is not."""
+    try:
+        return _decode_result(raw)
+    except msgspec.ValidationError:
+        return t.decode(t.CallToolResult, raw)
+
+
+def decode_typed(raw: Raw) -> t.CallToolResult:
+    try:
+        return _decode_typed(raw)
+    except msgspec.ValidationError:
+        return t.decode(_TypedResult, raw)
+
+
+class _Known:
+    __slots__ = ("checked", "definition", "validator")
+
+    def __init__(self, definition: t.Tool) -> None:
+        self.definition = definition
+        self.validator: Validator | None = None
+        self.checked = definition.output_schema is not UNSET
+
+
+class KnownTools:
+    """The definitions of the last listing, each with its output validator, compiled when first needed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self.listed = False
+
+    def learn(self, tools: Iterable[t.Tool]) -> None:
+        self._known = {tool.name: _Known(tool) for tool in tools}
+        self.listed = True
+
+    def forget(self) -> None:
+        self._known = {}
+
+    def check(self, name: str, result: t.CallToolResult) -> None:
+        """OUT-2: structured content fits the output schema. A tool's error is exempt (T-19)."""
+        known = self._known.get(name)
+        if known is None or not known.checked or result.is_error is True:
+            return
+        structured = result.structured_content
+        if structured is UNSET:
+            raise InvalidResponse(f"The tool {name!r} has an output schema but returned no structured content")
+        value = msgspec.json.decode(structured) if isinstance(structured, Raw) else structured
+        problems = self._validator(name, known).check(value)
+        if problems:
+            from toolwire.schemas import sentence
+
+            told = "; ".join(sentence(problem, "value") for problem in problems)
+            raise InvalidResponse(f"The result of {name!r} does not fit the tool's output schema: {told}")
+
+    def _validator(self, name: str, known: _Known) -> Validator:
+        if known.validator is None:
+            # Imported here because most clients never list a tool with an output schema.
+            from toolwire import schemas
+
+            try:
+                known.validator = schemas.compile(known.definition.output_schema, what=f"the output schema of {name!r}")
+            except schemas.SchemaError as error:
+                raise InvalidResponse(str(error)) from None
+        return known.validator
+
+    def wraps(self, name: str) -> bool:
+        """Whether the tool's output schema is an object with nothing but `result`, as made for a value that is none."""
+        known = self._known.get(name)
+        schema = None if known is None else known.definition.output_schema
+        if not isinstance(schema, dict):
+            return False
+        properties = schema.get("properties")
+        return isinstance(properties, dict) and list(properties) == [_WRAPPED] and schema.get("required") == [_WRAPPED]
+
+
+# --- Typed values ----------------------------------------------------------------------------------------------------
+
+
+def value_of(name: str, result: t.CallToolResult, returns: Any, wrapped: bool) -> Any:
+    """The result of a tool as a value of the type `returns`."""
+    if result.is_error is True:
+        failed = ToolResult.from_wire(_readable(result))
+        raise ToolFailed(failed.text or f"The tool {name!r} failed without a message", failed)
+    if returns is ToolResult:
+        return ToolResult.from_wire(_readable(result))
+    if returns is type(None):
+        return None
+    reader = _adapter_of(returns)
+    if result.structured_content is not UNSET:
+        return _structured(name, result.structured_content, reader, wrapped)
+    return _textual(name, result, reader, returns)
+
+
+def _structured(name: str, raw: Raw, reader: Adapter, wrapped: bool) -> Any:
+    inner = _inside(raw)
+    first, second = (inner, raw) if wrapped and inner is not None else (raw, inner)
+    assert first is not None
+    try:
+        return reader.decode(first)
+    except ToolwireError as error:
+        refusal = error
+    if second is not None:
+        try:
+            return reader.decode(second)
+        except ToolwireError:
+            pass
+    raise _unfit(name, reader, refusal)
+
+
+def _textual(name: str, result: t.CallToolResult, reader: Adapter, returns: Any) -> Any:
+    """Before 2025-06-18 there is only text: the text itself for `str`, JSON for everything else."""
+    texts = [block.text for block in result.content if isinstance(block, t.TextContent)]
+    if returns is str:
+        return "\n".join(texts)
+    if len(texts) != 1:
+        raise InvalidResponse(
+            f"The tool {name!r} returned no structured content, and {len(texts)} texts instead of one"
+        )
+    text = texts[0].encode()
+    try:
+        return reader.decode(text)
+    except ToolwireError as error:
+        refusal = error
+    try:
+        return reader.decode(msgspec.json.encode(texts[0]))
+    except ToolwireError:
+        raise _unfit(name, reader, refusal) from None
+
+
+def _inside(raw: Raw) -> Raw | None:
+    """What is wrapped, if the value is an object with the single member `result`."""
+    try:
+        members = msgspec.json.decode(raw, type=dict[str, Raw])
+    except msgspec.DecodeError:
+        return None
+    return members[_WRAPPED] if list(members) == [_WRAPPED] else None
+
+
+def _unfit(name: str, reader: Adapter, error: ToolwireError) -> InvalidResponse:
+    return InvalidResponse(f"The result of {name!r} is no {_type_name(reader.type)}: {error}")
+
+
+def _type_name(tp: Any) -> str:
+    return tp.__name__ if isinstance(tp, type) and not hasattr(tp, "__args__") else str(tp)
+
+
+def _readable(result: t.CallToolResult) -> t.CallToolResult:
+    """The same with the structured value decoded, for people."""
+    if isinstance(result.structured_content, Raw):
+        result.structured_content = msgspec.json.decode(result.structured_content)
+    return result
+
+
+def _adapter_of(returns: Any) -> Adapter:
+    try:
+        return _cached_adapter(returns)
+    except TypeError:
+        return _new_adapter(returns)  # A type that can not be hashed, or that no adapter can read: the latter says so.
+
+
+def _new_adapter(returns: Any) -> Adapter:
+    # Imported here because only typed calls need it.
+    from toolwire.adapters import adapter
+
+    return adapter(returns)
+
+
+_cached_adapter = lru_cache(maxsize=256)(_new_adapter)

@@ -1,0 +1,579 @@
+"""`Server`: what a user builds, and the ways to run it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar, overload
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from toolwire import logs
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, Unreachable
+from toolwire.protocol.jsonrpc import decode
+from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
+from toolwire.protocol.peer import Peer
+from toolwire.protocol.revisions import MODERN, methods
+from toolwire.sealing_aes import make_sealer
+from toolwire.server import discovery
+from toolwire.server.catalog import Catalog
+from toolwire.server.completion import Completion
+from toolwire.server.components import (
+    Cache,
+    Component,
+    Icons,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    Tool,
+    icons_of,
+)
+from toolwire.server.extensions import Extension
+from toolwire.server.kernel import Kernel, Middleware
+from toolwire.server.limits import Limits
+from toolwire.server.subscriptions import Change
+from toolwire.stores import Stores
+from toolwire.wire.channel import Channel
+from toolwire.wire.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+_SECRET = "TOOLWIRE_SECRET"
+
+
+def _all_of(items: Any) -> list[Any]:
+    """One item, several, or none."""
+    if items is None:
+        return []
+    return list(items) if isinstance(items, list | tuple | set | frozenset) else [items]
+
+
+class Server:
+    """An MCP server: its components, and what it says about itself."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "1.0.0",
+        title: str | None = None,
+        description: str | None = None,
+        website_url: str | None = None,
+        icons: Icons = None,
+        instructions: str | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        tools: Tool | Callable[..., Any] | Iterable[Any] | None = None,
+        resources: Resource | Iterable[Resource] | None = None,
+        templates: ResourceTemplate | Iterable[ResourceTemplate] | None = None,
+        prompts: Prompt | Callable[..., Any] | Iterable[Any] | None = None,
+        completions: Mapping[tuple[str, str], Any] | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        lifespan: Lifespan | None = None,
+        middleware: Middleware | Sequence[Middleware] | None = None,
+        limits: Limits | None = None,
+        stores: Stores | None = None,
+        secret: str | bytes | Sequence[str | bytes] | None = None,
+        page_size: int | None = None,
+        cache: Cache | None = None,
+        debug: bool = False,
+    ) -> None:
+        if not name:
+            raise ServerError("A server needs a name")
+        limits = limits or Limits()
+        implementation = t.Implementation(
+            name=name,
+            version=version,
+            title=title or UNSET,
+            description=description or UNSET,
+            website_url=website_url or UNSET,
+            icons=icons_of(icons),
+        )
+        self.name = name
+        self.version = version
+        self.limits = limits
+        self.stores = stores or Stores.memory()
+        self.catalog = Catalog(self)
+        self.kernel = Kernel(
+            self,
+            self.catalog,
+            implementation,
+            instructions=instructions,
+            capabilities=capabilities,
+            limits=limits,
+            stores=self.stores,
+            sealer=make_sealer(_secrets(secret), random=os.urandom),
+            page_size=page_size or limits.page,
+            cache=cache or Cache(),
+            debug=debug,
+        )
+        self.catalog.listeners.append(self._changed)
+        self.lifespan_value: Any = None
+        self._lifespan = lifespan
+        self._life = _Life(self)
+        self._parents: list[Server] = []
+        self._direct: _Direct | None = None
+        self._notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
+        self._run_lock = threading.Lock()
+        self._stop: Callable[[], None] | None = None
+        for each in _all_of(middleware):
+            self.kernel.use(each)
+        self._register_all(tools, resources, templates, prompts, completions, directory)
+
+    def _register_all(
+        self, tools: Any, resources: Any, templates: Any, prompts: Any, completions: Any, directory: Any
+    ) -> None:
+        for each in _all_of(tools):
+            self.add(each if isinstance(each, Component) else Tool(each))
+        for each in [*_all_of(resources), *_all_of(templates)]:
+            self.add(each)
+        for each in _all_of(prompts):
+            self.add(each if isinstance(each, Component) else Prompt(each))
+        for (target, argument), source in (completions or {}).items():
+            kind = "ref/resource" if "://" in target or "{" in target else "ref/prompt"
+            self.catalog.complete(kind, target, argument, Completion(source))
+        if directory is not None:
+            for component in discovery.scan(directory).all():
+                self.add(component)
+
+    # --- registering ---
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
+
+    def tool(self, function: Any = None, /, **options: Any) -> Any:
+        """Register a function as a tool; bare or called with the options of `Tool`. Returns the function."""
+        if isinstance(function, str):
+            options.setdefault("name", function)
+            function = None
+        return self._decorate(function, lambda each: Tool(each, **options))
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+
+    @overload
+    def prompt(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
+
+    def prompt(self, function: Any = None, /, **options: Any) -> Any:
+        """Register a function as a prompt; bare or called with the options of `Prompt`. Returns the function."""
+        if isinstance(function, str):
+            options.setdefault("name", function)
+            function = None
+        return self._decorate(function, lambda each: Prompt(each, **options))
+
+    def resource(self, uri: str, /, **options: Any) -> Callable[[F], F]:
+        """Register a function as a resource, or as a template when the address has `{variables}`."""
+        if callable(uri):
+            raise ServerError('A resource needs an address: @server.resource("note://today")')
+        kind: Any = ResourceTemplate if "{" in uri else Resource
+
+        def register(function: F) -> F:
+            self.add(kind(uri, function, **options))
+            return function
+
+        return register
+
+    def completion(
+        self, *, prompt: str | None = None, template: str | None = None, argument: str
+    ) -> Callable[[F], F]:
+        """Register a function that suggests values for an argument of a prompt or a variable of a template."""
+        if (prompt is None) == (template is None):
+            raise ServerError("A completion is for prompt= or for template=, one of the two")
+        kind, target = ("ref/prompt", prompt) if prompt is not None else ("ref/resource", template)
+
+        def register(function: F) -> F:
+            self.catalog.complete(kind, str(target), argument, Completion(function))
+            return function
+
+        return register
+
+    def _decorate(self, function: Any, make: Callable[[Any], Component]) -> Any:
+        def register(each: F) -> F:
+            self.add(make(each))
+            return each
+
+        return register if function is None else register(function)
+
+    def add(self, component: Component) -> Server:
+        """Add a component, at any time and from any thread; every client that can be told is told."""
+        self.catalog.add(component)
+        return self
+
+    def remove(self, component: Component | str) -> Server:
+        """Remove a component, or the one of that name or address."""
+        self.catalog.remove(component)
+        return self
+
+    def mount(self, other: Server, prefix: str | None = None) -> Server:
+        """Offer another server's components as well, live; the names of its tools and prompts start with `prefix_`."""
+        self.catalog.mount(f"{prefix}_" if prefix else "", other.catalog)
+        other._parents.append(self)
+        return self
+
+    def extension(self, identifier: str, settings: Mapping[str, Any] | None = None) -> Extension:
+        """Declare an extension; its methods and filters are registered on what this returns."""
+        extension = self.kernel.extensions[identifier] = Extension(identifier, settings or {})
+        self.kernel.refresh()
+        return extension
+
+    def use(self, middleware: Middleware) -> Middleware:
+        """Add a middleware around every request: `async def (ctx, call_next)`."""
+        self.kernel.use(middleware)
+        return middleware
+
+    def on_list_tools(self, handler: F) -> F:
+        """Low level: the one function that lists the tools."""
+        self.kernel.lowlevel.on_list(handler)
+        self.kernel.refresh()
+        return handler
+
+    def on_call_tool(self, handler: F) -> F:
+        """Low level: the one function that calls tools, `(name, arguments)` or `(name, arguments, ctx)`."""
+        self.kernel.lowlevel.on_call(handler)
+        self.kernel.refresh()
+        return handler
+
+    def on_notification(self, method: str, callback: Callable[[Any], Any]) -> None:
+        """Call back for a notification of a client, such as `notifications/roots/list_changed`."""
+        self._notice_callbacks.setdefault(method, []).append(callback)
+
+    # --- what is there ---
+
+    @property
+    def tools(self) -> list[Tool]:
+        return [found.component for _, found in sorted(self.catalog.all("tools").items())]
+
+    @property
+    def resources(self) -> list[Resource]:
+        return [found.component for _, found in sorted(self.catalog.all("resources").items())]
+
+    @property
+    def templates(self) -> list[ResourceTemplate]:
+        return [found.component for _, found in sorted(self.catalog.all("templates").items())]
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        return [found.component for _, found in sorted(self.catalog.all("prompts").items())]
+
+    @property
+    def active(self) -> bool:
+        """Whether `run` or `start` is under way."""
+        return self._stop is not None
+
+    # --- telling ---
+
+    def _changed(self, family: str) -> None:
+        self.kernel.hub.tell(Change(family))
+
+    def notify_changed(self, family: str) -> None:
+        """Say that the list of `tools`, `resources` or `prompts` changed, where it changed behind the server's back."""
+        if family not in ("tools", "resources", "prompts"):
+            raise ServerError(f"{family!r} is not tools, resources or prompts")
+        self.catalog.changed(family)
+
+    def notify_updated(self, uri: str) -> None:
+        """Say that a resource has new contents, to whoever subscribed to it."""
+        for server in (self, *self._ancestors()):
+            server.kernel.hub.tell(Change("updated", uri))
+
+    def _ancestors(self) -> list[Server]:
+        return [each for parent in self._parents for each in (parent, *parent._ancestors())]
+
+    def publish(self, filter: str, key: str, method: str, params: Mapping[str, Any]) -> None:
+        """Send an extension's notification to the listen streams whose `filter` names `key`."""
+        self.kernel.hub.tell(Change(filter, key, method, _Frozen(params)))
+
+    def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
+        """Log to every legacy connection that wants the level; on 2026-07-28 messages belong to a request."""
+        rank = t.severity(level)
+        params = t.LoggingMessageNotificationParams(level=level, data=data, logger=logger or UNSET)
+        for client in tuple(self.kernel.hub.clients.values()):
+            lifecycle = client.session.peer.lifecycle
+            if lifecycle.revision is not None and rank >= t.severity(client.level):
+                client.loop.call_soon_threadsafe(client.session.notify, "notifications/message", params)
+
+    def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
+        """Call back in this process when a resource is updated."""
+        self.kernel.hub.callbacks.setdefault(uri, []).append(callback)
+        return self
+
+    def unsubscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
+        callbacks = self.kernel.hub.callbacks.get(uri, [])
+        if callback in callbacks:
+            callbacks.remove(callback)
+        return self
+
+    def _level_changed(self, level: t.LoggingLevel) -> None:
+        # C17: a handler that the user installed follows; the library never installs one.
+        logs.set_level(level)
+
+    # --- calling without a transport ---
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Call a tool in this process, with no transport."""
+        raw = UNSET if arguments is None else Raw(msgspec.json.encode(arguments))
+        result = await self._locally("tools/call", t.CallToolRequestParams(name=name, arguments=raw))
+        if not isinstance(result, t.CallToolResult):
+            raise ProtocolError(INVALID_PARAMS, "The tool asked a question, and there is no client to answer it")
+        return ToolResult.from_wire(msgspec.convert(msgspec.to_builtins(result), t.CallToolResult))
+
+    async def read_resource(self, uri: str) -> list[t.ResourceContents]:
+        """Read a resource in this process, with no transport."""
+        result = await self._locally("resources/read", t.ReadResourceRequestParams(uri=uri))
+        return result.contents  # type: ignore[no-any-return]
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> t.GetPromptResult:
+        """Get a prompt in this process, with no transport."""
+        raw = UNSET if arguments is None else Raw(msgspec.json.encode(arguments))
+        return await self._locally("prompts/get", t.GetPromptRequestParams(name=name, arguments=raw))  # type: ignore[no-any-return]
+
+    async def _locally(self, method: str, params: Any) -> Any:
+        row = methods(MODERN)[method]
+        request = Incoming(0, method, row, params, UNSET, MODERN, {}, UNSET, UNSET, UNSET)
+        async with self._life.held():
+            return await self.kernel.handle(request, _Nowhere())
+
+    async def process(self, message: str | bytes) -> str | None:
+        """One JSON-RPC message as text in, the answer as text out; None where there is nothing to answer.
+
+        The messages of one server form one connection: a legacy client is expected to `initialize` first.
+        """
+        if self._direct is None or self._direct.loop is not asyncio.get_running_loop():
+            self._direct = _Direct(self)
+        async with self._life.held():
+            return await self._direct.process(message.encode() if isinstance(message, str) else message)
+
+    # --- serving ---
+
+    async def serve(self, channel: Channel, *, principal: Any = None) -> None:
+        """Serve one connection until it ends."""
+        async with self._life.held():
+            await channel.connect()
+            session = self._session(channel, principal)
+            try:
+                await session.run()
+            finally:
+                await session.close(self.limits.drain)
+
+    def _session(self, channel: Channel, principal: Any = None) -> Session:
+        peer = Peer(ServerLifecycle(self.kernel), max_depth=self.limits.depth, max_batch=self.limits.batch)
+        session = Session(
+            channel,
+            peer,
+            self.kernel,
+            in_flight=self.limits.in_flight,
+            max_result=self.limits.result,
+            principal=principal,
+        )
+        self.kernel.opened(session)
+        return session
+
+    async def serve_stdio(self) -> None:
+        """Serve standard input and output until the input ends, a signal comes, or the parent process dies."""
+        from toolwire.wire import stdio
+
+        claimed = stdio.claim()
+        channel = stdio.StdioChannel(claimed.input, claimed.output, limit=self.limits.line)
+        await self._serve_until_stopped(channel, stdio)
+
+    async def _serve_until_stopped(self, channel: Channel, stdio: Any) -> None:
+        loop = asyncio.get_running_loop()
+        async with self._life.held():
+            await channel.connect()
+            session = self._session(channel)
+            self._stop = lambda: _discard(loop.call_soon_threadsafe(session.end))
+            unwatch = stdio.parent_watch(session.end)
+            try:
+                with stdio.signals(session.end):
+                    await session.run()
+                    await session.close(self.limits.drain)
+            finally:
+                unwatch()
+                self._stop = None
+                await session.close()
+
+    def run(self, transport: str | Channel = "stdio", **options: Any) -> None:
+        """Run until the client goes away or a signal comes. `transport` is "stdio" or any `Channel`."""
+        transport = options.pop("transport", transport)
+        if options:
+            raise ServerError(f"run() has no option {next(iter(options))!r} for {transport!r}")
+        if transport != "stdio" and not isinstance(transport, Channel):
+            raise ServerError(f"{transport!r} is not a transport: use 'stdio' or a Channel")
+        if not self._run_lock.acquire(blocking=False):
+            raise ServerError(f"The server {self.name!r} is already running")
+        try:
+            if isinstance(transport, Channel):
+                from toolwire.wire import stdio
+
+                _run(self._serve_until_stopped(transport, stdio))
+            else:
+                from toolwire.wire import stdio
+
+                stdio.claim()  # Before there is a loop, which may open descriptors of its own.
+                _run(self.serve_stdio())
+        finally:
+            self._run_lock.release()
+
+    start = run
+
+    def stop(self) -> None:
+        """Stop a server that runs, from any thread."""
+        stop = self._stop
+        if stop is None:
+            raise ServerError(f"The server {self.name!r} is not running")
+        stop()
+
+    def __repr__(self) -> str:
+        return f"Server({self.name!r}, version={self.version!r})"
+
+
+def _run(coroutine: Any) -> None:
+    """Run a coroutine to its end on a loop of its own, uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(coroutine)
+        return
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(coroutine)
+
+
+def _discard(_: object) -> None:
+    return
+
+
+def _secrets(secret: Any) -> list[str | bytes] | None:
+    given = secret if secret is not None else os.environ.get(_SECRET)
+    return None if not given else [given] if isinstance(given, str | bytes) else list(given)
+
+
+class _Life:
+    """Enters the lifespans once, however many connections there are, and leaves them in the task that entered."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._holders = 0
+        self._task: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._leave: asyncio.Event | None = None
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        await self.enter()
+        try:
+            yield
+        finally:
+            await self.exit()
+
+    async def enter(self) -> None:
+        self._holders += 1
+        if self._task is None:
+            loop = asyncio.get_running_loop()
+            self._ready = loop.create_future()
+            self._leave = asyncio.Event()
+            self._task = loop.create_task(self._live(self._ready, self._leave))
+        assert self._ready is not None
+        try:
+            await asyncio.shield(self._ready)
+        except BaseException:
+            self._holders -= 1
+            raise
+
+    async def exit(self) -> None:
+        self._holders -= 1
+        if self._holders or self._task is None or self._leave is None:
+            return
+        task, self._task = self._task, None
+        self._leave.set()
+        await asyncio.shield(task)
+
+    async def _live(self, ready: asyncio.Future[None], leave: asyncio.Event) -> None:
+        servers = [self._server, *(catalog.owner for catalog in self._server.catalog.family())]
+        try:
+            async with AsyncExitStack() as stack:
+                for server in servers:
+                    if server._lifespan is not None:
+                        server.lifespan_value = await stack.enter_async_context(server._lifespan(server))
+                ready.set_result(None)
+                await leave.wait()
+                await self._server.kernel.stop()
+        except BaseException as error:
+            if ready.done():
+                raise
+            self._task = None
+            ready.set_exception(error)
+
+
+class _Nowhere:
+    """The outlet of a call that has no client."""
+
+    connection = None
+    congested = False
+
+    async def drain(self) -> None:
+        return
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        return False
+
+    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
+        raise Unreachable("There is no client")
+
+
+class _Direct:
+    """The connection behind `Server.process`: what is written is the answer of the message that was fed."""
+
+    def __init__(self, server: Server) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._channel = _Captured()
+        self._session = server._session(self._channel)
+
+    async def process(self, message: bytes) -> str | None:
+        answers = self._channel.written = []
+        incoming = set(self._session.peer.incoming)
+        self._session.feed(message)
+        tasks = [
+            task for identifier, (task, _) in self._session._tasks.items() if identifier not in incoming
+        ]
+        if tasks:
+            await asyncio.wait(tasks)
+        replies = [answer for answer in answers if _is_answer(answer)]
+        return replies[-1].decode() if replies else None
+
+
+def _is_answer(message: bytes) -> bool:
+    return message.startswith(b"[") or type(decode(message)).__name__ in ("Response", "ErrorResponse")
+
+
+class _Captured(Channel):
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    async def read(self) -> bytes | None:
+        return None
+
+    def write(self, message: bytes) -> None:
+        self.written.append(message)
+
+    async def close(self) -> None:
+        return
+
+
+class _Frozen(dict[str, Any]):
+    """Params of an extension's notification, fit to be part of a change that is compared by identity."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        super().__init__(params)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+

@@ -1,0 +1,196 @@
+"""The components of a server by name, those of mounted servers among them, in pages of stable order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from toolwire.protocol.cursors import decode_cursor, encode_cursor, page
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
+from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
+from toolwire.server.completion import Completion
+
+C = TypeVar("C", bound=Component)
+
+# The families of the protocol: templates change with resources (1.10.7: they have no notification of their own).
+FAMILY: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
+
+
+class Found(NamedTuple, Generic[C]):
+    """A component and the server it belongs to."""
+
+    component: C
+    owner: Any
+
+
+class Mount(NamedTuple):
+    """Another server's catalogue, its names behind a prefix."""
+
+    prefix: str
+    catalog: Catalog
+
+    def inner(self, name: str) -> str | None:
+        """The name as the mounted server knows it; None when it cannot be one of its names."""
+        return name[len(self.prefix) :] if name.startswith(self.prefix) else None
+
+
+class Catalog:
+    """What one server offers. Reading never waits; changing tells whoever listens."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.tools: dict[str, Tool] = {}
+        self.resources: dict[str, Resource] = {}
+        self.templates: dict[str, ResourceTemplate] = {}
+        self.prompts: dict[str, Prompt] = {}
+        self.completions: dict[tuple[str, str, str], Completion] = {}
+        self.mounts: list[Mount] = []
+        self.listeners: list[Callable[[str], None]] = []
+        self.version = 0
+        self._ordered: dict[str, tuple[int, list[str], dict[str, Found[Any]]]] = {}
+        self._by_specificity: tuple[int, list[ResourceTemplate]] | None = None
+
+    # --- changing ---
+
+    def add(self, component: Component) -> None:
+        if not isinstance(component, Component):
+            raise ServerError(f"{type(component).__name__} is not a tool, resource, template or prompt")
+        self._kind(component.kind)[component.key] = component
+        self.changed(component.kind)
+
+    def remove(self, component: Component | str) -> Component:
+        for kind in FAMILY:
+            items = self._kind(kind)
+            if isinstance(component, Component) and items.get(component.key) is not component:
+                continue
+            key = component.key if isinstance(component, Component) else component
+            found: Component | None = items.pop(key, None)
+            if found is not None:
+                self.changed(kind)
+                return found
+        raise ServerError(f"There is no component {component!r} to remove")
+
+    def complete(self, reference: str, name: str, argument: str, completion: Completion) -> None:
+        self.completions[reference, name, argument] = completion
+        self.version += 1
+
+    def mount(self, prefix: str, catalog: Catalog) -> None:
+        if catalog is self or self in catalog.family():
+            raise ServerError("A server cannot be mounted inside itself")
+        self.mounts.append(Mount(prefix, catalog))
+        catalog.listeners.append(self.changed)
+        for kind in ("tools", "resources", "prompts"):
+            self.changed(kind)
+
+    def family(self) -> Iterator[Catalog]:
+        """The catalogues mounted here, at any depth."""
+        for mount in self.mounts:
+            yield mount.catalog
+            yield from mount.catalog.family()
+
+    def changed(self, kind: str) -> None:
+        self.version += 1
+        for listener in tuple(self.listeners):
+            listener(FAMILY[kind])
+
+    # --- finding ---
+
+    def tool(self, name: str) -> Found[Tool] | None:
+        own = self.tools.get(name)
+        if own is not None:
+            return Found(own, self.owner)
+        return self._mounted(name, lambda catalog, inner: catalog.tool(inner))
+
+    def prompt(self, name: str) -> Found[Prompt] | None:
+        own = self.prompts.get(name)
+        if own is not None:
+            return Found(own, self.owner)
+        return self._mounted(name, lambda catalog, inner: catalog.prompt(inner))
+
+    def resource(self, uri: str) -> Found[Resource] | None:
+        # Addresses are global already, so a prefix does not apply to them.
+        own = self.resources.get(uri)
+        if own is not None:
+            return Found(own, self.owner)
+        return next((found for mount in self.mounts if (found := mount.catalog.resource(uri))), None)
+
+    def template(self, uri: str) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
+        """The most specific template that matches, with its variables."""
+        for template in self._templates():
+            if template.function is None:
+                continue  # Listed, but it cannot be read.
+            variables = template.template.match(uri)
+            if variables is not None:
+                return Found(template, self.owner), variables
+        return next((found for mount in self.mounts if (found := mount.catalog.template(uri))), None)
+
+    def completion(self, reference: str, name: str, argument: str) -> tuple[Completion, Any] | None:
+        own = self.completions.get((reference, name, argument))
+        if own is not None:
+            return own, self.owner
+        for mount in self.mounts:
+            inner = mount.inner(name) if reference == "ref/prompt" else name
+            if inner is not None and (found := mount.catalog.completion(reference, inner, argument)):
+                return found
+        return None
+
+    def has_completions(self) -> bool:
+        return bool(self.completions) or any(mount.catalog.has_completions() for mount in self.mounts)
+
+    def has(self, kind: str) -> bool:
+        return bool(self._kind(kind)) or any(mount.catalog.has(kind) for mount in self.mounts)
+
+    def all(self, kind: str) -> dict[str, Found[Any]]:
+        """Every component of a kind by its public name; the nearest one wins where names collide."""
+        return self._order(kind)[2]
+
+    # --- pages ---
+
+    def page(self, kind: str, cursor: str | None, size: int) -> tuple[list[tuple[str, Found[Any]]], str | None]:
+        """One page in the order of names, and the cursor of the next."""
+        after = None
+        if cursor is not None:
+            try:
+                after = decode_cursor(cursor, kind)
+            except ValueError:
+                raise ProtocolError(INVALID_PARAMS, "Unknown cursor; start again without one") from None
+        _, keys, items = self._order(kind)
+        names, last = page(keys, after, size)
+        return [(name, items[name]) for name in names], None if last is None else encode_cursor(kind, last)
+
+    def _order(self, kind: str) -> tuple[int, list[str], dict[str, Found[Any]]]:
+        known = self._ordered.get(kind)
+        if known is None or known[0] != self.version:
+            items = dict(self._merged(kind))
+            # TOL-1: the same order in every call and every process.
+            known = self._ordered[kind] = (self.version, sorted(items), items)
+        return known
+
+    def _merged(self, kind: str) -> Iterator[tuple[str, Found[Any]]]:
+        for mount in reversed(self.mounts):
+            for name, found in mount.catalog.all(kind).items():
+                yield (mount.prefix + name if kind in ("tools", "prompts") else name), found
+        for key, component in self._kind(kind).items():
+            yield key, Found(component, self.owner)
+
+    def _templates(self) -> list[ResourceTemplate]:
+        if self._by_specificity is None or self._by_specificity[0] != self.version:
+            ordered = sorted(self.templates.values(), key=lambda each: each.template.specificity)
+            self._by_specificity = (self.version, ordered)
+        return self._by_specificity[1]
+
+    def _mounted(self, name: str, find: Callable[[Catalog, str], Found[C] | None]) -> Found[C] | None:
+        for mount in self.mounts:
+            inner = mount.inner(name)
+            found = None if inner is None else find(mount.catalog, inner)
+            if found is not None:
+                return found
+        return None
+
+    def _kind(self, kind: str) -> dict[str, Any]:
+        return {
+            "tools": self.tools,
+            "resources": self.resources,
+            "templates": self.templates,
+            "prompts": self.prompts,
+        }[kind]  # type: ignore[return-value]

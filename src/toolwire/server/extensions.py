@@ -1,0 +1,88 @@
+"""Extensions: methods, notifications, result types and listen filters of one's own, under a negotiated name.
+
+An extension is in force for a request only where both sides declared it (2026-07-28 basic/versioning, extension
+negotiation). Everywhere else its methods are refused and its filters ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.revisions import MODERN, REVISIONS, Method, methods
+from toolwire.server.context import Context
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# 2026-07-28 basic, `_meta`: the grammar of names, with the prefix that extensions must have.
+_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z][A-Za-z0-9-]*)+/[A-Za-z0-9][A-Za-z0-9_./-]*")
+
+
+class OpenParams(t.RequestParams, kw_only=True):
+    """Params of an extension's method that was given no type: read them from `ctx.request_params`."""
+
+
+class Extension:
+    """One extension of a server."""
+
+    def __init__(self, identifier: str, settings: Mapping[str, Any]) -> None:
+        if _IDENTIFIER.fullmatch(identifier) is None:
+            raise ServerError(f"{identifier!r} is not an extension name: use your domain in reverse, a slash and a name")
+        self.identifier = identifier
+        self.settings = dict(settings)
+        self.rows: dict[str, Method] = {}
+        self.handlers: dict[str, Callable[..., Awaitable[Any]]] = {}
+        self.filters: dict[str, Callable[[Any], Any]] = {}
+        self.result_types: set[str] = set()
+
+    def method(self, name: str, *, params: type[t.RequestParams] = OpenParams) -> Callable[[F], F]:
+        """Register an async handler `(params, ctx)` for a request; `params` is a subclass of `types.RequestParams`."""
+        return self._register(name, "request", params)
+
+    def notification(self, name: str, *, params: type[t.NotificationParams] = t.NotificationParams) -> Callable[[F], F]:
+        """Register a plain handler `(params)` for a notification of the client."""
+        return self._register(name, "notification", params)
+
+    def _register(self, name: str, kind: Any, params: Any) -> Callable[[F], F]:
+        if any(name in methods(revision) for revision in REVISIONS):
+            raise ServerError(f"{name!r} is a method of the protocol; an extension has names of its own")
+        if not (isinstance(params, type) and issubclass(params, t.Wire)):
+            raise ServerError("The params of an extension's method are a subclass of types.RequestParams")
+
+        def register(handler: F) -> F:
+            self.rows[name] = Method(
+                name=name, kind=kind, sender="client", params=params, result=t.Result, revisions=frozenset({MODERN})
+            )
+            self.handlers[name] = handler
+            return handler
+
+        return register
+
+    def listen_filter(self, name: str, accept: Callable[[Any], Any]) -> None:
+        """Add a member to the filter of `subscriptions/listen`.
+
+        `accept` gets what the client asked for and returns the part that is honoured, or None. What is published with
+        `server.publish(name, …)` then reaches the streams that asked for it.
+        """
+        self.filters[name] = accept
+
+    def result_type(self, name: str) -> None:
+        """Allow handlers to answer with this `resultType`."""
+        if name in ("complete", "input_required"):
+            raise ServerError(f"{name!r} is a result type of the protocol")
+        self.result_types.add(name)
+
+    def declared_by(self, capabilities: Mapping[str, Any]) -> bool:
+        extensions = capabilities.get("extensions")
+        return isinstance(extensions, Mapping) and self.identifier in extensions
+
+    async def handle(self, ctx: Context) -> Any:
+        result = await self.handlers[ctx.method](ctx.params, ctx)
+        if result is None:
+            return t.Result()
+        return msgspec.to_builtins(result) if not isinstance(result, t.Wire | dict) else result

@@ -1,0 +1,750 @@
+"""One function behind every transport: `handle(request, outlet) -> result`.
+
+Looks up the operation of a method, runs it under the middleware, turns what a handler raises into what the wire allows,
+and shapes the result for the revision of the request. The era of a request is invisible to handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    RESOURCE_NOT_FOUND,
+    URL_ELICITATION_REQUIRED,
+    NotSupported,
+    ProtocolError,
+    ToolError,
+    UrlRequired,
+)
+from toolwire.protocol.lifecycle import SUPPORTED, Incoming
+from toolwire.protocol.peer import Notice
+from toolwire.protocol.revisions import MODERN, Method, shape, supports
+from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest
+from toolwire.protocol.sealing import BadSeal, Sealer
+from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay, Unwind
+from toolwire.server.catalog import Catalog, Found
+from toolwire.server.components import Cache, Component, error_result
+from toolwire.server.context import Context
+from toolwire.server.extensions import Extension
+from toolwire.server.limits import Limits
+from toolwire.server.lowlevel import LowLevel
+from toolwire.server.subscriptions import Hub, LegacyClient, Stream
+from toolwire.stores import Stores
+from toolwire.wire.process_workers import ProcessWorkers
+from toolwire.wire.session import Outlet, Session
+from toolwire.wire.workers import Busy, ThreadWorkers
+
+log = logging.getLogger("toolwire.server")
+
+Next: TypeAlias = Callable[[Context], Awaitable[Any]]
+Middleware: TypeAlias = Callable[[Context, Next], Awaitable[Any]]
+
+current: ContextVar[Context] = ContextVar("toolwire_context")
+
+# A sealed value longer than this stays here and only its name travels.
+MAX_SEALED: Final = 32 * 1024
+_INLINE, _STORED = b"=", b"@"
+
+
+class Deadline:
+    """Ends a handler that runs too long; stands still while it waits for the client."""
+
+    __slots__ = ("_loop", "_started", "_task", "_timer", "expired", "left")
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(self._loop)
+        self.left = seconds
+        self.expired = False
+        self.resume()
+
+    def resume(self) -> None:
+        self._started = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(self.left, self._expire)
+
+    def pause(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self.left = max(0.0, self.left - (self._loop.time() - self._started))
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self.expired = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+class Kernel:
+    """The server behind its transports."""
+
+    def __init__(
+        self,
+        server: Any,
+        catalog: Catalog,
+        implementation: t.Implementation,
+        *,
+        instructions: str | None,
+        capabilities: Mapping[str, Any] | None,
+        limits: Limits,
+        stores: Stores,
+        sealer: Sealer,
+        page_size: int,
+        cache: Cache,
+        debug: bool,
+    ) -> None:
+        self.server = server
+        self.catalog = catalog
+        self.implementation = implementation
+        self.instructions: str | UnsetType = UNSET if instructions is None else instructions
+        self.limits = limits
+        self.stores = stores
+        self.sealer = sealer
+        self.page_size = page_size
+        self.cache = cache
+        self.debug = debug
+        self.hub = Hub()
+        self.workers = ThreadWorkers(limits.threads, limits.queue)
+        self._processes: ProcessWorkers | None = None
+        self.extensions: dict[str, Extension] = {}
+        self.lowlevel = LowLevel()
+        self._extra_capabilities = dict(capabilities or {})
+        self._capabilities: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._pages: dict[tuple[str, str, str | None], Any] = {}
+        self._pages_version = -1
+        self._middleware: list[Middleware] = []
+        self._chain: Next | None = None
+        # META-8: every modern result names its server; encoded once.
+        self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
+        self._result_meta = Raw(msgspec.json.encode(self._server_info))
+        self._seal_context = b"requestState/" + implementation.name.encode()
+        self._operations: dict[str, Next] = {
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "logging/setLevel": self._set_level,
+            "subscriptions/listen": self._listen,
+        }
+
+    # --- what the server says about itself ---
+
+    def capabilities(self, revision: str) -> dict[str, Any]:
+        version = self.catalog.version
+        known = self._capabilities.get(revision)
+        if known is not None and known[0] == version:
+            return known[1]
+        declared: dict[str, Any] = {"logging": {}}
+        # C12, DIS-1: what is declared works, and a change is always announced.
+        if self.catalog.has("tools") or self.lowlevel.active or not self._offers_anything():
+            declared["tools"] = {"listChanged": True}
+        if self.catalog.has("resources") or self.catalog.has("templates"):
+            declared["resources"] = {"subscribe": True, "listChanged": True}
+        if self.catalog.has("prompts"):
+            declared["prompts"] = {"listChanged": True}
+        if self.catalog.has_completions():
+            declared["completions"] = {}
+        if self.extensions:
+            declared["extensions"] = {name: each.settings for name, each in self.extensions.items()}
+        declared = merge_capabilities(declared, self._extra_capabilities)
+        result = shape(
+            t.InitializeResult(protocol_version=revision, capabilities=declared, server_info=self.implementation),
+            revision,
+        ).capabilities
+        self._capabilities[revision] = (version, result)
+        return result
+
+    def _offers_anything(self) -> bool:
+        return any(self.catalog.has(kind) for kind in ("tools", "resources", "templates", "prompts"))
+
+    def refresh(self) -> None:
+        """Something besides the catalogue changed what is declared."""
+        self.catalog.version += 1
+
+    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
+        for extension in self.extensions.values():
+            row = extension.rows.get(method)
+            if row is None:
+                continue
+            if not extension.declared_by(capabilities):
+                if row.kind == "notification":
+                    return None
+                # EXT-2: the client lacks what this method belongs to.
+                required: dict[str, Any] = {"extensions": {extension.identifier: {}}}
+                raise ProtocolError(
+                    MISSING_CLIENT_CAPABILITY,
+                    f"{method} belongs to the extension {extension.identifier}, which this request does not declare",
+                    {"requiredCapabilities": required},
+                )
+            return row
+        return None
+
+    def processes(self) -> ProcessWorkers:
+        if self._processes is None:
+            self._processes = ProcessWorkers(queue=self.limits.queue)
+        return self._processes
+
+    async def stop(self) -> None:
+        """Let go of what runs beside the loop; the next call starts it anew."""
+        self.hub.end_streams()
+        workers, self.workers = self.workers, ThreadWorkers(self.limits.threads, self.limits.queue)
+        workers.shutdown()
+        if self._processes is not None:
+            processes, self._processes = self._processes, None
+            await processes.close()
+
+    # --- the one function ---
+
+    def use(self, middleware: Middleware) -> None:
+        self._middleware.append(middleware)
+        chain: Next = self._operate
+        for each in reversed(self._middleware):
+            chain = _link(each, chain)
+        self._chain = chain
+
+    async def handle(self, request: Incoming, outlet: Outlet) -> Any:
+        ctx = Context(self, request, outlet)
+        current.set(ctx)
+        if self._chain is None:
+            result = await self._operations.get(request.method, self._extended)(ctx)
+        else:
+            result = await self._guarded_chain(ctx)
+        return self.finish(request.revision, result)
+
+    def finish(self, revision: str, result: Any) -> Any:
+        """Shape a result for its revision; a modern one says which server it is from."""
+        if isinstance(result, Raw):
+            return result
+        if revision != MODERN:
+            return shape(result, revision)
+        if isinstance(result, t.Result):
+            if result.meta is UNSET:
+                result.meta = self._result_meta
+            elif isinstance(result.meta, dict):
+                result.meta = {**self._server_info, **result.meta}
+            return shape(result, MODERN)
+        if isinstance(result, dict):
+            return {"resultType": "complete", **result, "_meta": {**self._server_info, **result.get("_meta", {})}}
+        return result
+
+    async def _guarded_chain(self, ctx: Context) -> Any:
+        assert self._chain is not None
+        try:
+            return await self._chain(ctx)
+        except (ProtocolError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            return self._failed(ctx, error, "the request")
+
+    async def _operate(self, ctx: Context) -> Any:
+        return await self._operations.get(ctx.method, self._extended)(ctx)
+
+    async def _extended(self, ctx: Context) -> Any:
+        for extension in self.extensions.values():
+            if ctx.method in extension.handlers:
+                try:
+                    return await extension.handle(ctx)
+                except (ProtocolError, asyncio.CancelledError):
+                    raise
+                except Exception as error:
+                    return self._failed(ctx, error, ctx.method)
+        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {ctx.method}")
+
+    # --- connections ---
+
+    def notified(self, notice: Notice, session: Session) -> None:
+        if notice.method == "notifications/progress":
+            session.progressed(notice.params)
+        for extension in self.extensions.values():
+            handler = extension.handlers.get(notice.method)
+            if handler is not None:
+                handler(notice.params)
+        for callback in self.server._notice_callbacks.get(notice.method, ()):
+            callback(notice.params)
+
+    def opened(self, session: Session) -> None:
+        self.hub.clients[session] = session.state = LegacyClient(session)
+
+    def closing(self, session: Session) -> None:
+        self.hub.clients.pop(session, None)
+        self.hub.end_streams(session)
+
+    # --- running a component ---
+
+    async def _run(self, ctx: Context, found: Found[Any], call: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a handler under its deadline; unwinding it for an answer ends as `input_required`."""
+        component: Component = found.component
+        ctx._owner = found.owner
+        ctx.replay = component.replay
+        if ctx._request.modern and ctx.params.request_state is not UNSET:
+            ctx._asking = await self._resumed(ctx)
+        seconds = component.timeout if component.timeout is not None else self.limits.tool
+        deadline = ctx._deadline = Deadline(seconds)
+        try:
+            result = await call()
+        except (asyncio.CancelledError, Unwind):
+            if _asked(ctx):
+                return await self._input_required(ctx)
+            ctx._cancelled = True
+            if deadline.expired:
+                _uncancel()
+                raise ToolError(f"{component.key} did not finish within {seconds:g} seconds") from None
+            raise
+        except Exception:
+            if _asked(ctx):
+                # Unwinding passes through the handler as an exception; what it made of that does not matter.
+                return await self._input_required(ctx)
+            raise
+        finally:
+            deadline.stop()
+        return await self._input_required(ctx) if _asked(ctx) else result
+
+    def _failed(self, ctx: Context, error: Exception, what: str) -> t.CallToolResult:
+        """What the wire may know of an exception: an error for the protocol, a result for a tool."""
+        modern = ctx._request.modern
+        is_tool = ctx.method == "tools/call"
+        if isinstance(error, NotSupported) and modern:
+            # CAP-1
+            raise ProtocolError(
+                MISSING_CLIENT_CAPABILITY, str(error), {"requiredCapabilities": error.required}
+            ) from None
+        if isinstance(error, ToolError | NotSupported | Busy):
+            if is_tool:
+                return error_result(str(error))
+            raise ProtocolError(INTERNAL_ERROR, str(error)) from None
+        # D12, R19: the cause stays here, under an id that the other side can quote.
+        identifier = secrets.token_hex(6)
+        log.error("error %s in %s", identifier, what, exc_info=error)
+        text = f"Internal error in {what} (error id {identifier})"
+        if self.debug:
+            text = f"{text}: {type(error).__name__}: {error}"
+        if is_tool:
+            return error_result(text)
+        raise ProtocolError(INTERNAL_ERROR, text) from None
+
+    async def _url_required(self, ctx: Context, error: UrlRequired) -> Any:
+        """Where a page must be opened first: its own error on 2025-11-25, a question on 2026-07-28, else a text."""
+        if ctx._can("elicitation.url"):
+            if not ctx._request.modern:
+                entry = {
+                    "mode": "url",
+                    "elicitationId": error.id or self.new_id(),
+                    "url": error.url,
+                    "message": error.message,
+                }
+                raise ProtocolError(URL_ELICITATION_REQUIRED, error.message, {"elicitations": [entry]})
+            asking = ctx._asking or await ctx._open_asking()
+            params = t.ElicitRequestParams(mode="url", message=error.message, url=error.url)
+            if type(asking) is Replay and asking.rounds.ask("elicitation/create", params) is None:
+                return await self._input_required(ctx)
+        elif ctx._request.modern:
+            required: dict[str, Any] = {"elicitation": {"url": {}}}
+            raise ProtocolError(MISSING_CLIENT_CAPABILITY, error.message, {"requiredCapabilities": required})
+        text = f"{error.message}\nOpen {error.url} and try again."
+        if ctx.method == "tools/call":
+            return error_result(text)
+        raise ProtocolError(INTERNAL_ERROR, text)
+
+    # --- asking ---
+
+    async def asking(self, ctx: Context) -> Asking:
+        if not ctx._request.modern:
+            return BackChannel(ctx._outlet, None)
+        if not ctx.replay:
+            return NoReplay()
+        if not ctx._request.row.rounds:
+            # MRTR-1
+            raise NotSupported(f"{ctx.method} cannot ask the client: only tools, prompts and resources can")
+        return Replay(self._rounds(ctx), asyncio.current_task())
+
+    def _rounds(self, ctx: Context) -> Rounds:
+        return Rounds(
+            request_digest(ctx.method, ctx.params), _principal_key(ctx.principal), max_rounds=self.limits.rounds
+        )
+
+    async def _resumed(self, ctx: Context) -> Asking:
+        """MRTR-5: what comes back is the client's word until its seal is checked."""
+        params: t.RoundRequestParams = ctx.params
+        try:
+            payload = self.sealer.open(cast(str, params.request_state), self._seal_context)
+        except BadSeal:
+            raise invalid_state() from None
+        if payload.startswith(_STORED):
+            stored = await self.stores.kv.get(_state_key(payload[1:].decode()))
+            if stored is None:
+                raise invalid_state()
+            payload = stored
+        rounds = self._rounds(ctx)
+        responses = {} if params.input_responses is UNSET else params.input_responses
+        rounds.resume(payload[1:], responses, time.time())
+        if not ctx.replay:
+            return NoReplay()
+        return Replay(rounds, asyncio.current_task())
+
+    async def _input_required(self, ctx: Context) -> t.InputRequiredResult:
+        asking = ctx._asking
+        assert isinstance(asking, Replay)
+        if asking.unwinding:
+            _uncancel()
+        asking.release()
+        state = asking.rounds.next_state(time.time(), self.limits.state)
+        return asking.rounds.result(await self._sealed(state))
+
+    async def _sealed(self, state: State) -> str:
+        payload = _INLINE + dump_state(state)
+        # What a step returned is the server's own business: it travels encrypted, or not at all.
+        if len(payload) <= MAX_SEALED and (self.sealer.confidential or not state.steps):
+            return self.sealer.seal(payload, self._seal_context)
+        name = secrets.token_urlsafe(24)
+        await self.stores.kv.put(_state_key(name), payload, ttl=self.limits.state)
+        return self.sealer.seal(_STORED + name.encode(), self._seal_context)
+
+    def new_id(self) -> str:
+        return secrets.token_urlsafe(16)
+
+    def elicitation_complete(self, outlet: Outlet, elicitation_id: str) -> bool:
+        params = t.ElicitationCompleteNotificationParams(elicitation_id=elicitation_id)
+        notify = getattr(outlet.connection, "notify", None)
+        return bool(notify and notify("notifications/elicitation/complete", params))
+
+    # --- tools ---
+
+    async def _call_tool(self, ctx: Context) -> Any:
+        params: t.CallToolRequestParams = ctx._request.params
+        found = self.catalog.tool(params.name)
+        if found is None:
+            if self.lowlevel.active:
+                found = await self.lowlevel.find(params.name, ctx)
+            if found is None:
+                raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
+        tool = found.component
+        try:
+            return await self._run(ctx, found, lambda: tool.call(ctx, params.arguments))
+        except (ProtocolError, asyncio.CancelledError):
+            raise
+        except UrlRequired as error:
+            return await self._url_required(ctx, error)
+        except Exception as error:
+            return self._failed(ctx, error, f"the tool {params.name[:200]}")
+
+    async def _list_tools(self, ctx: Context) -> Any:
+        if self.lowlevel.lists:
+            tools = await self.lowlevel.tools(ctx)
+            return self._cached(t.ListToolsResult(tools=[shape(tool, ctx.revision) for tool in tools]))
+        return self._listed(ctx, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
+
+    # --- resources ---
+
+    async def _list_resources(self, ctx: Context) -> Any:
+        return self._listed(
+            ctx, "resources", lambda items, cursor: t.ListResourcesResult(resources=items, next_cursor=cursor)
+        )
+
+    async def _list_templates(self, ctx: Context) -> Any:
+        return self._listed(
+            ctx,
+            "templates",
+            lambda items, cursor: t.ListResourceTemplatesResult(resource_templates=items, next_cursor=cursor),
+        )
+
+    async def _read_resource(self, ctx: Context) -> Any:
+        uri = ctx.params.uri
+        try:
+            return await self._read(ctx, uri)
+        except (ProtocolError, asyncio.CancelledError):
+            raise
+        except UrlRequired as error:
+            return await self._url_required(ctx, error)
+        except Exception as error:
+            return self._failed(ctx, error, f"the resource {uri[:200]}")
+
+    async def _read(self, ctx: Context, uri: str) -> Any:
+        found: Found[Any] | None = self.catalog.resource(uri)
+        if found is not None:
+            resource = found.component
+            contents = await self._run(ctx, found, lambda: resource.read(ctx, uri))
+        else:
+            matched = self.catalog.template(uri)
+            if matched is None:
+                # RES-1, 1.10.8: never an empty list; the code changed with 2026-07-28.
+                code = RESOURCE_NOT_FOUND if supports(ctx.revision, "resource_not_found_code") else INVALID_PARAMS
+                raise ProtocolError(code, "Resource not found", {"uri": uri[:8192]})
+            found, variables = matched
+            resource = found.component
+            contents = await self._run(ctx, found, lambda: resource.read(ctx, uri, variables))
+        if not isinstance(contents, list):
+            return contents
+        return self._cached(t.ReadResourceResult(contents=contents), resource.cache)
+
+    async def read_for(self, ctx: Context, uri: str) -> list[t.ResourceContents]:
+        inner = Context(self, ctx._request, ctx._outlet)
+        inner._asking = ctx._asking or await ctx._open_asking() if ctx._request.modern else ctx._asking
+        found: Found[Any] | None = self.catalog.resource(uri)
+        if found is not None:
+            inner._owner = found.owner
+            return cast("list[t.ResourceContents]", await found.component.read(inner, uri))
+        matched = self.catalog.template(uri)
+        if matched is None:
+            raise ToolError(f"There is no resource {uri[:200]}")
+        found, variables = matched
+        inner._owner = found.owner
+        return await found.component.read(inner, uri, variables)
+
+    async def _subscribe(self, ctx: Context) -> Any:
+        client = _client_of(ctx)
+        if len(client.uris) >= self.limits.uris and ctx.params.uri not in client.uris:
+            raise ProtocolError(INVALID_PARAMS, f"At most {self.limits.uris} resources can be subscribed to at once")
+        client.uris.add(ctx.params.uri)
+        return t.Result()
+
+    async def _unsubscribe(self, ctx: Context) -> Any:
+        _client_of(ctx).uris.discard(ctx.params.uri)
+        return t.Result()
+
+    # --- prompts and completions ---
+
+    async def _list_prompts(self, ctx: Context) -> Any:
+        return self._listed(ctx, "prompts", lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor))
+
+    async def _get_prompt(self, ctx: Context) -> Any:
+        params: t.GetPromptRequestParams = ctx.params
+        found = self.catalog.prompt(params.name)
+        if found is None:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
+        prompt = found.component
+        values = _strings(params.arguments)
+        try:
+            return await self._run(ctx, found, lambda: prompt.get(ctx, values))
+        except (ProtocolError, asyncio.CancelledError):
+            raise
+        except UrlRequired as error:
+            return await self._url_required(ctx, error)
+        except Exception as error:
+            return self._failed(ctx, error, f"the prompt {params.name[:200]}")
+
+    async def _complete(self, ctx: Context) -> Any:
+        params: t.CompleteRequestParams = ctx.params
+        reference = params.ref
+        is_prompt = isinstance(reference, t.PromptReference)
+        name = reference.name if is_prompt else reference.uri  # type: ignore[union-attr]
+        kind = "ref/prompt" if is_prompt else "ref/resource"
+        found = self.catalog.completion(kind, name, params.argument.name)
+        if found is None:
+            self._check_completable(is_prompt, name, params.argument.name)
+            return t.CompleteResult(completion=t.Completion(values=[], total=0, has_more=False))
+        completion, owner = found
+        ctx._owner = owner
+        context = {} if params.context is UNSET or params.context.arguments is UNSET else params.context.arguments
+        try:
+            return t.CompleteResult(completion=await completion.complete(ctx, params.argument.value, context))
+        except (ProtocolError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            return self._failed(ctx, error, f"the completion of {params.argument.name[:200]}")
+
+    def _check_completable(self, is_prompt: bool, name: str, argument: str) -> None:
+        """1.9.4: an unknown prompt, template or argument is an error; a known one without suggestions is not."""
+        if is_prompt:
+            prompt = self.catalog.prompt(name)
+            if prompt is None:
+                raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name[:200]}")
+            names: Sequence[str] = [each.name for each in prompt.component.arguments]
+        else:
+            templates = self.catalog.all("templates")
+            if name not in templates:
+                if self.catalog.resource(name) is not None:
+                    return
+                raise ProtocolError(INVALID_PARAMS, f"Unknown resource template: {name[:200]}")
+            names = templates[name].component.template.variables
+        if argument not in names:
+            raise ProtocolError(INVALID_PARAMS, f"{name[:200]} has no argument {argument[:200]!r}")
+
+    # --- logging ---
+
+    async def _set_level(self, ctx: Context) -> Any:
+        _client_of(ctx).level = ctx.params.level
+        self.server._level_changed(ctx.params.level)
+        return t.Result()
+
+    def log_threshold(self, request: Incoming, outlet: Outlet) -> int | None:
+        """The least severe level the client of a request wants; None for no messages at all."""
+        if request.modern:
+            # LOG-1: only a request that asks for messages gets them.
+            return None if request.log_level is UNSET else t.severity(request.log_level)
+        client = getattr(outlet.connection, "state", None)
+        return t.severity(client.level if isinstance(client, LegacyClient) else "info")
+
+    # --- subscriptions ---
+
+    async def _listen(self, ctx: Context) -> Any:
+        hub, limits = self.hub, self.limits
+        if len(hub.streams) >= limits.listeners:
+            raise ProtocolError(INTERNAL_ERROR, "Too many listen streams are open; try again later")
+        wanted: t.SubscriptionFilter = ctx.params.notifications
+        uris = wanted.resource_subscriptions
+        if uris is not UNSET and len(uris) > limits.uris:
+            raise ProtocolError(INVALID_PARAMS, f"At most {limits.uris} resources can be subscribed to at once")
+        declared = self.capabilities(MODERN)
+        # SUB-3: what is acknowledged is what is honoured.
+        accepted = t.SubscriptionFilter(
+            tools_list_changed=_honoured(wanted.tools_list_changed, "tools" in declared),
+            prompts_list_changed=_honoured(wanted.prompts_list_changed, "prompts" in declared),
+            resources_list_changed=_honoured(wanted.resources_list_changed, "resources" in declared),
+            resource_subscriptions=uris if uris is not UNSET and "resources" in declared else UNSET,
+        )
+        stream = Stream(ctx._outlet, ctx.request_id, accepted)
+        stream.extra = self._extension_filters(ctx)
+        stream.acknowledge()
+        hub.streams.add(stream)
+        try:
+            await stream.ended
+        finally:
+            hub.streams.discard(stream)
+        # 2026-07-28 basic/patterns/cancellation: on stdio the end is announced by this notification too.
+        notify = getattr(ctx._outlet.connection, "notify", None)
+        if notify is not None:
+            gone = t.CancelledNotificationParams(request_id=ctx.request_id, reason="The subscription ended")
+            asyncio.get_running_loop().call_soon(notify, "notifications/cancelled", gone)
+        return t.SubscriptionsListenResult(meta={t.SUBSCRIPTION_ID_KEY: ctx.request_id})
+
+    def _extension_filters(self, ctx: Context) -> dict[str, Any]:
+        filters = {
+            name: accept
+            for extension in self.extensions.values()
+            if extension.filters and extension.declared_by(ctx.client_capabilities)
+            for name, accept in extension.filters.items()
+        }
+        if not filters:
+            return {}
+        asked = msgspec.json.decode(cast(Raw, ctx._request.raw)).get("notifications", {})
+        accepted = {name: accept(asked[name]) for name, accept in filters.items() if name in asked}
+        return {name: value for name, value in accepted.items() if value is not None}
+
+    # --- lists ---
+
+    async def _discover(self, ctx: Context) -> Any:
+        return self._cached(
+            t.DiscoverResult(
+                supported_versions=list(SUPPORTED),
+                capabilities=self.capabilities(MODERN),
+                instructions=self.instructions,
+            )
+        )
+
+    def _listed(self, ctx: Context, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
+        """A page of a list, encoded once for each revision until the catalogue changes."""
+        if self._pages_version != self.catalog.version:
+            self._pages.clear()
+            self._pages_version = self.catalog.version
+        revision = ctx.revision
+        cursor = None if ctx.params.cursor is UNSET else ctx.params.cursor
+        key = (kind, revision, cursor)
+        encoded = self._pages.get(key)
+        if encoded is None:
+            entries, following = self.catalog.page(kind, cursor, self.page_size)
+            items = [_renamed(found.component.wire(revision), kind, name) for name, found in entries]
+            page = self._cached(result(items, UNSET if following is None else following))
+            encoded = Raw(msgspec.json.encode(self.finish(revision, page)))
+            self._pages[key] = encoded
+        return encoded
+
+    def _cached(self, result: Any, cache: Cache | None = None) -> Any:
+        # CCH-1: every complete result of these methods says how long it may be kept.
+        hint = cache or self.cache
+        result.ttl_ms, result.cache_scope = hint.ttl_ms, hint.scope
+        return result
+
+
+def merge_capabilities(declared: dict[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Two sets of capabilities; the override wins, and None takes one away."""
+    merged = dict(declared)
+    for name, value in override.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, Mapping) and isinstance(merged.get(name), dict):
+            merged[name] = merge_capabilities(merged[name], value)
+        else:
+            merged[name] = dict(value) if isinstance(value, Mapping) else value
+    return merged
+
+
+def _link(middleware: Middleware, following: Next) -> Next:
+    return lambda ctx: middleware(ctx, following)
+
+
+def _asked(ctx: Context) -> bool:
+    asking = ctx._asking
+    return type(asking) is Replay and bool(asking.rounds.pending)
+
+
+def _uncancel() -> None:
+    """Our own cancellation has done its work; the task goes on to answer."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
+def _principal_key(principal: Any) -> str:
+    if principal is None:
+        return ""
+    subject = getattr(principal, "subject", None)
+    return digest(str(getattr(principal, "provider", "")), str(principal if subject is None else subject))
+
+
+def _state_key(name: str) -> str:
+    return f"toolwire:state:{name}"
+
+
+def _honoured(wanted: bool | UnsetType, possible: bool) -> bool | UnsetType:
+    return True if wanted is True and possible else UNSET
+
+
+def _renamed(definition: Any, kind: str, name: str) -> Any:
+    if kind in ("tools", "prompts") and definition.name != name:
+        return msgspec.structs.replace(definition, name=name)
+    return definition
+
+
+def _client_of(ctx: Context) -> LegacyClient:
+    client = getattr(ctx._outlet.connection, "state", None)
+    if not isinstance(client, LegacyClient):
+        raise ProtocolError(METHOD_NOT_FOUND, f"{ctx.method} needs a connection")
+    return client
+
+
+_decode_strings = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def _strings(arguments: Raw | UnsetType) -> dict[str, str]:
+    # 1.11.3: the arguments of a prompt are texts, in every revision.
+    if arguments is UNSET:
+        return {}
+    try:
+        return _decode_strings(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        raise ProtocolError(INVALID_PARAMS, "The arguments of a prompt are texts") from None

@@ -1,0 +1,38 @@
+"""The limits of a server, each with its default."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What a server allows. Every edge has a bound; all of them can be set."""
+
+    line: int = 4 * 1024 * 1024
+    """Bytes of one message."""
+    depth: int = 128
+    """Levels of nesting in a message."""
+    batch: int = 100
+    """Messages in a batch (2025-03-26)."""
+    in_flight: int = 256
+    """Requests of one connection that run at once."""
+    result: int = 16 * 1024 * 1024
+    """Bytes of one answer."""
+    tool: float = 300.0
+    """Seconds a handler may run."""
+    threads: int = 40
+    """Worker threads for `def` handlers."""
+    queue: int = 1000
+    """Calls that may wait for a worker thread."""
+    rounds: int = 10
+    """Rounds of questions in one call."""
+    state: float = 600.0
+    """Seconds within which questions must be answered."""
+    listeners: int = 1000
+    """Listen streams open at once."""
+    uris: int = 256
+    """Resources one listen stream, or one legacy connection, may subscribe to."""
+    page: int = 1000
+    """Entries of one page of a list; many clients never ask for the second."""
+    drain: float = 5.0
+    """Seconds that calls in flight get to finish when the connection or the server ends."""

@@ -1,0 +1,33 @@
+"""The context of a handler that runs in a process of its own: it can report, and cannot ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolwire.protocol.errors import NotSupported
+from toolwire.wire.process_workers import report
+
+ASKING = frozenset({"elicit", "elicit_url", "sample", "list_roots"})
+
+
+class ProcessContext:
+    """Crosses the process boundary with the call; its reports travel back over the worker's own pipe."""
+
+    def __init__(self, request_id: Any, revision: str, meta: dict[str, Any], principal: Any) -> None:
+        self.request_id = request_id
+        self.revision = revision
+        self.meta = meta
+        self.principal = principal
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        report(("progress", progress, total, message))
+
+    report_progress = progress
+
+    def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        report(("log", level, data, logger))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ASKING:
+            raise NotSupported(f"A handler in a process cannot ask: ctx.{name}() needs executor='thread'")
+        raise AttributeError(name)

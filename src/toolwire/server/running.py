@@ -1,0 +1,195 @@
+"""Runs the function of a component where it belongs: on the loop, in a worker thread or in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack
+from typing import Any, Literal, TypeAlias, cast
+
+from toolwire.protocol.errors import ServerError, Timeout, ToolError
+from toolwire.server import depends
+from toolwire.server.asking import Replay
+from toolwire.server.binding import Binding
+from toolwire.server.context import Context, SyncContext
+from toolwire.server.process_context import ASKING, ProcessContext
+from toolwire.wire.process_workers import check_process_function
+from toolwire.wire.workers import CancelToken, call_in_loop
+
+Executor: TypeAlias = Literal["loop", "thread", "process"]
+Invoke: TypeAlias = Callable[[Context, dict[str, Any]], Coroutine[Any, Any, Any]]
+
+
+def invoker(binding: Binding, executor: Executor | None, timeout: float | None) -> Invoke:
+    """The one way this function is called, chosen when it is registered."""
+    chosen: Executor = executor or ("loop" if binding.is_async else "thread")
+    if chosen not in ("loop", "thread", "process"):
+        raise ServerError(f"{binding.name!r}: executor is 'loop', 'thread' or 'process', not {executor!r}")
+    if chosen == "process":
+        return _process(binding, timeout)
+    if binding.is_async and chosen == "thread":
+        raise ServerError(f"{binding.name!r} is async: it runs on the loop, not in a thread")
+    if binding.is_async_generator:
+        call = _async_generator(binding)
+    elif binding.is_async:
+        call = _coroutine(binding)
+    elif chosen == "loop":
+        call = _generator_on_loop(binding) if binding.is_generator else _plain(binding)
+    else:
+        call = _threaded(binding)
+    plan = binding.call_plan.dependencies
+    return call if plan is None else _with_dependencies(call, plan)
+
+
+def _with_dependencies(call: Invoke, plan: depends.Plan) -> Invoke:
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        # The stack is left by whoever forms the answer, so that clean-up comes after it (see `Component.run`).
+        values = await depends.resolve(plan, ctx, cast(AsyncExitStack, ctx.stack), ctx._host.workers.run)
+        arguments.update(values)
+        return await call(ctx, arguments)
+
+    return invoke
+
+
+def _coroutine(binding: Binding) -> Invoke:
+    function, context = binding.function, binding.context_parameter
+    if binding.call_plan.positional_only:
+        return _generic(binding)
+    if context is None:
+        return lambda ctx, arguments: cast("Coroutine[Any, Any, Any]", function(**arguments))
+
+    def invoke(ctx: Context, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        arguments[context] = ctx
+        return cast("Coroutine[Any, Any, Any]", function(**arguments))
+
+    return invoke
+
+
+def _generic(binding: Binding) -> Invoke:
+    return lambda ctx, arguments: cast("Coroutine[Any, Any, Any]", binding.call(arguments, ctx))
+
+
+def _plain(binding: Binding) -> Invoke:
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        return binding.call(arguments, ctx)
+
+    return invoke
+
+
+def _generator_on_loop(binding: Binding) -> Invoke:
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        return await _drive(ctx, _as_async(binding.call(arguments, ctx)))
+
+    return invoke
+
+
+async def _as_async(iterator: Iterator[Any]) -> AsyncIterator[Any]:
+    for item in iterator:
+        yield item
+
+
+def _async_generator(binding: Binding) -> Invoke:
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        return await _drive(ctx, binding.call(arguments, ctx))
+
+    return invoke
+
+
+async def _drive(ctx: Context, iterator: AsyncIterator[Any]) -> Any:
+    """Every value but the last is progress; the last is the result."""
+    count, last = 0, None
+    try:
+        async for value in iterator:
+            if count:
+                await ctx.progress(*_as_progress(last, count))
+            count, last = count + 1, value
+    finally:
+        close = getattr(iterator, "aclose", None)
+        if close is not None:
+            await close()
+    return last
+
+
+def _as_progress(value: Any, count: int) -> tuple[Any, ...]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (value,)
+    if isinstance(value, tuple) and 1 <= len(value) <= 3 and isinstance(value[0], int | float):
+        return value
+    return (count, None, value if isinstance(value, str) else None)
+
+
+def _threaded(binding: Binding) -> Invoke:
+    wants_context = binding.context_parameter is not None or binding.is_generator
+
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        if not wants_context:
+            return await ctx._host.workers.run(binding.call, arguments)
+        synchronous = threaded_context(ctx)
+        run = _run_generator if binding.is_generator else binding.call
+        first = (binding,) if binding.is_generator else ()
+        try:
+            return await ctx._host.workers.run(run, *first, arguments, synchronous)
+        finally:
+            ctx._asking = synchronous._asking
+            # The thread goes on when the call is cancelled; this is how it finds out.
+            synchronous._cancelled = True
+            synchronous._token.cancel()
+
+    return invoke
+
+
+def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext) -> Any:
+    iterator = binding.call(arguments, ctx)
+    count, last = 0, None
+    while True:
+        try:
+            value = next(iterator)
+        except StopIteration as end:
+            return last if end.value is None else end.value
+        if count:
+            ctx.progress(*_as_progress(last, count))
+        count, last = count + 1, value
+
+
+def threaded_context(ctx: Context) -> SyncContext:
+    """The same request, for code in a worker thread."""
+    loop = asyncio.get_running_loop()
+    synchronous = SyncContext(ctx._host, ctx._request, ctx._outlet)
+    synchronous.adopt(ctx)
+    if isinstance(ctx._asking, Replay):
+        ctx._asking.threaded = True
+    token = synchronous._token = CancelToken()
+    synchronous._call = lambda factory: call_in_loop(loop, factory, token)
+    return synchronous
+
+
+def _process(binding: Binding, timeout: float | None) -> Invoke:
+    function, context = binding.function, binding.context_parameter
+    check_process_function(function)
+    if binding.is_async or binding.is_generator:
+        raise ServerError(f"{binding.name!r}: executor='process' takes a plain def function")
+    if binding.dependencies:
+        raise ServerError(f"{binding.name!r}: dependencies stay in this process; executor='process' cannot have them")
+    asks = ASKING.intersection(function.__code__.co_names)
+    if context is not None and asks:
+        raise ServerError(f"{binding.name!r}: a handler in a process cannot ask, so not ctx.{min(asks)}()")
+
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        if context is not None:
+            arguments[context] = ProcessContext(ctx.request_id, ctx.revision, ctx.meta, ctx.principal)
+        positional = [arguments.pop(name) for name in binding.call_plan.positional_only]
+        reports: list[asyncio.Task[Any]] = []
+
+        def on_message(message: Any) -> None:
+            kind, *details = message
+            reports.append(asyncio.ensure_future(ctx.progress(*details) if kind == "progress" else ctx.log(*details)))
+
+        try:
+            result = await ctx._host.processes().run(function, positional, arguments, on_message=on_message)
+        except Timeout as error:
+            raise ToolError(str(error)) from None
+        # What was reported before the end is sent before the answer.
+        await asyncio.gather(*reports, return_exceptions=True)
+        return result
+
+    return invoke

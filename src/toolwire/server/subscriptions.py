@@ -1,0 +1,183 @@
+"""Who is told what: list changes and resource updates, on both eras.
+
+A legacy connection gets list changes unasked and updates for what it subscribed to; a modern client gets only what it
+asked for with `subscriptions/listen`, on that stream (2026-07-28 basic/patterns/subscriptions).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import UNSET, Struct
+
+from toolwire.protocol import types as t
+from toolwire.protocol.lifecycle import ServerLifecycle
+from toolwire.wire.session import Outlet, Session
+
+LIST_CHANGED: Final = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+}
+UPDATED: Final = "notifications/resources/updated"
+_FILTERS: Final = {
+    "tools": "tools_list_changed",
+    "prompts": "prompts_list_changed",
+    "resources": "resources_list_changed",
+}
+
+
+class Change(Struct, frozen=True):
+    """Something that happened: a family's list changed, a resource was updated, or an extension published."""
+
+    kind: str
+    uri: str = ""
+    method: str = ""
+    params: Any = None
+
+
+class LegacyClient:
+    """What a server remembers of one legacy connection."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.level: t.LoggingLevel = "info"
+        self.uris: set[str] = set()
+        self.loop = session.loop
+        self._held: dict[Change, None] = {}
+
+    def tell(self, change: Change) -> None:
+        lifecycle = self.session.peer.lifecycle
+        if not isinstance(lifecycle, ServerLifecycle) or lifecycle.era != "legacy" or not lifecycle.ready:
+            return  # 1.3.1.4: before `initialized` a server keeps to pings and log messages.
+        if change.method or (change.kind == "updated" and not covers(self.uris, change.uri)):
+            return
+        if self.session.channel.congested:
+            self._hold(change)
+        else:
+            self._send(change)
+
+    def _send(self, change: Change) -> None:
+        if change.kind == "updated":
+            self.session.notify(UPDATED, t.ResourceUpdatedNotificationParams(uri=change.uri))
+        else:
+            self.session.notify(LIST_CHANGED[change.kind], UNSET)
+
+    def _hold(self, change: Change) -> None:
+        """A reader that is behind gets each change once, when it has caught up."""
+        if not self._held:
+            self.loop.create_task(self._release())
+        self._held[change] = None
+
+    async def _release(self) -> None:
+        await self.session.channel.drain()
+        held, self._held = self._held, {}
+        for change in held:
+            self._send(change)
+
+
+class Stream:
+    """One `subscriptions/listen` that is open."""
+
+    def __init__(self, outlet: Outlet, identifier: t.RequestId, accepted: t.SubscriptionFilter) -> None:
+        self.outlet = outlet
+        self.loop = asyncio.get_running_loop()
+        self.accepted = accepted
+        self.extra: dict[str, Any] = {}
+        self.ended: asyncio.Future[None] = self.loop.create_future()
+        self._meta = {t.SUBSCRIPTION_ID_KEY: identifier}
+        self._uris = set() if accepted.resource_subscriptions is UNSET else set(accepted.resource_subscriptions)
+        self._held: dict[Change, None] = {}
+
+    def acknowledge(self) -> None:
+        """SUB-2: the first message of a subscription says what is honoured."""
+        accepted: Any = self.accepted
+        if self.extra:
+            accepted = {**self.accepted.to_dict(), **self.extra}
+        params = t.SubscriptionsAcknowledgedNotificationParams(notifications=accepted, meta=self._meta)
+        self.outlet.notify("notifications/subscriptions/acknowledged", params)
+
+    def tell(self, change: Change) -> None:
+        if not self._wants(change):
+            return  # SUB-5
+        if self.outlet.congested:
+            if not self._held:
+                self.loop.create_task(self._release())
+            self._held[change] = None
+            return
+        self._send(change)
+
+    def _wants(self, change: Change) -> bool:
+        if change.method:
+            wanted = self.extra.get(change.kind)
+            return wanted is not None and (not isinstance(wanted, list) or change.uri in wanted)
+        if change.kind == "updated":
+            return covers(self._uris, change.uri)
+        return getattr(self.accepted, _FILTERS[change.kind]) is True
+
+    def _send(self, change: Change) -> None:
+        # SUB-6: everything on a subscription carries its id.
+        if change.method:
+            members = change.params if isinstance(change.params, dict) else dict(change.params or {})
+            meta = {**members.get("_meta", {}), **self._meta}
+            self.outlet.notify(change.method, {**members, "_meta": meta})  # type: ignore[arg-type]
+        elif change.kind == "updated":
+            params = t.ResourceUpdatedNotificationParams(uri=change.uri, meta=self._meta)
+            self.outlet.notify(UPDATED, params)
+        else:
+            self.outlet.notify(LIST_CHANGED[change.kind], t.NotificationParams(meta=self._meta))
+
+    async def _release(self) -> None:
+        await self.outlet.drain()
+        held, self._held = self._held, {}
+        for change in held:
+            self._send(change)
+
+    def end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+def covers(subscribed: set[str], uri: str) -> bool:
+    """Whether a subscription is for this resource, or for one that contains it (1.10.6)."""
+    if uri in subscribed:
+        return True
+    return any(uri.startswith(one if one.endswith("/") else one + "/") for one in subscribed)
+
+
+class Hub:
+    """Everyone who wants to be told, whichever loop they live on; changes may come from any thread."""
+
+    def __init__(self) -> None:
+        self.clients: dict[Session, LegacyClient] = {}
+        self.streams: set[Stream] = set()
+        self.callbacks: dict[str, list[Callable[[str], Any]]] = {}
+
+    def tell(self, change: Change) -> None:
+        listeners: list[LegacyClient | Stream] = [*self.clients.values(), *self.streams]
+        for listener in listeners:
+            _on_loop(listener.loop, listener.tell, change)
+        if change.kind == "updated":
+            for callback in tuple(self.callbacks.get(change.uri, ())):
+                callback(change.uri)
+
+    def end_streams(self, session: Any | None = None) -> None:
+        for stream in tuple(self.streams):
+            if session is None or stream.outlet.connection is session:
+                _on_loop(stream.loop, stream.end)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
+    if loop.is_closed():
+        return
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    if here is loop:
+        function(*arguments)
+    else:
+        loop.call_soon_threadsafe(function, *arguments)
+

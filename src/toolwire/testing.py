@@ -1,0 +1,211 @@
+"""Help for tests of servers: a connected client, and a record of everything that was said.
+
+async with testing.connect(server, revision="2025-11-25") as (client, wire):
+    await client.call_tool("add", {"a": 1, "b": 2})
+    assert wire.sent[-1]["method"] == "tools/call"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from toolwire.client import Client, Elicitation, Sampling
+from toolwire.client.connection import OnLog, OnProgress
+from toolwire.client.handlers import ElicitCallback, Roots, SampleCallback
+from toolwire.protocol.framing import EVENT_LIMIT
+from toolwire.wire.channel import Channel, Ended, Feed, memory_pair
+from toolwire.wire.stdio import StdioChannel
+from toolwire.wire.subprocess import ProcessChannel
+
+__all__ = ["Wire", "connect"]
+
+Direction: TypeAlias = Literal["→", "←"]
+
+
+class Serves(Protocol):
+    """A server object, as far as a test needs it."""
+
+    async def serve(self, channel: Channel, *, principal: Any = None) -> None: ...
+
+
+class Wire:
+    """Every message of a connection, in order, as the client saw it: "→" went to the server, "←" came from it."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[Direction, dict[str, Any]]] = []
+        self._watchers: list[tuple[Callable[[Direction, dict[str, Any]], bool], asyncio.Future[dict[str, Any]]]] = []
+
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        return [message for direction, message in self.messages if direction == "→"]
+
+    @property
+    def received(self) -> list[dict[str, Any]]:
+        return [message for direction, message in self.messages if direction == "←"]
+
+    async def until(self, matches: Callable[[Direction, dict[str, Any]], bool]) -> dict[str, Any]:
+        """The first message, past or future, for which `matches(direction, message)` is true."""
+        for direction, message in self.messages:
+            if matches(direction, message):
+                return message
+        found: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._watchers.append((matches, found))
+        return await found
+
+    def record(self, direction: Direction, data: bytes) -> None:
+        try:
+            decoded = msgspec.json.decode(data)
+        except msgspec.DecodeError:
+            decoded = {"unreadable": data.decode("utf-8", "replace")}
+        # A batch of 2025-03-26 is its messages.
+        for message in decoded if isinstance(decoded, list) else [decoded]:
+            self.messages.append((direction, message))
+            for matches, found in self._watchers:
+                if not found.done() and matches(direction, message):
+                    found.set_result(message)
+
+
+class _Recorded(Channel):
+    """A channel that writes down what passes."""
+
+    def __init__(self, inner: Channel, wire: Wire) -> None:
+        self._inner = inner
+        self._wire = wire
+
+    async def connect(self) -> None:
+        await self._inner.connect()
+
+    async def read(self) -> bytes | None:
+        message = await self._inner.read()
+        if message is not None:
+            self._wire.record("←", message)
+        return message
+
+    def write(self, message: bytes) -> None:
+        self._wire.record("→", message)
+        self._inner.write(message)
+
+    def attach(self, feed: Feed, ended: Ended) -> bool:
+        def recorded(message: bytes) -> None:
+            self._wire.record("←", message)
+            feed(message)
+
+        return self._inner.attach(recorded, ended)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._inner.is_connected
+
+    @property
+    def congested(self) -> bool:
+        return self._inner.congested
+
+    async def drain(self) -> None:
+        await self._inner.drain()
+
+    async def flush(self) -> None:
+        await self._inner.flush()
+
+    def pause(self) -> None:
+        self._inner.pause()
+
+    def resume(self) -> None:
+        self._inner.resume()
+
+    def negotiated(self, revision: str) -> None:
+        self._inner.negotiated(revision)
+
+
+@asynccontextmanager
+async def connect(
+    server: Serves | str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    over: Literal["memory", "stdio"] = "memory",
+    principal: Any = None,
+    elicit: Elicitation | ElicitCallback | None = None,
+    sample: Sampling | SampleCallback | None = None,
+    roots: Roots | None = None,
+    on_log: OnLog | None = None,
+    on_progress: OnProgress | None = None,
+    timeout: float | None = 60.0,
+) -> AsyncIterator[tuple[Client, Wire]]:
+    """A client of `server`, connected, and the record of what they say.
+
+    `over="memory"` hands messages over directly; `over="stdio"` sends them through pipes, in this process for a server
+    object, to a process of its own for the path of a server file. `principal` is who the server takes the client for.
+    The rest is as in `Client`.
+    """
+    wire = Wire()
+    async with _channel(server, over, principal) as channel:
+        client = Client(
+            _Recorded(channel, wire),
+            revision=revision,
+            elicit=elicit,
+            sample=sample,
+            roots=roots,
+            on_log=on_log,
+            on_progress=on_progress,
+            timeout=timeout,
+        )
+        async with client:
+            yield client, wire
+
+
+@asynccontextmanager
+async def _channel(
+    server: Serves | str | os.PathLike[str], over: Literal["memory", "stdio"], principal: Any
+) -> AsyncIterator[Channel]:
+    if over not in ("memory", "stdio"):
+        raise ValueError(f'over= is "memory" or "stdio", not {over!r}')
+    if isinstance(server, str | os.PathLike):
+        if over != "stdio" or principal is not None:
+            raise ValueError('a server file is a process of its own: use over="stdio", without principal=')
+        process = await ProcessChannel.spawn([sys.executable, os.fspath(server)])
+        try:
+            yield process
+        finally:
+            await process.close()
+        return
+    with ExitStack() as descriptors:
+        ours, theirs, hang_up = _memory() if over == "memory" else _pipes(descriptors)
+        serving = asyncio.get_running_loop().create_task(_serve(server, theirs, principal))
+        try:
+            yield ours
+        finally:
+            await ours.close()
+            hang_up()
+            # What the server raised is the test's to know.
+            await serving
+
+
+async def _serve(server: Serves, channel: Channel, principal: Any) -> None:
+    try:
+        await server.serve(channel, principal=principal)
+    finally:
+        await channel.close()
+
+
+def _memory() -> tuple[Channel, Channel, Callable[[], None]]:
+    ours, theirs = memory_pair()
+    return ours, theirs, lambda: None
+
+
+def _pipes(descriptors: ExitStack) -> tuple[Channel, Channel, Callable[[], None]]:
+    """Two channels over two pipes, and how to end the server's input: a channel never closes what it was given."""
+    requests_out, requests_in = os.pipe()
+    answers_out, answers_in = os.pipe()
+    for descriptor in (requests_out, answers_out, answers_in):
+        descriptors.callback(os.close, descriptor)
+    ours = StdioChannel(answers_out, requests_in, limit=EVENT_LIMIT)
+    return ours, StdioChannel(requests_out, answers_in), lambda: os.close(requests_in)

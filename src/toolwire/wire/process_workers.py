@@ -1,0 +1,284 @@
+"""Processes for handlers that must be stopped for real: a pool of warm children, each of which can be killed.
+
+A child is a fresh interpreter (the spawn way, on every system) that speaks over a `ProcessChannel`: so it has a group or
+job of its own, none of the protocol's descriptors, nothing on its standard input, and ends when this process does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import IO, Any, Final, NamedTuple
+
+from ..protocol.errors import ServerError, Timeout, ToolwireError
+from .stdio import claim
+from .subprocess import ProcessChannel
+from .workers import Busy
+
+MESSAGE_LIMIT: Final = 128 * 1024 * 1024
+CODE_IS_COROUTINE: Final = 0x80 | 0x200  # inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR, without the import
+CHILD: Final = "import sys; sys.path[:] = {path!r}; from toolwire.wire.process_workers import serve; serve()"
+
+
+class ProcessFailed(ToolwireError):
+    """A function raised in its process, or the process ended under it.
+
+    `type_name` and the text describe the exception; `traceback` is for the log.
+    """
+
+    def __init__(self, type_name: str, text: str, traceback: str = "") -> None:
+        super().__init__(text)
+        self.type_name = type_name
+        self.traceback = traceback
+
+
+class Reference(NamedTuple):
+    """Where a fresh interpreter finds a function."""
+
+    module: str
+    name: str
+    file: str | None
+    # What multiprocessing needs to load the main program's file in a child; None for any other module.
+    main: dict[str, Any] | None
+
+
+def check_process_function(function: Callable[..., Any]) -> None:
+    """Raise `ServerError` for what a fresh interpreter could not import by name; to be called at registration."""
+    name = getattr(function, "__qualname__", None)
+    module = getattr(function, "__module__", None)
+    if name is None or module is None or not hasattr(function, "__code__"):
+        raise ServerError(f"{function!r} can not run in a process: it must be a function defined with def")
+    if "<lambda>" in name or "<locals>" in name or "." in name:
+        raise ServerError(f"{name} can not run in a process: define it with def at the top level of a module")
+    if function.__code__.co_flags & CODE_IS_COROUTINE:
+        raise ServerError(f"{name} can not run in a process: it must be a plain def, not async def")
+    if _file(module) is None:
+        raise ServerError(f"{name} can not run in a process: its module {module} has no file that could be imported")
+
+
+def _file(module: str) -> str | None:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return None if file is None else os.path.abspath(file)  # noqa: PTH100 - a string is compared with module origins
+
+
+def _reference(function: Callable[..., Any]) -> Reference:
+    main = None
+    if function.__module__ == "__main__":
+        from multiprocessing import spawn
+
+        main = spawn.get_preparation_data("toolwire worker")
+        main.pop("authkey", None)
+    return Reference(function.__module__, function.__qualname__, _file(function.__module__), main)
+
+
+def _rebuilt(kind: type[ToolwireError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ToolwireError:
+    """An exception as it was raised, without calling its constructor, which may want other arguments."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
+
+def _encode(value: object) -> bytes:
+    return base64.b64encode(pickle.dumps(value))
+
+
+def _decode(line: bytes) -> Any:
+    # Only ever from our own child over a private pipe.
+    return pickle.loads(base64.b64decode(line))
+
+
+# --- in this process
+
+
+class ProcessWorkers:
+    """At most `count` children (one a processor), kept warm, and at most `queue` calls that wait for one."""
+
+    def __init__(self, count: int | None = None, queue: int = 1000) -> None:
+        self._count = count or os.cpu_count() or 1
+        self._queue = queue
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._slots = asyncio.Semaphore(self._count)
+        self._waiting = 0
+        self._idle: list[ProcessChannel] = []
+        self._all: set[ProcessChannel] = set()
+
+    async def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_message: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """Call a module-level function in a child; what it `report`s goes to `on_message` on the loop.
+
+        When the wait is cancelled or `timeout` seconds pass (`Timeout`), the child and whatever it started are killed.
+        An exception comes back as `ProcessFailed`, except for this library's own, which come back as they are.
+        """
+        job = _encode((_reference(function), pickle.dumps((tuple(args), dict(kwargs or {})))))
+        self._bind()
+        if self._slots.locked() and self._waiting >= self._queue:
+            raise Busy(f"{self._count} processes are running and {self._queue} calls are waiting; try again later")
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._perform(job, on_message)
+        except TimeoutError:
+            raise Timeout(f"the process was stopped after {timeout:g} seconds") from None
+        finally:
+            self._slots.release()
+
+    async def close(self) -> None:
+        """Kill every child."""
+        workers, self._all, self._idle = list(self._all), set(), []
+        for worker in workers:
+            worker.kill()
+        await asyncio.gather(*(worker.close() for worker in workers))
+
+    def _bind(self) -> None:
+        """Children belong to the loop that reads from them; those of an earlier loop end with it."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            self._slots = asyncio.Semaphore(self._count)
+            self._idle.clear()
+            self._all.clear()
+
+    async def _perform(self, job: bytes, on_message: Callable[[Any], None] | None) -> Any:
+        worker = await self._worker()
+        try:
+            worker.write(job)
+            outcome, *rest = await self._outcome(worker, on_message)
+        except BaseException:
+            # Cancelled, out of time or broken: this child is not used again. It cleans up after itself when it ends.
+            worker.kill()
+            self._all.discard(worker)
+            raise
+        self._idle.append(worker)
+        if outcome == "failed":
+            raise ProcessFailed(*rest)
+        if outcome == "raised":
+            raise _rebuilt(*rest)
+        return rest[0]
+
+    async def _outcome(self, worker: ProcessChannel, on_message: Callable[[Any], None] | None) -> Any:
+        while True:
+            line = await worker.read()
+            if line is None:
+                raise ProcessFailed("", f"the worker process ended with status {worker.returncode}")
+            if not line:
+                raise ProcessFailed("", f"the worker process sent more than {MESSAGE_LIMIT} bytes")
+            message = _decode(line)
+            if message[0] != "message":
+                return message
+            if on_message is not None:
+                on_message(message[1])
+
+    async def _worker(self) -> ProcessChannel:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.returncode is None and worker.is_connected:
+                return worker
+            self._all.discard(worker)
+        command = [sys.executable, "-c", CHILD.format(path=sys.path)]
+        worker = await ProcessChannel.spawn(command, on_stderr="inherit", limit=MESSAGE_LIMIT)
+        self._all.add(worker)
+        return worker
+
+
+# --- in the child
+
+_responses: IO[bytes] | None = None
+_responses_lock = threading.Lock()
+
+
+def report(message: object) -> None:
+    """Inside a worker process: send a message to `on_message` of the call that is running."""
+    if _responses is None:
+        raise RuntimeError("this is not a worker process")
+    _respond(("message", message))
+
+
+def serve() -> None:
+    """The whole life of a worker process: one call after another until its input ends."""
+    global _responses
+    claimed = claim()
+    assert claimed.input is not None and claimed.output is not None
+    _responses = os.fdopen(claimed.output, "wb", buffering=0)
+    with os.fdopen(claimed.input, "rb") as requests:
+        for line in requests:
+            _call(line)
+
+
+def _call(line: bytes) -> None:
+    try:
+        reference, arguments = _decode(line)
+        # The arguments may hold types of the function's own module, so that is loaded first.
+        function = _load(reference)
+        args, kwargs = pickle.loads(arguments)
+        _respond(("done", function(*args, **kwargs)))
+    except BaseException as error:
+        _respond_error(error)
+
+
+def _respond_error(error: BaseException) -> None:
+    import traceback
+
+    if isinstance(error, ToolwireError):
+        try:
+            _respond(("raised", type(error), error.args, error.__dict__))
+            return
+        except Exception as failure:
+            error.add_note(f"it could not be sent as it is: {failure}")
+    _respond(("failed", type(error).__name__, str(error), "".join(traceback.format_exception(error))))
+
+
+def _load(reference: Reference) -> Callable[..., Any]:
+    if reference.main is not None:
+        from multiprocessing import spawn
+
+        # Loads the main program under another name, so that what it guards by its own name does not run here.
+        spawn.prepare(reference.main)
+        module = sys.modules["__main__"]
+    else:
+        module = sys.modules.get(reference.module) or _import(reference)
+    function: Callable[..., Any] = getattr(module, reference.name)
+    return function
+
+
+def _import(reference: Reference) -> ModuleType:
+    from importlib import import_module, util
+
+    try:
+        spec = util.find_spec(reference.module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is not None and spec.origin == reference.file:
+        return import_module(reference.module)
+    # A file that was loaded by its path, under a name that the import system does not know.
+    assert reference.file is not None
+    spec = util.spec_from_file_location(reference.module, reference.file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{reference.file} can not be imported")
+    module = sys.modules[reference.module] = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _respond(message: tuple[Any, ...]) -> None:
+    data = memoryview(_encode(message) + b"\n")
+    assert _responses is not None
+    with _responses_lock:
+        while data:
+            data = data[_responses.write(data) :]
