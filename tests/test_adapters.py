@@ -237,6 +237,8 @@ def test_plain_schemas() -> None:
     assert adapter(Colour).schema() == {"type": "string", "enum": ["r", "b"]}
     assert adapter(Literal["a", 1]).schema() == {"enum": ["a", 1]}
     assert adapter(int | float).schema() == {"type": "number"}
+    assert adapter(Any | None).schema() == {}
+    assert adapter(tuple[()]).schema() == {"type": "array", "items": False, "minItems": 0, "maxItems": 0}
     assert adapter(tuple[int, str]).schema() == {
         "type": "array",
         "prefixItems": [{"type": "integer"}, {"type": "string"}],
@@ -387,8 +389,26 @@ def test_constraints_that_cannot_hold_are_refused(tp: Any) -> None:
         adapter(tp)
 
 
+class MixedValues(enum.Enum):
+    A = 1
+    B = "b"
+
+
 @pytest.mark.parametrize(
-    "tp", [complex, object(), type("Odd", (), {}), dict[tuple[int, int], str], typing.Callable], ids=str
+    "tp",
+    [
+        complex,
+        object(),
+        type("Odd", (), {}),
+        dict[tuple[int, int], str],
+        typing.Callable,
+        type[int],
+        MixedValues,
+        set[Place],
+        set[list[int]],
+        Literal[b"x"],
+    ],
+    ids=str,
 )
 def test_types_without_a_json_form_are_refused(tp: Any) -> None:
     with pytest.raises(TypeError):
@@ -425,7 +445,8 @@ def test_a_flood_of_unknown_keys_is_answered_briefly() -> None:
 def test_a_tagged_union_looks_for_unknown_keys_in_the_right_class() -> None:
     reader = adapter(Up | Down)
     assert reader.decode(b'{"type":"up","by":1}') == Up(1)
-    assert problems_of(reader, b'{"type":"up","by":1,"buy":2}')
+    for text in (b'{"type":"up","by":1,"buy":2}', b'{"type":"up","buy":2,"by":"x"}'):
+        assert Problem(("buy",), 'did you mean "by"?', "unknown") in problems_of(reader, text)
 
 
 def test_a_model_that_allows_extra_keys_keeps_them() -> None:

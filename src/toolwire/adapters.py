@@ -46,6 +46,8 @@ def adapter(tp: Any, *, namespace: Namespace = NO_NAMES) -> Adapter:
         graph.settle()
     except _MentionsPydantic:
         return _PydanticAdapter(tp, namespace)
+    except RecursionError:
+        raise TypeError(f"{type_name(tp)} refers to itself without end; put a class in between") from None
     return _NativeAdapter(tp, root) if root.native else _ComposedAdapter(tp, root)
 
 
@@ -440,6 +442,8 @@ class _Union(_Node):
         choices = [member.schema(definitions) for member in self.members]
         if {"type": "number"} in choices:
             choices = [choice for choice in choices if choice != {"type": "integer"}]
+        if {} in choices:
+            return {}
         return choices[0] if len(choices) == 1 else {"anyOf": choices}
 
     def convert(self, value: Json, closed: bool) -> Any:
@@ -626,9 +630,9 @@ _SIMPLE: Final[dict[Any, Schema]] = {
     datetime.time: {"type": "string", "format": "time"},
     datetime.timedelta: {"type": "string", "format": "duration"},
     uuid.UUID: {"type": "string", "format": "uuid"},
+    decimal.Decimal: {"type": "string", "format": "decimal"},
     msgspec.Raw: {},
 }
-_TEXTUAL: Final = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, decimal.Decimal)
 _ABSTRACT: Final[dict[Any, Any]] = {
     "Sequence": list, "MutableSequence": list, "Collection": list, "Iterable": list, "Container": list,
     "Set": set, "MutableSet": set, "Mapping": dict, "MutableMapping": dict,
@@ -642,7 +646,6 @@ class _Graph:
         self._namespace = namespace
         self._nodes: list[_Node] = []
         self._records: dict[Any, _Record] = {}
-        self._owners: list[Any] = []
 
     def node(self, tp: Any) -> _Node:
         node = self._build(tp)
@@ -701,8 +704,6 @@ class _Graph:
             inner = self._build(tp.__bound__ or Any)
             inner.rewritten = True
             return inner
-        if tp is decimal.Decimal:
-            return _Leaf(tp, {"type": "string", "format": "decimal"})
         if tp is typing.LiteralString:
             return _Leaf(str, {"type": "string"}, rewritten=True)
         cls = origin or tp
@@ -739,6 +740,8 @@ class _Graph:
             return self._mapping(key, value)
         array = _Array(plain, self.node(arguments[0] if arguments else Any))
         array.rewritten = array.item.rewritten
+        if plain in (set, frozenset) and not _is_hashable(array.item):
+            raise TypeError(f"{type_name(tp)}: the items of a set must be hashable; use a list or frozen classes")
         return array
 
     def _mapping(self, key: Any, value: Any) -> _Node:
@@ -756,22 +759,22 @@ class _Graph:
             node = _Tuple(cls, items, lambda parts: cls(*parts), tuple(names))
             node.required = len(names) - len(getattr(cls, "_field_defaults", ()))
             return node
-        if not arguments or (len(arguments) == 2 and arguments[1] is Ellipsis):
+        if tp is tuple or (len(arguments) == 2 and arguments[1] is Ellipsis):
             array = _Array(tuple, self.node(arguments[0] if arguments else Any))
             array.rewritten = array.item.rewritten
             return array
-        items = [self.node(argument) for argument in arguments if argument != ()]
+        items = [self.node(argument) for argument in arguments]
         node = _Tuple(tp, items, tuple, ())
         node.rewritten = any(item.rewritten for item in items)
         return node
 
     def _enum(self, cls: type[enum.Enum]) -> _Node:
+        if issubclass(cls, enum.Flag):
+            return _Leaf(cls, {"type": "integer"})
         values = [member.value for member in cls]
-        if not values or not all(type(value) in (str, int) for value in values):
-            raise TypeError(f"the values of {type_name(cls)} must be strings or integers to be sent as JSON")
-        leaf = _Leaf(cls, _choices(values))
-        leaf.native = len({type(value) for value in values}) == 1
-        return leaf
+        if {type(value) for value in values} not in ({str}, {int}):
+            raise TypeError(f"the values of {type_name(cls)} must be all strings or all integers to be sent as JSON")
+        return _Leaf(cls, _choices(values))
 
     def _literal(self, values: tuple[Any, ...]) -> _Node:
         if None in values and len(values) > 1:
@@ -905,6 +908,15 @@ class _Graph:
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the constraint on {name} cannot be enforced: {error}") from None
         return _Leaf(tp, {**leaf._schema, **_limits_schema(limits)}, leaf.rewritten)
+
+
+def _is_hashable(node: _Node) -> bool:
+    if isinstance(node, _Record):
+        is_struct = issubclass(node.cls, msgspec.Struct)
+        return bool(node.cls.__struct_config__.frozen) if is_struct else node.cls.__hash__ is not None
+    if isinstance(node, _Array):
+        return node.origin in (tuple, frozenset) and _is_hashable(node.item)
+    return not isinstance(node, _Mapping) and all(_is_hashable(child) for child in node.children())
 
 
 _ANNOTATED: Final[Any] = typing.Annotated

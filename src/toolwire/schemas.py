@@ -516,17 +516,21 @@ def _explained(error: Any, root: Schema, whole: Json) -> list[Problem]:
     return [Problem(path, f"expected {expected(schema, root)}, got {_shown(error.instance)}")]
 
 
+# Keywords that tell branches apart, and how far below the choice they do.
+_TELLING: Final = ((("type", "enum", "const"), 0), (("enum", "const"), 1), (("required", "additionalProperties"), 0))
+
+
 def _meant(error: Any) -> list[Any] | None:
-    """Of a failed choice, the errors of the one branch that was clearly meant: the only one of its type or keys."""
+    """Of a failed choice, the errors of the one branch that was clearly meant: by its type, its tag or its keys."""
     if not isinstance(error.instance, (dict, list)):
         return None
     branches: list[list[Any]] = getattr(error.kind, "context", None) or []
     here = list(error.instance_path)
-    for telling in (("type", "enum", "const"), ("required", "additionalProperties")):
+    for telling, below in _TELLING:
         branches = [
             branch
             for branch in branches
-            if not any(inner.kind.name in telling and inner.instance_path == here for inner in branch)
+            if not any(inner.kind.name in telling and len(inner.instance_path) == len(here) + below for inner in branch)
         ]
         if len(branches) == 1:
             return branches[0]
@@ -603,9 +607,11 @@ def expected(schema: Json, root: Schema, depth: int = 0) -> str:
         phrase = f"an object with {shown}"
     if phrase == "a string" and schema.get("format") in _FORMATS:
         phrase = _FORMATS[schema["format"]]
-    if phrase == "an array" and isinstance(schema.get("items"), dict) and (item := schema["items"]):
-        phrase = f"an array whose items are {expected(item, root, depth + 1)}" if depth < 2 else phrase
-    return phrase + _bounds(schema)
+    phrase += _bounds(schema)
+    item = schema.get("items")
+    if names == ["array"] and isinstance(item, dict) and item and depth < 2:
+        phrase += f", each item {expected(item, root, depth + 1)}"
+    return phrase
 
 
 def _bounds(schema: Schema) -> str:

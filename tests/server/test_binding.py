@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import enum
 import functools
 import json
@@ -499,6 +500,13 @@ def test_refusals_are_short_and_have_no_library_words() -> None:
     assert len(text) < 600
     for word in ("http", "pydantic", "msgspec", "Traceback", "<class"):
         assert word not in text
+
+
+def test_only_what_is_really_wrong_is_named() -> None:
+    def tool(price: decimal.Decimal, model: Model, day: datetime.datetime, city: str) -> None: ...
+
+    sent = {"price": 12.5, "model": {"id": "7"}, "day": "2026-01-31T00:00:00", "city": 1}
+    assert refused(binding(tool), sent) == ['Argument "city": expected a string, got 1']
 
 
 def test_a_pattern_that_only_python_knows_still_gets_its_lines() -> None:

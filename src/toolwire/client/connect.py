@@ -9,11 +9,11 @@ import asyncio
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, TransportError
+from toolwire.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION, ProtocolError, Timeout, ToolwireError, TransportError
 from toolwire.protocol.lifecycle import Agreement, Ask, ClientLifecycle, Negotiation, Outcome
 from toolwire.wire.channel import Channel, memory_pair
 from toolwire.wire.session import Session
@@ -190,11 +190,17 @@ class DiedOnProbe(ToolwireError):
 
 
 async def agree(
-    session: Session, lifecycle: ClientLifecycle, steps: Negotiation, *, probe: float, timeout: float | None
+    session: Session,
+    lifecycle: ClientLifecycle,
+    begin: Callable[[], Negotiation],
+    *,
+    probe: float,
+    timeout: float | None,
 ) -> Agreement:
     """Carry out a negotiation over a session."""
+    steps = begin()
     ask = next(steps)
-    probed = False
+    probed = silent = False
     while True:
         try:
             outcome = await _put(session, lifecycle, ask, probe, timeout)
@@ -203,7 +209,13 @@ async def agree(
             if probed or ask.method == "server/discover":
                 raise DiedOnProbe(ask.method) from None
             raise
-        probed = True
+        if silent and isinstance(outcome, ProtocolError) and outcome.code == UNSUPPORTED_PROTOCOL_VERSION:
+            # ERA-10: it was only slow to start, and has meanwhile taken the probe for a modern opening. Ask again.
+            silent, lifecycle.revision = False, None
+            steps = begin()
+            ask = next(steps)
+            continue
+        probed, silent = True, ask.method == "server/discover" and outcome is None
         try:
             ask = steps.send(outcome)
         except StopIteration as agreed:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -96,8 +97,8 @@ class Connection:
     async def agree(
         self, client: t.Implementation, revision: str | None, *, probe: float, timeout: float | None
     ) -> None:
-        steps = negotiate(client, self.answers.capabilities, revision)
-        self.agreement: Agreement = await agree(self.session, self._lifecycle, steps, probe=probe, timeout=timeout)
+        begin = partial(negotiate, client, self.answers.capabilities, revision)
+        self.agreement: Agreement = await agree(self.session, self._lifecycle, begin, probe=probe, timeout=timeout)
         self.revision = self._lifecycle.revision = self.agreement.revision
         self.modern = is_modern(self.revision)
         self.callable = self._callable()

@@ -150,19 +150,20 @@ def _textual(name: str, result: t.CallToolResult, reader: Adapter, returns: Any)
     texts = [block.text for block in result.content if isinstance(block, t.TextContent)]
     if returns is str:
         return "\n".join(texts)
-    if len(texts) != 1:
-        raise InvalidResponse(
-            f"The tool {name!r} returned no structured content, and {len(texts)} texts instead of one"
-        )
-    text = texts[0].encode()
-    try:
-        return reader.decode(text)
-    except ToolwireError as error:
-        refusal = error
-    try:
-        return reader.decode(msgspec.json.encode(texts[0]))
-    except ToolwireError:
-        raise _unfit(name, reader, refusal) from None
+    refusals: list[ToolwireError] = []
+    for reading in _readings(texts):
+        try:
+            return reader.decode(reading)
+        except ToolwireError as error:
+            refusals.append(error)
+    raise _unfit(name, reader, refusals[0])
+
+
+def _readings(texts: list[str]) -> list[bytes]:
+    """What a text may stand for, or several: some servers send a list as one block for each item."""
+    as_json, as_strings = [text.encode() for text in texts], [msgspec.json.encode(text) for text in texts]
+    lists = [b"[" + b",".join(items) + b"]" for items in (as_json, as_strings)]
+    return [as_json[0], as_strings[0], *lists] if len(texts) == 1 else lists
 
 
 def _inside(raw: Raw) -> Raw | None:

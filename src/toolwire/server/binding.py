@@ -479,10 +479,15 @@ class _StructReader:
             return decode(msgspec.json.encode(meant))
         except (msgspec.DecodeError, RecursionError, ValueError):
             problems = self._by_name(meant) if validator is None else validator.check(meant)
-            raise InvalidArguments(_lines(problems + self._remaining(meant, problems))) from None
+            refused = self._refused(meant)
+            # The types decide what is wrong, the schema says it better: 12.5 is a Decimal though the schema asks for text.
+            kept = [problem for problem in problems if problem.kind != "invalid" or _argument_of(problem) in refused]
+            named = {_argument_of(problem) for problem in kept}
+            more = [problem for name, found in refused.items() if name not in named for problem in found]
+            raise InvalidArguments(_lines(kept + more or problems)) from None
 
     def _explainer(self) -> Validator | None:
-        """The schema as a validator, made for the first refusal; None when the engine cannot take one of its patterns."""
+        """The schema as a validator, made for the first refusal; None if the engine cannot take a pattern in it."""
         if self._validator is None:
             try:
                 self._validator = schemas.compile(self._document, what=self._what)
@@ -496,17 +501,21 @@ class _StructReader:
         required = [name for name, argument in known.items() if argument.default is UNSET and name not in meant]
         return unknown + [Problem((name,), "it is required", "missing") for name in required]
 
-    def _remaining(self, meant: dict[str, Json], problems: list[Problem]) -> list[Problem]:
-        """What the readers of the types refuse where the schema finds nothing wrong (a date that is none)."""
-        named = {problem.path[0] for problem in problems if problem.path}
-        found: list[Problem] = []
+    def _refused(self, meant: dict[str, Json]) -> dict[str, list[Problem]]:
+        """The arguments that do not fit their types, each read by itself, since msgspec stops at its first error."""
+        refused: dict[str, list[Problem]] = {}
         for argument in self._arguments:
-            if argument.wire_name in meant and argument.wire_name not in named:
+            name = argument.wire_name
+            if name in meant:
                 try:
-                    argument.adapter.decode(msgspec.json.encode(meant[argument.wire_name]))
+                    argument.adapter.decode(msgspec.json.encode(meant[name]))
                 except Invalid as error:
-                    found += [problem._replace(path=(argument.wire_name, *problem.path)) for problem in error.problems]
-        return found
+                    refused[name] = [problem._replace(path=(name, *problem.path)) for problem in error.problems]
+        return refused
+
+
+def _argument_of(problem: Problem) -> str | int | None:
+    return problem.path[0] if problem.path else None
 
 
 def _is_direct(argument: _Argument) -> bool:

@@ -1,7 +1,7 @@
 """Processes for handlers that must be stopped for real: a pool of warm children, each of which can be killed.
 
-A child is a fresh interpreter (the spawn way, on every system) that speaks over a `ProcessChannel`: so it has a group or
-job of its own, none of the protocol's descriptors, nothing on its standard input, and ends when this process does.
+A child is a fresh interpreter (the spawn way, on every system) that speaks over a `ProcessChannel`: so it has a group
+or job of its own, none of the protocol's descriptors, nothing on its standard input, and ends when this process does.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Final, NamedTuple
 
@@ -58,7 +59,9 @@ def check_process_function(function: Callable[..., Any]) -> None:
         raise ServerError(f"{name} can not run in a process: define it with def at the top level of a module")
     if function.__code__.co_flags & CODE_IS_COROUTINE:
         raise ServerError(f"{name} can not run in a process: it must be a plain def, not async def")
-    if _file(module) is None:
+    file = _file(module)
+    # A program read from standard input has the name of a file that does not exist.
+    if file is None or (module == "__main__" and not Path(file).is_file()):
         raise ServerError(f"{name} can not run in a process: its module {module} has no file that could be imported")
 
 

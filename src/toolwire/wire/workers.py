@@ -74,8 +74,10 @@ class ThreadWorkers:
         self._queue = queue
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        # One token for each thread that waits for work; taking one reserves that thread.
-        self._idle: deque[None] = deque()
+        # How many threads wait for work and have not been counted on yet. It may be too low, which at worst starts a
+        # thread too many; too high would leave a call waiting behind a blocked one.
+        self._idle = 0
+        self._lock = threading.Lock()
         self._mailbox: _Mailbox | None = None
         self._closed = False
 
@@ -88,9 +90,8 @@ class ThreadWorkers:
         loop = asyncio.get_running_loop()
         if self._mailbox is None or self._mailbox.loop is not loop:
             self._mailbox = _Mailbox(loop)
-        self._reserve()
         future: asyncio.Future[Result] = loop.create_future()
-        self._jobs.put(_Job(self._mailbox, future, contextvars.copy_context(), function, args))
+        self._put(_Job(self._mailbox, future, contextvars.copy_context(), function, args))
         return future
 
     def shutdown(self) -> None:
@@ -106,22 +107,23 @@ class ThreadWorkers:
         for _ in self._threads:
             self._jobs.put(None)
 
-    def _reserve(self) -> None:
-        """See to it that a thread will take the next job."""
+    def _put(self, job: _Job) -> None:
         if self._closed:
             raise Busy("the server is stopping")
-        try:
-            self._idle.pop()
-        except IndexError:
-            if len(self._threads) < self._limit:
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            elif len(self._threads) < self._limit:
                 self._threads.append(start_daemon("worker", self._work))
             elif self._jobs.qsize() >= self._queue:
-                raise Busy(f"{self._limit} calls are running and {self._queue} are waiting; try again later") from None
+                raise Busy(f"{self._limit} calls are running and {self._queue} are waiting; try again later")
+            self._jobs.put(job)
 
     def _work(self) -> None:
         while True:
-            if self._jobs.empty():
-                self._idle.append(None)
+            with self._lock:
+                if self._jobs.empty():
+                    self._idle += 1
             job = self._jobs.get()
             if job is None:
                 return

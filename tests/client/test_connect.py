@@ -1,0 +1,461 @@
+"""Targets, the choice of the revision, and the life of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.client.fake import FakeServer, text
+from toolwire import testing
+from toolwire.client import Client
+from toolwire.client.connect import CommandTarget, resolve
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unreachable
+from toolwire.protocol.lifecycle import NoCommonRevision
+from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
+from toolwire.wire.channel import MemoryChannel, memory_pair
+
+HELLO = {"tools/call": lambda request, outlet: text("hello")}
+
+
+def write(folder: Path, body: str, name: str = "server.py") -> str:
+    path = folder / name
+    path.write_text(body, encoding="utf-8")
+    return str(path)
+
+
+# What the scripted processes below share: read lines, answer by a function, note what arrived.
+LINES = """
+import json, os, sys
+def answer(id, result):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}) + "\\n")
+    sys.stdout.flush()
+def fail(id, code, message="no", **data):
+    error = {"code": code, "message": message, **({"data": data} if data else {})}
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": id, "error": error}) + "\\n")
+    sys.stdout.flush()
+def initialized(id, version="2025-06-18"):
+    answer(id, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}})
+def messages():
+    for line in sys.stdin:
+        yield json.loads(line)
+"""
+
+
+class Scripted:
+    """The far end of a channel, played by the test."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = memory_pair()
+
+    async def next(self) -> dict[str, Any]:
+        data = await self.theirs.read()
+        assert data is not None
+        message: dict[str, Any] = msgspec.json.decode(data)
+        return message
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.theirs.write(msgspec.json.encode({"jsonrpc": "2.0", **message}))
+
+    def answer(self, request: dict[str, Any], result: dict[str, Any]) -> None:
+        self.send({"id": request["id"], "result": result})
+
+    def refuse(self, request: dict[str, Any], code: int, **data: Any) -> None:
+        self.send({"id": request["id"], "error": {"code": code, "message": "no", **({"data": data} if data else {})}})
+
+
+DISCOVERED = {"resultType": "complete", "supportedVersions": [MODERN], "capabilities": {}, "ttlMs": 0}
+INITIALIZED = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+
+
+# --- targets ---
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("https://example.com/mcp", "URLs are not supported yet"),
+        ({"mcpServers": {}}, "mcpServers is not supported yet"),
+        ("server.rb", "neither .py nor .js"),
+        ("missing.py", "no server file"),
+        (42, "A client takes a Server object"),
+        ([], "A client takes a Server object"),
+        (FakeServer, "A client takes a Server object"),
+    ],
+)
+def test_a_target_that_is_none_says_what_is_supported(target: Any, says: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=says):
+        Client(target)
+
+
+def test_a_file_is_run_by_its_interpreter(tmp_path: Path) -> None:
+    python, script = write(tmp_path, "", "a.py"), write(tmp_path, "", "a.js")
+    found = [resolve(python), resolve(script), resolve(Path(python)), resolve(["run", "it"])]
+    assert all(isinstance(target, CommandTarget) for target in found)
+    commands = [target.command for target in found if isinstance(target, CommandTarget)]
+    assert commands == [[sys.executable, python], ["node", script], [sys.executable, python], ["run", "it"]]
+
+
+def test_process_options_need_a_process() -> None:
+    with pytest.raises(ValueError, match="env= and cwd="):
+        Client(FakeServer(), env={"A": "1"})
+
+
+def test_an_unknown_revision_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown revision"):
+        Client(FakeServer(), revision="2025-01-01")
+
+
+# --- negotiation ---
+
+
+@pytest.mark.covers("R1", "1.3.1.3", "ERA-6")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_every_revision_can_be_pinned(revision: str) -> None:
+    server = FakeServer(HELLO, instructions="Be kind.")
+    async with testing.connect(server, revision=revision) as (client, wire):
+        assert client.revision == revision
+        assert client.server is not None
+        assert (client.server.name, client.instructions) == ("fake", "Be kind.")
+        assert client.capabilities == server.declared
+        assert (await client.call_tool("hello")).text == "hello"
+        opening = [message["method"] for message in wire.sent]
+    if revision == MODERN:
+        assert opening == ["server/discover", "tools/call"]
+    else:
+        assert opening == ["initialize", "notifications/initialized", "tools/call"]
+
+
+@pytest.mark.covers("1.3.1.1", "1.3.2.1", "ERA-7")
+@pytest.mark.parametrize("code", [-32601, -32602, -32600, -32603, -32000, 7])
+async def test_any_other_error_to_the_probe_is_a_legacy_server(code: int) -> None:
+    far = Scripted()
+    async with asyncio.timeout(5):
+        connecting = asyncio.ensure_future(Client(far.ours, name="me", version="3").connect())
+        probe = await far.next()
+        assert probe["method"] == "server/discover"
+        far.refuse(probe, code)
+        opening = await far.next()
+        assert opening["method"] == "initialize"
+        assert opening["params"]["protocolVersion"] == "2025-11-25"
+        assert opening["params"]["clientInfo"] == {"name": "me", "version": "3"}
+        far.answer(opening, INITIALIZED)
+        client = await connecting
+        assert client.revision == "2025-06-18"
+        assert await far.next() == {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await client.close()
+
+
+@pytest.mark.covers("ERA-7", "1.3.1.4")
+async def test_silence_is_a_legacy_server_and_nothing_but_initialize_follows() -> None:
+    far = Scripted()
+    connecting = asyncio.ensure_future(Client(far.ours, probe_timeout=0.01).connect())
+    probe = await far.next()
+    opening = await far.next()
+    assert opening["method"] == "initialize"
+    far.answer(opening, INITIALIZED)
+    client = await connecting
+    far.answer(probe, DISCOVERED)  # Too late, and ignored.
+    assert client.revision == "2025-06-18"
+    await client.close()
+
+
+@pytest.mark.covers("ERA-10")
+async def test_a_modern_server_that_starts_slowly_is_asked_again() -> None:
+    far = Scripted()
+    connecting = asyncio.ensure_future(Client(far.ours, probe_timeout=0.01).connect())
+    await far.next()
+    opening = await far.next()
+    assert opening["method"] == "initialize"
+    far.refuse(opening, -32022, supported=[MODERN], requested="initialize")
+    again = await far.next()
+    assert again["method"] == "server/discover"
+    far.answer(again, DISCOVERED)
+    client = await connecting
+    assert client.revision == MODERN
+    await client.close()
+
+
+@pytest.mark.covers("VER-2")
+async def test_an_unsupported_version_is_retried_once() -> None:
+    far = Scripted()
+    connecting = asyncio.ensure_future(Client(far.ours).connect())
+    far.refuse(await far.next(), -32022, supported=[MODERN], requested=MODERN)
+    second = await far.next()
+    assert second["method"] == "server/discover"
+    far.refuse(second, -32022, supported=[MODERN], requested=MODERN)
+    with pytest.raises(NoCommonRevision):
+        await connecting
+
+
+@pytest.mark.covers("1.3.2.3", "T-2", "1.3.2.4")
+async def test_a_version_that_nobody_here_speaks_ends_the_connection() -> None:
+    far = Scripted()
+    client = Client(far.ours, revision="2025-11-25")
+    connecting = asyncio.ensure_future(client.connect())
+    far.answer(await far.next(), {**INITIALIZED, "protocolVersion": "2031-01-01"})
+    with pytest.raises(NoCommonRevision, match="2031-01-01"):
+        await connecting
+    assert not client.connected
+    assert await far.theirs.read() is None
+
+
+async def test_a_pinned_revision_is_not_exchanged_for_another() -> None:
+    server = FakeServer(revisions=("2024-11-05",))
+    with pytest.raises(NoCommonRevision, match="2024-11-05 instead of 2025-06-18"):
+        await Client(server, revision="2025-06-18").connect()
+
+
+@pytest.mark.covers("ERA-8")
+async def test_a_modern_only_client_probes_and_refuses_a_legacy_server() -> None:
+    server = FakeServer(HELLO, revisions=LEGACY)
+    with pytest.raises(NoCommonRevision):
+        await Client(server, revision=MODERN).connect()
+    assert server.requests == []
+
+
+@pytest.mark.covers("1.3.1.6", "T-9")
+async def test_initialize_is_not_cancelled_when_it_takes_too_long() -> None:
+    far = Scripted()
+    with pytest.raises(Timeout, match="initialize"):
+        await Client(far.ours, revision="2025-11-25", timeout=0.01).connect()
+    assert (await far.next())["method"] == "initialize"
+    assert await far.theirs.read() is None
+
+
+@pytest.mark.covers("T-3")
+async def test_a_ping_of_the_server_is_answered_before_the_handshake_is_over() -> None:
+    far = Scripted()
+    connecting = asyncio.ensure_future(Client(far.ours, revision="2025-11-25").connect())
+    opening = await far.next()
+    far.send({"id": "p", "method": "ping"})
+    assert await far.next() == {"jsonrpc": "2.0", "id": "p", "result": {}}
+    far.answer(opening, INITIALIZED)
+    await (await connecting).close()
+
+
+@pytest.mark.covers("STD-6", "RPC-6")
+async def test_a_modern_client_answers_no_request() -> None:
+    far = Scripted()
+    connecting = asyncio.ensure_future(Client(far.ours, roots=["/tmp"]).connect())
+    far.answer(await far.next(), DISCOVERED)
+    client = await connecting
+    far.send({"id": 1, "method": "roots/list"})
+    far.send({"id": 2, "method": "ping"})
+    asking = asyncio.ensure_future(client.ping())
+    request = await far.next()
+    assert request["method"] == "server/discover"  # The next thing sent is ours, not an answer.
+    far.answer(request, DISCOVERED)
+    await asking
+    await client.close()
+
+
+# --- connect and close ---
+
+
+async def test_connect_and_close_in_any_order_and_from_any_task() -> None:
+    client = Client(FakeServer(HELLO))
+    await client.close()
+    await asyncio.gather(client.connect(), client.connect(), client.connect())
+    assert client.connected
+    assert len(client._target._server.sessions) == 1  # type: ignore[attr-defined]
+    await asyncio.create_task(client.close())
+    await client.close()
+    assert not client.connected
+    with pytest.raises(Unreachable, match="not connected"):
+        await client.call_tool("hello")
+    async with client:
+        assert (await client.call_tool("hello")).text == "hello"
+    assert "not connected" in repr(client)
+
+
+async def test_closing_while_connecting_ends_the_attempt() -> None:
+    far = Scripted()
+    client = Client(far.ours)
+    connecting = asyncio.ensure_future(client.connect())
+    await far.next()
+    await client.close()
+    with pytest.raises(Unreachable, match="closed while it connected"):
+        await connecting
+    assert await far.theirs.read() is None
+
+
+async def test_a_cancelled_connect_lets_go_of_the_server() -> None:
+    far = Scripted()
+    connecting = asyncio.ensure_future(Client(far.ours).connect())
+    await far.next()
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    assert await far.theirs.read() is None
+
+
+async def test_errors_are_never_in_a_group() -> None:
+    class Broken(FakeServer):
+        async def serve(self, channel: Any, *, principal: Any = None) -> None:
+            raise RuntimeError("wires crossed")
+
+    with pytest.raises(Unreachable, match="'fake' stopped serving: wires crossed"):
+        async with Client(Broken()):
+            pass
+
+
+async def test_a_call_in_flight_at_the_end_has_an_unknown_outcome() -> None:
+    async def leave(request: Any, outlet: Any) -> Any:
+        server.session.end()
+        await asyncio.Event().wait()
+
+    server = FakeServer({"tools/call": leave})
+    async with Client(server) as client:
+        with pytest.raises(OutcomeUnknown, match="tools/call"):
+            await client.call_tool("x")
+        # Not restartable: a second call says so, and nothing hangs.
+        with pytest.raises(Unreachable):
+            await client.call_tool("x")
+
+
+@pytest.mark.covers("1.3.2.6", "T-4")
+@pytest.mark.parametrize("revision", ["2024-11-05", MODERN])
+async def test_nothing_is_sent_that_the_server_did_not_offer(revision: str) -> None:
+    server = FakeServer(capabilities={"tools": {}})
+    async with testing.connect(server, revision=revision) as (client, wire):
+        before = len(wire.sent)
+        for attempt in (
+            client.list_prompts(),
+            client.get_prompt("x"),
+            client.read_resource("a:b"),
+            client.set_level("info"),
+            client.subscribe("a:b"),
+        ):
+            with pytest.raises(NotSupported):
+                await attempt
+        assert len(wire.sent) == before
+        with pytest.raises(ProtocolError):  # An empty object declares: this one is sent.
+            await client.list_tools()
+
+
+# --- processes ---
+
+
+async def test_a_server_file_runs_over_stdio(tmp_path: Path) -> None:
+    server = write(
+        tmp_path,
+        LINES
+        + """
+sys.stderr.write("ERROR: only chatter\\n")
+for message in messages():
+    if message["method"] == "initialize":
+        initialized(message["id"])
+    elif message["method"] == "tools/call":
+        answer(message["id"], {"content": [{"type": "text", "text": os.environ["GREETING"]}]})
+    elif "id" in message:
+        fail(message["id"], -32601)
+""",
+    )
+    async with Client(server, env={"GREETING": "hi"}) as client:
+        assert (await client.call_tool("x")).text == "hi"
+    assert not client.connected
+
+
+@pytest.mark.covers("STD-5")
+async def test_a_talkative_stderr_is_no_failure(tmp_path: Path) -> None:
+    server = write(
+        tmp_path,
+        LINES
+        + """
+for message in messages():
+    sys.stderr.write("Traceback (most recent call last): fatal error\\n" * 5000)
+    sys.stderr.flush()
+    initialized(message["id"]) if message["method"] == "initialize" else "id" in message and answer(message["id"], {})
+""",
+    )
+    async with Client(server, revision="2025-06-18") as client:
+        await client.ping()
+
+
+async def test_a_server_that_dies_at_once_says_why(tmp_path: Path) -> None:
+    server = write(tmp_path, "import sys; sys.stderr.write('no database\\n\\n'); sys.exit(3)")
+    with pytest.raises(Unreachable, match=r"^server\.py exited with code 3: no database$"):
+        await Client(server).connect()
+
+
+@pytest.mark.covers("ERA-10", "ERA-7")
+async def test_a_server_that_dies_of_the_probe_is_started_again_without_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    server = write(
+        tmp_path,
+        LINES
+        + f"""
+for message in messages():
+    with open({str(log)!r}, "a") as notes:
+        notes.write(message["method"] + "\\n")
+    if message["method"] == "initialize":
+        initialized(message["id"])
+    elif message["method"] == "server/discover":
+        sys.exit(1)
+    elif message["method"] == "tools/call":
+        os._exit(7)
+""",
+    )
+    async with Client(server) as client:
+        assert client.revision == "2025-06-18"
+        with pytest.raises(OutcomeUnknown, match="exited with code 7"):
+            await client.call_tool("x")
+        with pytest.raises(OutcomeUnknown):
+            await client.call_tool("x")
+    opened = ["initialize", "notifications/initialized", "tools/call"]
+    assert log.read_text().split() == ["server/discover", *opened, *opened]
+
+
+@pytest.mark.covers("STD-12")
+async def test_a_crashed_process_is_started_again_by_the_next_call(tmp_path: Path) -> None:
+    server = write(
+        tmp_path,
+        LINES
+        + """
+for message in messages():
+    if message["method"] == "initialize":
+        initialized(message["id"])
+    elif message["method"] == "tools/call" and message["params"]["name"] == "crash":
+        sys.stderr.write("segmentation dream\\n")
+        sys.stderr.flush()
+        os._exit(1)
+    elif message["method"] == "tools/call":
+        answer(message["id"], {"content": []})
+""",
+    )
+    async with Client(server, revision="2025-06-18") as client:
+        with pytest.raises(OutcomeUnknown, match=r"server\.py exited with code 1: segmentation dream; .*tools/call"):
+            await client.call_tool("crash")
+        assert (await client.call_tool("fine")).content == []
+
+
+async def test_a_command_that_does_not_exist() -> None:
+    with pytest.raises(Unreachable, match="no-such-command"):
+        await Client(["no-such-command"]).connect()
+
+
+async def test_a_channel_that_can_only_be_read() -> None:
+    """A transport of the user's own implements three methods."""
+
+    class Plain(MemoryChannel):
+        def attach(self, feed: Any, ended: Any) -> bool:
+            return False
+
+    ours, theirs = Plain(), MemoryChannel()
+    ours._peer, theirs._peer = theirs, ours
+    serving = asyncio.ensure_future(FakeServer(HELLO).serve(theirs))
+    async with Client(ours) as client:
+        assert (await client.call_tool("hello")).text == "hello"
+    await serving
+
+
+def test_the_name_card_is_that_of_the_program() -> None:
+    assert Client(FakeServer(), name="me", title="Me")._identity == t.Implementation(
+        "me", Client(FakeServer())._identity.version, title="Me"
+    )
