@@ -1,4 +1,4 @@
-"""What is special to a system stays in its module, and the modules for other systems are right as far as can be shown."""
+"""What is special to a system stays in its module; those of other systems are run against imitations."""
 
 from __future__ import annotations
 

@@ -160,6 +160,8 @@ class Connection:
 
     async def lost(self, error: TransportError) -> TransportError:
         """The same error, with what is known about the end of the server."""
+        # Whoever waited for an answer learns of the end a moment before the reader does.
+        await asyncio.wait({self._reader}, timeout=1.0)
         if not self.ended:
             return error
         why = await self.link.last_words()

@@ -104,6 +104,8 @@ class ServerLifecycle:
         self.client: t.Implementation | UnsetType = UNSET
         self.ready = False
         self._table: Mapping[str, Method] = {}
+        self._judged: dict[str, Any] | None = None
+        self._declared: dict[str, bool] = {}
 
     @property
     def batches(self) -> bool:
@@ -270,7 +272,15 @@ class ServerLifecycle:
             raise _unsupported(self.revisions, meta.protocol_version, "Unsupported protocol version")
 
     def _declares(self, row: Method, revision: str) -> bool:
-        return row.capability is None or t.has_capability(self.offer.capabilities(revision), row.capability)
+        if row.capability is None:
+            return True
+        capabilities = self.offer.capabilities(revision)
+        if capabilities is not self._judged:  # The same object for as long as nothing changed.
+            self._judged, self._declared = capabilities, {}
+        declared = self._declared.get(row.capability)
+        if declared is None:
+            declared = self._declared[row.capability] = t.has_capability(capabilities, row.capability)
+        return declared
 
 
 _NOTHING: Final[Mapping[str, Any]] = {}

@@ -480,7 +480,7 @@ class _StructReader:
         except (msgspec.DecodeError, RecursionError, ValueError):
             problems = self._by_name(meant) if validator is None else validator.check(meant)
             refused = self._refused(meant)
-            # The types decide what is wrong, the schema says it better: 12.5 is a Decimal though the schema asks for text.
+            # The types decide what is wrong, the schema says it better: 12.5 is a Decimal, though the schema says text.
             kept = [problem for problem in problems if problem.kind != "invalid" or _argument_of(problem) in refused]
             named = {_argument_of(problem) for problem in kept}
             more = [problem for name, found in refused.items() if name not in named for problem in found]

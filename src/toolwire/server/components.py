@@ -212,11 +212,12 @@ class Tool(Component):
         except InvalidArguments as error:
             # 2025-11-25 server/tools onwards: the model sees what was wrong and can mend its call.
             return error_result(str(error))
-        revision = ctx._request.revision
-        return cast(
-            "t.CallToolResult",
-            await self.run(ctx, arguments, lambda value: tool_result(self.binding.convert(value), self.wraps, revision)),
-        )
+        if self._has_dependencies:
+            return cast("t.CallToolResult", await self.run(ctx, arguments, lambda value: self._result(ctx, value)))
+        return self._result(ctx, await cast("Invoke", self._invoke)(ctx, arguments))
+
+    def _result(self, ctx: Context, value: Any) -> t.CallToolResult:
+        return tool_result(self.binding.convert(value), self.wraps, ctx._request.revision)
 
 
 def tool_result(converted: Converted, wraps: bool, revision: str) -> t.CallToolResult:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias, cast
 
@@ -39,6 +39,7 @@ from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay, Unwind
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, error_result
 from toolwire.server.context import Context
+from toolwire.server.deadline import Deadline, within
 from toolwire.server.extensions import Extension
 from toolwire.server.limits import Limits
 from toolwire.server.lowlevel import LowLevel
@@ -58,39 +59,6 @@ current: ContextVar[Context] = ContextVar("toolwire_context")
 # A sealed value longer than this stays here and only its name travels.
 MAX_SEALED: Final = 32 * 1024
 _INLINE, _STORED = b"=", b"@"
-
-
-class Deadline:
-    """Ends a handler that runs too long; stands still while it waits for the client."""
-
-    __slots__ = ("_loop", "_started", "_task", "_timer", "expired", "left")
-
-    def __init__(self, seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(self._loop)
-        self.left = seconds
-        self.expired = False
-        self.resume()
-
-    def resume(self) -> None:
-        self._started = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(self.left, self._expire)
-
-    def pause(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self.left = max(0.0, self.left - (self._loop.time() - self._started))
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _expire(self) -> None:
-        self.expired = True
-        if self._task is not None:
-            self._task.cancel()
 
 
 class Kernel:
@@ -296,17 +264,21 @@ class Kernel:
 
     # --- running a component ---
 
-    async def _run(self, ctx: Context, found: Found[Any], call: Callable[[], Awaitable[Any]]) -> Any:
+    async def _run(self, ctx: Context, found: Found[Any], coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a handler under its deadline; unwinding it for an answer ends as `input_required`."""
         component: Component = found.component
         ctx._owner = found.owner
         ctx.replay = component.replay
         if ctx._request.modern and ctx.params.request_state is not UNSET:
-            ctx._asking = await self._resumed(ctx)
+            try:
+                ctx._asking = await self._resumed(ctx)
+            except BaseException:
+                coroutine.close()
+                raise
         seconds = component.timeout if component.timeout is not None else self.limits.tool
         deadline = ctx._deadline = Deadline(seconds)
         try:
-            result = await call()
+            result = await within(deadline, coroutine)
         except (asyncio.CancelledError, Unwind):
             if _asked(ctx):
                 return await self._input_required(ctx)
@@ -444,7 +416,7 @@ class Kernel:
                 raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
         tool = found.component
         try:
-            return await self._run(ctx, found, lambda: tool.call(ctx, params.arguments))
+            return await self._run(ctx, found, tool.call(ctx, params.arguments))
         except (ProtocolError, asyncio.CancelledError):
             raise
         except UrlRequired as error:
@@ -487,7 +459,7 @@ class Kernel:
         found: Found[Any] | None = self.catalog.resource(uri)
         if found is not None:
             resource = found.component
-            contents = await self._run(ctx, found, lambda: resource.read(ctx, uri))
+            contents = await self._run(ctx, found, resource.read(ctx, uri))
         else:
             matched = self.catalog.template(uri)
             if matched is None:
@@ -496,7 +468,7 @@ class Kernel:
                 raise ProtocolError(code, "Resource not found", {"uri": uri[:8192]})
             found, variables = matched
             resource = found.component
-            contents = await self._run(ctx, found, lambda: resource.read(ctx, uri, variables))
+            contents = await self._run(ctx, found, resource.read(ctx, uri, variables))
         if not isinstance(contents, list):
             return contents
         return self._cached(t.ReadResourceResult(contents=contents), resource.cache)
@@ -539,7 +511,7 @@ class Kernel:
         prompt = found.component
         values = _strings(params.arguments)
         try:
-            return await self._run(ctx, found, lambda: prompt.get(ctx, values))
+            return await self._run(ctx, found, prompt.get(ctx, values))
         except (ProtocolError, asyncio.CancelledError):
             raise
         except UrlRequired as error:

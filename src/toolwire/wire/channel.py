@@ -107,12 +107,13 @@ class Channel(ABC):
 class Inbox:
     """Messages that arrived on a channel: passed straight on when somebody is attached, kept for `read()` otherwise."""
 
-    __slots__ = ("_bytes", "_end_told", "_ended", "_feed", "_held", "_messages", "_paused", "_waiter", "error", "over")
+    __slots__ = ("_bytes", "_end_told", "_ended", "_held", "_messages", "_paused", "_waiter", "error", "feed", "over")
 
     def __init__(self) -> None:
         self._messages: deque[bytes] = deque()
         self._bytes = 0
-        self._feed: Feed | None = None
+        # Where the next message goes at once; None while messages are kept.
+        self.feed: Feed | None = None
         self._held: Feed | None = None
         self._ended: Ended | None = None
         self._end_told = False
@@ -129,15 +130,10 @@ class Inbox:
         """How many bytes are waiting."""
         return self._bytes
 
-    @property
-    def attached(self) -> bool:
-        return self._held is not None
-
     def deliver(self, message: bytes) -> None:
         """One message has arrived."""
-        # While kept messages remain, `_feed` is None, so that nothing overtakes them.
-        if self._feed is not None:
-            self._feed(message)
+        if self.feed is not None:
+            self.feed(message)
             return
         if self.over:
             return
@@ -156,7 +152,7 @@ class Inbox:
     def silence(self) -> None:
         """This side closed: keep nothing, and do not report an end that the owner brought about."""
         self._end_told = True
-        self._feed = None
+        self.feed = None
         self._messages.clear()
         self._bytes = 0
         self.end()
@@ -183,7 +179,7 @@ class Inbox:
 
     def pause(self) -> None:
         self._paused = True
-        self._feed = None
+        self.feed = None
 
     def resume(self) -> None:
         if self._paused:
@@ -197,7 +193,7 @@ class Inbox:
         while self._messages and not self._paused:
             feed(self._take())
         if not self._paused and not self.over:
-            self._feed = feed
+            self.feed = feed
         self._tell_end()
 
     def _take(self) -> bytes:
@@ -208,7 +204,7 @@ class Inbox:
     def _tell_end(self) -> None:
         if self.over and not self._end_told and not self._messages and self._ended is not None:
             self._end_told = True
-            self._feed = None
+            self.feed = None
             self._ended(self.error)
 
     def _wake(self) -> None:
@@ -234,6 +230,9 @@ class MemoryChannel(Channel):
         if self._closed or self._peer._closed:
             raise Unreachable("the channel is closed")
         inbox = self._peer._inbox
+        if inbox.feed is not None:
+            inbox.feed(message)
+            return
         # Nobody reads over there: refuse rather than fill the memory of a process that both sides share.
         if len(inbox) >= UNREAD_MESSAGES or inbox.size > UNREAD_BYTES:
             raise Unreachable(f"the other side has left {len(inbox)} messages unread")

@@ -110,6 +110,7 @@ class ProcessWorkers:
         self._waiting = 0
         self._idle: list[ProcessChannel] = []
         self._all: set[ProcessChannel] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def run(
         self,
@@ -143,11 +144,11 @@ class ProcessWorkers:
             self._slots.release()
 
     async def close(self) -> None:
-        """Kill every child."""
-        workers, self._all, self._idle = list(self._all), set(), []
-        for worker in workers:
-            worker.kill()
-        await asyncio.gather(*(worker.close() for worker in workers))
+        """Kill every child, and see them gone."""
+        self._idle.clear()
+        for worker in list(self._all):
+            self._discard(worker)
+        await asyncio.gather(*self._closing)
 
     def _bind(self) -> None:
         """Children belong to the loop that reads from them; those of an earlier loop end with it."""
@@ -157,6 +158,15 @@ class ProcessWorkers:
             self._slots = asyncio.Semaphore(self._count)
             self._idle.clear()
             self._all.clear()
+            self._closing.clear()
+
+    def _discard(self, worker: ProcessChannel) -> None:
+        worker.kill()
+        self._all.discard(worker)
+        # The caller may be a cancelled task, which should not wait for the last of it.
+        closing = asyncio.get_running_loop().create_task(worker.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def _perform(self, job: bytes, on_message: Callable[[Any], None] | None) -> Any:
         worker = await self._worker()
@@ -164,9 +174,8 @@ class ProcessWorkers:
             worker.write(job)
             outcome, *rest = await self._outcome(worker, on_message)
         except BaseException:
-            # Cancelled, out of time or broken: this child is not used again. It cleans up after itself when it ends.
-            worker.kill()
-            self._all.discard(worker)
+            # Cancelled, out of time or broken: this child is not used again.
+            self._discard(worker)
             raise
         self._idle.append(worker)
         if outcome == "failed":
@@ -193,7 +202,7 @@ class ProcessWorkers:
             worker = self._idle.pop()
             if worker.returncode is None and worker.is_connected:
                 return worker
-            self._all.discard(worker)
+            self._discard(worker)
         command = [sys.executable, "-c", CHILD.format(path=sys.path)]
         worker = await ProcessChannel.spawn(command, on_stderr="inherit", limit=MESSAGE_LIMIT)
         self._all.add(worker)

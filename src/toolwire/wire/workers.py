@@ -120,26 +120,28 @@ class ThreadWorkers:
             self._jobs.put(job)
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                if self._jobs.empty():
-                    self._idle += 1
-            job = self._jobs.get()
-            if job is None:
-                return
-            if not job.future.cancelled():
-                _perform(job)
-            # Nothing of a finished call is kept alive by a thread that waits.
-            del job
+        while self._serve():
+            pass
+
+    def _serve(self) -> bool:
+        """One job; a function of its own, so that a thread that waits keeps nothing of the last call alive."""
+        job = self._jobs.get()
+        if job is None:
+            return False
+        value, error = (None, None) if job.future.cancelled() else _perform(job)
+        # Before the result is known, or whoever waits for it and calls again would find no idle thread.
+        with self._lock:
+            if self._jobs.empty():
+                self._idle += 1
+        job.mailbox.post(job.future, value, error)
+        return True
 
 
-def _perform(job: _Job) -> None:
+def _perform(job: _Job) -> tuple[Any, BaseException | None]:
     try:
-        value = job.context.run(job.function, *job.args)
+        return job.context.run(job.function, *job.args), None
     except BaseException as error:
-        job.mailbox.post(job.future, None, error)
-    else:
-        job.mailbox.post(job.future, value, None)
+        return None, error
 
 
 class CancelToken:

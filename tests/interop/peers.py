@@ -1,0 +1,105 @@
+"""The libraries we did not write: which versions, where they are installed, and how to start one.
+
+`python tests/interop/peers.py` installs every peer into a folder of its own below `.bench/peers` and leaves alone what
+is there already. The versions are pinned, and with them every package that an old release left open and that has moved
+away from it since.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / ".bench" / "peers"
+SCRIPTS = Path(__file__).resolve().parent
+
+NODE_PACKAGES = {"@modelcontextprotocol/sdk": "1.32.2"}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One release of a library, and the newest revision that its client offers."""
+
+    name: str
+    requirements: tuple[str, ...]
+    revision: str
+
+    @property
+    def folder(self) -> Path:
+        return FOLDER / self.name
+
+    @property
+    def python(self) -> Path:
+        return self.folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+    @property
+    def ready(self) -> bool:
+        mark = self.folder / ".ready"
+        return mark.is_file() and mark.read_text(encoding="utf-8") == self.recipe
+
+    @property
+    def recipe(self) -> str:
+        return "\n".join(self.requirements)
+
+
+# Releases of one library from every age: what one of them calls a client, the next calls legacy.
+PEERS = (
+    Peer("mcp-2.3.0", ("mcp==2.3.0",), "2026-07-28"),
+    Peer("mcp-1.30.0", ("mcp==1.30.0",), "2025-11-25"),
+    Peer("mcp-1.22.0", ("mcp==1.22.0",), "2025-06-18"),
+    Peer("mcp-1.9.4", ("mcp==1.9.4",), "2025-03-26"),
+    Peer("mcp-1.2.1", ("mcp==1.2.1",), "2024-11-05"),
+    Peer("fastmcp-4.1.2", ("fastmcp==4.1.2",), "2026-07-28"),
+)
+BY_NAME = {peer.name: peer for peer in PEERS}
+
+
+def node_folder() -> Path:
+    return FOLDER / "node"
+
+
+def node_ready() -> bool:
+    mark = node_folder() / ".ready"
+    return shutil.which("node") is not None and mark.is_file() and mark.read_text("utf-8") == json.dumps(NODE_PACKAGES)
+
+
+def install(peer: Peer) -> None:
+    if peer.ready:
+        return
+    print(f"installing {peer.name}", flush=True)
+    venv.create(peer.folder, clear=True, with_pip=True)
+    subprocess.run([peer.python, "-m", "pip", "install", "--quiet", *peer.requirements], check=True)
+    (peer.folder / ".ready").write_text(peer.recipe, encoding="utf-8")
+
+
+def install_node() -> None:
+    npm = shutil.which("npm")
+    if node_ready() or npm is None:
+        return
+    print("installing " + ", ".join(f"{name} {version}" for name, version in NODE_PACKAGES.items()), flush=True)
+    folder = node_folder()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    package = {"name": "peers", "private": True, "type": "module", "dependencies": NODE_PACKAGES}
+    (folder / "package.json").write_text(json.dumps(package), encoding="utf-8")
+    subprocess.run([npm, "install", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
+    (folder / ".ready").write_text(json.dumps(NODE_PACKAGES), encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    for peer in PEERS:
+        if not names or peer.name in names:
+            install(peer)
+    if not names or "node" in names:
+        install_node()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
