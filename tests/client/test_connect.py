@@ -231,7 +231,7 @@ async def test_initialize_is_not_cancelled_when_it_takes_too_long() -> None:
 @pytest.mark.covers("T-3")
 async def test_a_ping_of_the_server_is_answered_before_the_handshake_is_over() -> None:
     far = Scripted()
-    connecting = asyncio.ensure_future(Client(far.ours, revision="2025-11-25").connect())
+    connecting = asyncio.ensure_future(Client(far.ours, revision="2025-06-18").connect())
     opening = await far.next()
     far.send({"id": "p", "method": "ping"})
     assert await far.next() == {"jsonrpc": "2.0", "id": "p", "result": {}}

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".bench" / "peers"
 SCRIPTS = Path(__file__).resolve().parent
 
-NODE_PACKAGES = {"@modelcontextprotocol/sdk": "1.32.2"}
+NODE_PACKAGES = {"@modelcontextprotocol/sdk": "1.32.2", "@modelcontextprotocol/client": "2.4.0"}
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ PEERS = (
     Peer("mcp-2.3.0", ("mcp==2.3.0",), "2026-07-28"),
     Peer("mcp-1.30.0", ("mcp==1.30.0",), "2025-11-25"),
     Peer("mcp-1.22.0", ("mcp==1.22.0",), "2025-06-18"),
-    Peer("mcp-1.9.4", ("mcp==1.9.4",), "2025-03-26"),
-    Peer("mcp-1.2.1", ("mcp==1.2.1",), "2024-11-05"),
+    Peer("mcp-1.9.4", ("mcp==1.9.4", "pydantic==2.11.10"), "2025-03-26"),
+    Peer("mcp-1.2.1", ("mcp==1.2.1", "pydantic==2.11.10"), "2024-11-05"),
     Peer("fastmcp-4.1.2", ("fastmcp==4.1.2",), "2026-07-28"),
 )
 BY_NAME = {peer.name: peer for peer in PEERS}

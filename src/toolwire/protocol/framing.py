@@ -6,8 +6,9 @@ Both are pure: bytes in, messages out, in any chunking, with bounded memory.
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 # The limits of a body or a line, and of what a client takes (design: `Limits`).
 LINE_LIMIT: Final = 4 * 1024 * 1024
@@ -89,8 +90,7 @@ class LineDecoder:
         return [Oversized()]
 
 
-@dataclass(slots=True, frozen=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One server-sent event as dispatched: `id` is the last event id seen so far on the stream."""
 
     data: str
@@ -99,8 +99,7 @@ class Event:
     retry: int | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class OversizedEvent:
+class OversizedEvent(msgspec.Struct, frozen=True):
     """Stands for an event that was longer than the limit; its content is gone."""
 
     id: str = ""

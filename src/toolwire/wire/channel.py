@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from ..protocol.errors import Unreachable
+from toolwire.protocol.errors import Unreachable
 
 Feed: TypeAlias = Callable[[bytes], None]
 Ended: TypeAlias = Callable[[BaseException | None], None]

@@ -7,8 +7,8 @@ import select
 import sys
 from collections.abc import Callable
 
-from . import platform_posix as posix
-from .handover import hand_over, start_daemon
+from toolwire.wire import platform_posix as posix
+from toolwire.wire.handover import hand_over, start_daemon
 
 # Tells the type checker, which looks at every module, where this one belongs.
 assert sys.platform == "darwin"

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
-from .handover import hand_over, start_daemon
+from toolwire.wire.handover import hand_over, start_daemon
 
 # Tells the type checker, which looks at every module, where this one belongs.
 assert sys.platform != "win32"

@@ -7,9 +7,8 @@ or job of its own, none of the protocol's descriptors, nothing on its standard i
 from __future__ import annotations
 
 import asyncio
-import base64
+import binascii
 import os
-import pickle
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Final, NamedTuple
 
-from ..protocol.errors import ServerError, Timeout, ToolwireError
-from .stdio import claim
-from .subprocess import ProcessChannel
-from .workers import Busy
+from toolwire.protocol.errors import ServerError, Timeout, ToolwireError
+from toolwire.wire.stdio import claim
+from toolwire.wire.subprocess import ProcessChannel
+from toolwire.wire.workers import Busy
 
 MESSAGE_LIMIT: Final = 128 * 1024 * 1024
 CODE_IS_COROUTINE: Final = 0x80 | 0x200  # inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR, without the import
@@ -87,13 +86,26 @@ def _rebuilt(kind: type[ToolwireError], args: tuple[Any, ...], attributes: dict[
     return error
 
 
+def _pack(value: object) -> bytes:
+    # Here and not above: most servers have no use for it and should not pay for it when they start.
+    import pickle
+
+    return pickle.dumps(value)
+
+
+def _unpack(data: bytes) -> Any:
+    import pickle
+
+    # Only ever from our own child or parent, over a private pipe.
+    return pickle.loads(data)
+
+
 def _encode(value: object) -> bytes:
-    return base64.b64encode(pickle.dumps(value))
+    return binascii.b2a_base64(_pack(value), newline=False)
 
 
 def _decode(line: bytes) -> Any:
-    # Only ever from our own child over a private pipe.
-    return pickle.loads(base64.b64decode(line))
+    return _unpack(binascii.a2b_base64(line))
 
 
 # --- in this process
@@ -126,7 +138,7 @@ class ProcessWorkers:
         When the wait is cancelled or `timeout` seconds pass (`Timeout`), the child and whatever it started are killed.
         An exception comes back as `ProcessFailed`, except for this library's own, which come back as they are.
         """
-        job = _encode((_reference(function), pickle.dumps((tuple(args), dict(kwargs or {})))))
+        job = _encode((_reference(function), _pack((tuple(args), dict(kwargs or {})))))
         self._bind()
         if self._slots.locked() and self._waiting >= self._queue:
             raise Busy(f"{self._count} processes are running and {self._queue} calls are waiting; try again later")
@@ -238,7 +250,7 @@ def _call(line: bytes) -> None:
         reference, arguments = _decode(line)
         # The arguments may hold types of the function's own module, so that is loaded first.
         function = _load(reference)
-        args, kwargs = pickle.loads(arguments)
+        args, kwargs = _unpack(arguments)
         _respond(("done", function(*args, **kwargs)))
     except BaseException as error:
         _respond_error(error)

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Final, NamedTuple, TypeAlias
 
-from ..protocol.framing import LINE_LIMIT
-from . import system
-from .streams import (
+from toolwire.protocol.framing import LINE_LIMIT
+from toolwire.wire import system
+from toolwire.wire.streams import (
     CHUNK,
     ByteChannel,
     ReadySink,

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, Protocol, TypeAlias
 
-from ..protocol.errors import Unreachable
-from ..protocol.framing import LINE_LIMIT, LineDecoder
-from . import system
-from .channel import Channel, Ended, Feed, Inbox
-from .handover import hand_over, start_daemon
+from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.framing import LINE_LIMIT, LineDecoder
+from toolwire.wire import system
+from toolwire.wire.channel import Channel, Ended, Feed, Inbox
+from toolwire.wire.handover import hand_over, start_daemon
 
 CHUNK: Final = 64 * 1024
 # How many bytes go into one write call; also the step in which a long queue gets shorter.

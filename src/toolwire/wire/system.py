@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 if sys.platform == "win32":
-    from .platform_windows import (
+    from toolwire.wire.platform_windows import (
         ProcessTree,
         binary,
         own_end,
@@ -18,15 +18,24 @@ if sys.platform == "win32":
         watch_exit,
     )
 else:
-    from .platform_posix import ProcessTree, binary, own_end, parent, peek_status, resolve, spawn_options, wait_ready
+    from toolwire.wire.platform_posix import (
+        ProcessTree,
+        binary,
+        own_end,
+        parent,
+        peek_status,
+        resolve,
+        spawn_options,
+        wait_ready,
+    )
 
     if sys.platform == "linux":
-        from .platform_linux import shared_end, watch_exit
+        from toolwire.wire.platform_linux import shared_end, watch_exit
     elif sys.platform == "darwin":
-        from .platform_darwin import watch_exit
-        from .platform_posix import shared_end
+        from toolwire.wire.platform_darwin import watch_exit
+        from toolwire.wire.platform_posix import shared_end
     else:
-        from .platform_posix import shared_end, watch_exit
+        from toolwire.wire.platform_posix import shared_end, watch_exit
 
 __all__ = [
     "ProcessTree",

@@ -14,8 +14,8 @@ from collections.abc import Callable, Coroutine
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-from ..protocol.errors import ToolwireError
-from .handover import hand_over, start_daemon
+from toolwire.protocol.errors import ToolwireError
+from toolwire.wire.handover import hand_over, start_daemon
 
 Result = TypeVar("Result")
 

@@ -1,0 +1,666 @@
+"""The operations of a client: what they send, and what they make of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import pydantic
+import pytest
+
+from tests.client.fake import EVERYTHING, FakeServer, raw_arguments, text
+from toolwire import testing
+from toolwire.client import Client, InvalidResponse
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolFailed
+from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
+
+OBJECT = {"type": "object"}
+
+
+def tool(name: str, **members: Any) -> t.Tool:
+    return t.Tool(name, OBJECT, **members)
+
+
+def listing(*tools: t.Tool) -> Any:
+    return lambda request, outlet: t.ListToolsResult(tools=list(tools))
+
+
+# --- metadata ---
+
+
+@pytest.mark.covers("META-1", "META-4")
+async def test_every_modern_request_says_who_sends_it() -> None:
+    server = FakeServer(
+        {
+            "tools/call": lambda request, outlet: text("x"),
+            "tools/list": listing(),
+            "resources/read": lambda request, outlet: t.ReadResourceResult(contents=[]),
+        }
+    )
+    async with testing.connect(server, roots=["/tmp"]) as (client, wire):
+        await client.call_tool("x")
+        await client.call_tool("x", meta={t.PROTOCOL_VERSION_KEY: "forged", "com.example/a": 1}, on_progress=print)
+        await client.list_tools()
+        await client.read_resource("a:b")
+        await client.ping()
+        await client.request("tools/list", {"_meta": {"com.example/b": 2}})
+        assert len(wire.sent) == 7
+        for message in wire.sent:
+            meta = message["params"]["_meta"]
+            assert meta[t.PROTOCOL_VERSION_KEY] == MODERN
+            assert meta[t.CLIENT_CAPABILITIES_KEY] == {"roots": {}}
+            assert meta[t.CLIENT_INFO_KEY]["name"] == "toolwire"
+        assert wire.sent[2]["params"]["_meta"]["com.example/a"] == 1
+        assert wire.sent[2]["params"]["_meta"]["progressToken"] == wire.sent[2]["id"]
+        assert wire.sent[6]["params"]["_meta"]["com.example/b"] == 2
+
+
+async def test_a_legacy_request_has_no_modern_metadata() -> None:
+    async with testing.connect(FakeServer({"tools/call": lambda r, o: text("x")}), revision="2025-11-25") as (c, wire):
+        await c.call_tool("x")
+        await c.call_tool("x", meta={"com.example/a": 1})
+        assert wire.sent[-2]["params"] == {"name": "x"}
+        assert wire.sent[-1]["params"] == {"name": "x", "_meta": {"com.example/a": 1}}
+
+
+# --- calls ---
+
+
+@pytest.mark.covers("R2", "R6", "R10")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_tool_is_listed_and_called(revision: str) -> None:
+    def call(request: Any, outlet: Any) -> t.CallToolResult:
+        arguments = raw_arguments(request)
+        if arguments["b"] == 0:
+            return text("cannot divide by zero", is_error=True)
+        return text(str(arguments["a"] / arguments["b"]))
+
+    server = FakeServer({"tools/list": listing(tool("divide", description="a by b")), "tools/call": call})
+    async with testing.connect(server, revision=revision) as (client, _):
+        [found] = await client.list_tools()
+        assert (found.name, found.description, found.input_schema) == ("divide", "a by b", OBJECT)
+        good = await client.call_tool("divide", {"a": 6, "b": 3})
+        assert (good.text, good.is_error) == ("2.0", False)
+        bad = await client.call_tool("divide", {"a": 6, "b": 0})
+        assert (bad.text, bad.is_error) == ("cannot divide by zero", True)
+
+
+@pytest.mark.covers("R9")
+async def test_protocol_errors_are_raised_with_their_code_and_data() -> None:
+    def call(request: Any, outlet: Any) -> Any:
+        raise ProtocolError(-32602, f"Unknown tool: {request.params.name}", {"tool": request.params.name})
+
+    async with Client(FakeServer({"tools/call": call})) as client:
+        with pytest.raises(ProtocolError, match="Unknown tool: nope") as caught:
+            await client.call_tool("nope")
+        assert (caught.value.code, caught.value.data) == (-32602, {"tool": "nope"})
+
+
+@pytest.mark.covers("R8")
+async def test_a_result_may_hold_any_blocks_and_unknown_ones() -> None:
+    blocks = [
+        {"type": "text", "text": "a"},
+        {"type": "image", "data": "AAEC", "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "memo://a", "mimeType": "text/plain", "text": "b"}},
+    ]
+    server = FakeServer({"tools/call": lambda r, o: {"resultType": "complete", "content": server_blocks}})
+    server_blocks: list[Any] = blocks
+    async with Client(server) as client:
+        result = await client.call_tool("x")
+        assert isinstance(result.content[1], t.ImageContent)
+        assert result.content[1].data == b"\x00\x01\x02"
+        assert isinstance(result.content[2], t.EmbeddedResource)
+        assert result.content[2].resource.uri == "memo://a"
+        server_blocks = [*blocks, {"type": "hologram", "beams": 3}]
+        strange = (await client.call_tool("x")).content[3]
+        assert isinstance(strange, t.UnknownContent)
+        assert strange["beams"] == 3
+        assert await client.call_tool("x", returns=str) == "a"
+
+
+async def test_arguments_may_be_any_value_with_a_json_form() -> None:
+    @dataclass
+    class Point:
+        x: int
+
+    class Model(pydantic.BaseModel):
+        y: int
+
+    seen: list[Any] = []
+    server = FakeServer({"tools/call": lambda r, o: seen.append(raw_arguments(r)) or text("")})
+    async with testing.connect(server) as (client, wire):
+        await client.call_tool("x", {"p": Point(1), "m": Model(y=2), "t": (1, 2)})
+        assert seen == [{"p": {"x": 1}, "m": {"y": 2}, "t": [1, 2]}]
+        before = len(wire.sent)
+        with pytest.raises(TypeError):
+            await client.call_tool("x", {"p": object()})
+        assert len(wire.sent) == before
+
+
+# --- typed results ---
+
+
+@dataclass
+class Row:
+    city: str
+    high: float
+
+
+@pytest.mark.parametrize(
+    ("structured", "returns", "value"),
+    [
+        ({"city": "Oslo", "high": 3.5}, Row, Row("Oslo", 3.5)),
+        ([{"city": "Oslo", "high": 3}], list[Row], [Row("Oslo", 3.0)]),
+        ({"result": [1, 2]}, list[int], [1, 2]),
+        ({"result": 5}, int, 5),
+        ({"result": 5}, dict[str, int], {"result": 5}),
+        (None, int | None, None),
+        (7, type(None), None),
+    ],
+)
+async def test_returns_makes_a_value_of_structured_content(structured: Any, returns: Any, value: Any) -> None:
+    result = {"resultType": "complete", "content": [], "structuredContent": structured}
+    async with Client(FakeServer({"tools/call": lambda r, o: result})) as client:
+        assert await client.call_tool("x", returns=returns) == value
+        assert (await client.call_tool("x", returns=ToolResult)).structured == structured
+
+
+WRAPPED = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
+async def test_a_wrapped_schema_is_unwrapped_even_where_the_wrapper_would_fit(revision: str) -> None:
+    server = FakeServer(
+        {
+            "tools/list": listing(tool("x", output_schema=WRAPPED)),
+            "tools/call": lambda r, o: text("", structured_content={"result": {"a": 1}}),
+        }
+    )
+    async with Client(server, revision=revision) as client:
+        assert await client.call_tool("x", returns=dict[str, Any]) == {"result": {"a": 1}}
+        await client.list_tools()
+        assert await client.call_tool("x", returns=dict[str, Any]) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("texts", "returns", "value"),
+    [
+        (["plain words"], str, "plain words"),
+        (["a", "b"], str, "a\nb"),
+        (['{"city": "Oslo", "high": 3}'], Row, Row("Oslo", 3.0)),
+        (["5"], int, 5),
+        (["hello"], str | None, "hello"),
+        (["1", "2"], list[int], [1, 2]),
+        (["a", "b"], list[str], ["a", "b"]),
+        ([], list[int], []),
+    ],
+)
+async def test_returns_reads_text_where_there_is_nothing_else(texts: list[str], returns: Any, value: Any) -> None:
+    async with Client(FakeServer({"tools/call": lambda r, o: text(*texts)}), revision="2024-11-05") as client:
+        assert await client.call_tool("x", returns=returns) == value
+
+
+async def test_returns_raises_for_a_tools_error_and_for_a_wrong_value() -> None:
+    server = FakeServer({"tools/call": lambda r, o: text("out of ink", is_error=True)})
+    async with Client(server) as client:
+        with pytest.raises(ToolFailed, match="out of ink") as caught:
+            await client.call_tool("print", returns=int)
+        assert caught.value.result.is_error
+        server.handlers["tools/call"] = lambda r, o: text("", structured_content={"result": "many"})
+        with pytest.raises(InvalidResponse, match="'print' is no int"):
+            await client.call_tool("print", returns=int)
+        server.handlers["tools/call"] = lambda r, o: text("many")
+        with pytest.raises(InvalidResponse, match="'print' is no int"):
+            await client.call_tool("print", returns=int)
+
+
+async def test_a_stub_calls_tools_by_its_methods() -> None:
+    class Weather(Protocol):
+        async def forecast(self, city: str, days: int = 1) -> list[Row]: ...
+
+        async def reset(self) -> None: ...
+
+        async def raw(self, *, deep: bool): ...  # type: ignore[no-untyped-def]
+
+    calls: list[Any] = []
+
+    def call(request: Any, outlet: Any) -> Any:
+        calls.append((request.params.name, raw_arguments(request)))
+        return text("", structured_content={"result": [{"city": "Oslo", "high": 1}]})
+
+    async with Client(FakeServer({"tools/call": call})) as client:
+        weather = client.stub(Weather)
+        assert await weather.forecast("Oslo") == [Row("Oslo", 1.0)]
+        assert await weather.forecast(city="Oslo", days=2) == [Row("Oslo", 1.0)]
+        await weather.reset()
+        assert isinstance(await weather.raw(deep=True), ToolResult)
+        with pytest.raises(TypeError):
+            await weather.forecast()  # type: ignore[call-arg]
+    assert calls == [
+        ("forecast", {"city": "Oslo"}),
+        ("forecast", {"city": "Oslo", "days": 2}),
+        ("reset", {}),
+        ("raw", {"deep": True}),
+    ]
+
+
+def test_a_stub_of_what_can_not_be_called_is_refused() -> None:
+    class NotAsync(Protocol):
+        def go(self) -> int: ...
+
+    class Star(Protocol):
+        async def go(self, *args: int) -> int: ...
+
+    class Nothing(Protocol):
+        x: int
+
+    client = Client(FakeServer())
+    for wrong in (NotAsync, Star, Nothing):
+        with pytest.raises(TypeError):
+            client.stub(wrong)
+
+
+# --- validation ---
+
+
+@pytest.mark.covers("OUT-2", "T-19")
+@pytest.mark.parametrize("revision", ["2025-06-18", MODERN])
+async def test_results_are_checked_against_the_schema_once_it_is_known(revision: str) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    answer: t.CallToolResult = text("", structured_content={"n": "one"})
+    server = FakeServer(
+        {"tools/list": listing(tool("x", output_schema=schema)), "tools/call": lambda r, o: answer}
+    )
+    async with Client(server, revision=revision) as client:
+        assert (await client.call_tool("x")).structured == {"n": "one"}
+        await client.list_tools()
+        before = len(server.requests)
+        with pytest.raises(InvalidResponse, match="does not fit the tool's output schema.*'n'"):
+            await client.call_tool("x")
+        with pytest.raises(InvalidResponse, match="output schema"):
+            await client.call_tool("x", returns=dict[str, Any])
+        assert len(server.requests) == before + 2  # A check costs no request.
+        answer = text("")
+        with pytest.raises(InvalidResponse, match="no structured content"):
+            await client.call_tool("x")
+        answer = text("failed", is_error=True)
+        assert (await client.call_tool("x")).is_error
+        answer = text("", structured_content={"n": 1})
+        assert (await client.call_tool("x")).structured == {"n": 1}
+
+
+async def test_a_schema_that_points_outside_is_refused_not_fetched() -> None:
+    server = FakeServer(
+        {
+            "tools/list": listing(tool("x", output_schema={"$ref": "http://127.0.0.1:9/schema"})),
+            "tools/call": lambda r, o: text("", structured_content={}),
+        }
+    )
+    async with Client(server) as client:
+        await client.list_tools()
+        with pytest.raises(InvalidResponse, match="the output schema of 'x'"):
+            await client.call_tool("x")
+
+
+@pytest.mark.covers("R7")
+async def test_a_changed_list_is_listed_again() -> None:
+    strict = {"type": "object", "required": ["new"]}
+    server = FakeServer({"tools/list": listing(tool("x")), "tools/call": lambda r, o: text("", structured_content={})})
+    async with testing.connect(server, revision="2025-06-18") as (client, wire):
+        server.session.notify("notifications/tools/list_changed", msgspec.UNSET)
+        await client.ping()
+        assert server.methods() == []  # Nobody asked for the list yet, so nobody needs a new one.
+        await client.list_tools()
+        server.handlers["tools/list"] = listing(tool("x", output_schema=strict))
+        server.session.notify("notifications/tools/list_changed", msgspec.UNSET)
+        await wire.until(lambda way, message: way == "←" and "new" in str(message.get("result")))
+        await client.ping()
+        with pytest.raises(InvalidResponse):
+            await client.call_tool("x")
+
+
+@pytest.mark.covers("JSC-5")
+async def test_unknown_keywords_and_members_survive() -> None:
+    schema = {"type": "object", "$defs": {"a": {"$anchor": "b"}}, "x-mcp-header": "Q", "if": {}, "unevaluatedItems": 1}
+    raw = {"tools": [{"name": "x", "inputSchema": schema, "futureMember": [1]}], "resultType": "complete"}
+    async with Client(FakeServer({"tools/list": lambda r, o: raw})) as client:
+        [found] = await client.list_tools()
+        assert found.input_schema == schema
+        assert found.extra == {"futureMember": [1]}
+
+
+# --- result types ---
+
+
+@pytest.mark.covers("RPC-7")
+@pytest.mark.parametrize("kind", ["task", "sideways", 7, None])
+async def test_an_unknown_result_type_is_invalid(kind: Any) -> None:
+    broken = {"resultType": kind, "content": [], "tools": []}
+    async with Client(FakeServer({"tools/call": lambda r, o: broken, "tools/list": lambda r, o: broken})) as client:
+        with pytest.raises(InvalidResponse):
+            await client.call_tool("x")
+        with pytest.raises(InvalidResponse):
+            await client.list_tools()
+
+
+@pytest.mark.covers("RPC-8")
+async def test_a_missing_result_type_is_complete() -> None:
+    async with Client(FakeServer({"tools/call": lambda r, o: {"content": []}})) as client:
+        assert (await client.call_tool("x")).content == []
+
+
+async def test_only_three_methods_may_ask_back() -> None:
+    asks = {"resultType": "input_required", "requestState": "s"}
+    async with Client(FakeServer({"tools/list": lambda r, o: asks})) as client:
+        with pytest.raises(InvalidResponse, match="input_required"):
+            await client.list_tools()
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_a_broken_result_is_an_invalid_response(revision: str) -> None:
+    async with Client(FakeServer({"tools/call": lambda r, o: {"content": "text"}}), revision=revision) as client:
+        with pytest.raises(InvalidResponse, match="tools/call is broken"):
+            await client.call_tool("x")
+
+
+# --- pages ---
+
+
+@pytest.mark.covers("PAG-1", "1.7.5", "R5", "T-13")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_listings_follow_every_page(revision: str) -> None:
+    following = {"missing": "", "": "two", "two": None}
+
+    def answer(build: Any) -> Any:
+        def handle(request: Any, outlet: Any) -> Any:
+            cursor = "missing" if request.params.cursor is msgspec.UNSET else request.params.cursor
+            return build(f"n-{cursor}", following[cursor])
+
+        return handle
+
+    server = FakeServer(
+        {
+            "tools/list": answer(lambda n, c: t.ListToolsResult(tools=[tool(n)], next_cursor=c)),
+            "prompts/list": answer(lambda n, c: t.ListPromptsResult(prompts=[t.Prompt(n)], next_cursor=c)),
+            "resources/list": answer(
+                lambda n, c: t.ListResourcesResult(resources=[t.Resource(uri="a:b", name=n)], next_cursor=c)
+            ),
+            "resources/templates/list": answer(
+                lambda n, c: t.ListResourceTemplatesResult(
+                    resource_templates=[t.ResourceTemplate(uri_template="a:{b}", name=n)], next_cursor=c
+                )
+            ),
+        }
+    )
+    async with Client(server, revision=revision) as client:
+        found = [
+            await client.list_tools(),
+            await client.list_prompts(),
+            await client.list_resources(),
+            await client.list_resource_templates(),
+        ]
+        assert [[item.name for item in items] for items in found] == [["n-missing", "n-", "n-two"]] * 4
+        page = await client.list_tools_page("")
+        assert ([item.name for item in page.tools], page.next_cursor) == (["n-"], "two")
+
+
+@pytest.mark.covers("1.7.5")
+async def test_a_repeated_cursor_ends_the_listing(caplog: pytest.LogCaptureFixture) -> None:
+    server = FakeServer({"tools/list": lambda r, o: t.ListToolsResult(tools=[tool("x")], next_cursor="again")})
+    with caplog.at_level(logging.WARNING):
+        async with Client(server) as client:
+            assert len(await client.list_tools()) == 2
+    assert "repeated a cursor" in caplog.text
+
+
+async def test_a_listing_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.client.client.MAX_PAGES", 20)
+    count = iter(range(1000))
+    server = FakeServer({"tools/list": lambda r, o: t.ListToolsResult(tools=[], next_cursor=str(next(count)))})
+    async with Client(server) as client:
+        with pytest.raises(InvalidResponse, match="more than 20 pages"):
+            await client.list_tools()
+
+
+# --- prompts, completion, resources ---
+
+
+@pytest.mark.covers("T-15", "1.11.3")
+@pytest.mark.parametrize("revision", ["2024-11-05", MODERN])
+async def test_prompt_arguments_travel_as_strings(revision: str) -> None:
+    def get(request: Any, outlet: Any) -> t.GetPromptResult:
+        message = t.PromptMessage("user", t.TextContent(bytes(request.params.arguments).decode()))
+        return t.GetPromptResult(messages=[message], description="d")
+
+    async with Client(FakeServer({"prompts/get": get}), revision=revision) as client:
+        result = await client.get_prompt("p", {"s": "a b", "n": 3, "yes": True, "list": [1, "x"], "none": None})
+        assert isinstance(result.messages[0].content, t.TextContent)
+        assert msgspec.json.decode(result.messages[0].content.text) == {
+            "s": "a b",
+            "n": "3",
+            "yes": "true",
+            "list": '[1,"x"]',
+            "none": "null",
+        }
+
+
+@pytest.mark.covers("T-5", "1.9.3")
+async def test_completion_needs_the_capability_only_where_there_is_one() -> None:
+    answer = t.CompleteResult(completion=t.Completion(["Oslo"], total=1))
+    without = {"prompts": {}}
+    server = FakeServer({"completion/complete": lambda r, o: answer}, capabilities=without)
+    async with Client(server, revision="2024-11-05") as client:
+        assert (await client.complete(t.PromptReference("p"), ("city", "O"))).values == ["Oslo"]
+    for revision in REVISIONS[1:]:
+        async with Client(server, revision=revision) as client:
+            with pytest.raises(NotSupported, match="completions"):
+                await client.complete(t.PromptReference("p"), ("city", "O"))
+
+
+@pytest.mark.covers("1.9.1")
+async def test_the_context_of_a_completion_is_for_those_who_know_it() -> None:
+    answer = t.CompleteResult(completion=t.Completion([]))
+    server = FakeServer({"completion/complete": lambda r, o: answer})
+    for revision in REVISIONS:
+        async with testing.connect(server, revision=revision) as (client, wire):
+            await client.complete(t.ResourceTemplateReference("a:{b}"), ("b", ""), {"c": "d"})
+            params = wire.sent[-1]["params"]
+            assert params["ref"] == {"type": "ref/resource", "uri": "a:{b}"}
+            assert params["argument"] == {"name": "b", "value": ""}
+            assert ("context" in params) == (revision not in ("2024-11-05", "2025-03-26"))
+
+
+async def test_a_resource_has_all_its_contents() -> None:
+    contents = [{"uri": "a:1", "text": "x"}, {"uri": "a:2", "blob": "AAE="}]
+    async with Client(FakeServer({"resources/read": lambda r, o: {"contents": contents}})) as client:
+        first, second = await client.read_resource("a:")
+        assert (first.text, second.blob) == ("x", b"\x00\x01")
+
+
+# --- logging ---
+
+
+@pytest.mark.covers("1.8.3")
+@pytest.mark.parametrize("revision", LEGACY)
+async def test_the_level_is_set_by_request_before_2026(revision: str) -> None:
+    logs: list[Any] = []
+
+    async def call(request: Any, outlet: Any) -> Any:
+        outlet.notify("notifications/message", t.LoggingMessageNotificationParams(level="error", data=[1], logger="l"))
+        return text("")
+
+    server = FakeServer({"logging/setLevel": lambda r, o: t.EmptyResult(), "tools/call": call})
+    async with testing.connect(server, revision=revision, on_log=logs.append) as (client, wire):
+        await client.set_level("warning")
+        assert wire.sent[-1]["params"] == {"level": "warning"}
+        await client.call_tool("x")
+    assert [(entry.level, entry.data, entry.logger) for entry in logs] == [("error", [1], "l")]
+
+
+async def test_the_level_travels_with_each_request_from_2026_on() -> None:
+    server = FakeServer({"tools/call": lambda r, o: text("")})
+
+    def level(wire: testing.Wire) -> Any:
+        return wire.sent[-1]["params"]["_meta"].get(t.LOG_LEVEL_KEY)
+
+    async with testing.connect(server) as (client, wire):
+        await client.call_tool("x")
+        assert level(wire) is None
+        await client.set_level("warning")
+        await client.call_tool("x")
+        assert level(wire) == "warning"
+        with pytest.raises(ValueError, match="unknown logging level"):
+            await client.set_level("loud")  # type: ignore[arg-type]
+    async with testing.connect(server, on_log=print) as (client, wire):
+        await client.call_tool("x")
+        assert level(wire) == "info"
+
+
+async def test_a_callback_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    heard = asyncio.Event()
+
+    async def later(params: t.LoggingMessageNotificationParams) -> None:
+        heard.set()
+        raise RuntimeError("async boom")
+
+    def at_once(params: t.ProgressNotificationParams) -> None:
+        raise RuntimeError("sync boom")
+
+    async def call(request: Any, outlet: Any) -> Any:
+        outlet.notify("notifications/message", t.LoggingMessageNotificationParams(level="info", data=1))
+        outlet.notify(
+            "notifications/progress", t.ProgressNotificationParams(progress_token=request.progress_token, progress=1)
+        )
+        return text("fine")
+
+    async with Client(FakeServer({"tools/call": call}), on_log=later) as client:
+        assert (await client.call_tool("x", on_progress=at_once)).text == "fine"
+        await heard.wait()
+        await client.ping()
+    assert "sync boom" in caplog.text
+    assert "async boom" in caplog.text
+
+
+# --- progress, deadlines, cancellation ---
+
+
+def progressing(*values: float) -> Any:
+    async def call(request: Any, outlet: Any) -> Any:
+        for value in values:
+            params = t.ProgressNotificationParams(progress_token=request.progress_token, progress=value, total=9)
+            outlet.notify("notifications/progress", params)
+        return text("done")
+
+    return call
+
+
+@pytest.mark.covers("1.6.1", "STD-8")
+@pytest.mark.parametrize("revision", ["2024-11-05", MODERN])
+async def test_progress_reaches_its_own_call(revision: str) -> None:
+    one: list[Any] = []
+    two: list[Any] = []
+    everyone: list[Any] = []
+    server = FakeServer({"tools/call": progressing(1, 2.5)})
+    async with Client(server, revision=revision, on_progress=everyone.append) as client:
+        await asyncio.gather(
+            client.call_tool("x", on_progress=one.append),
+            client.call_tool("x", on_progress=two.append),
+            client.call_tool("x"),
+        )
+    assert [[params.progress for params in heard] for heard in (one, two, everyone)] == [[1, 2.5]] * 3
+    assert len({params.progress_token for heard in (one, two, everyone) for params in heard}) == 3
+
+
+async def test_no_token_is_sent_where_nobody_listens() -> None:
+    async with testing.connect(FakeServer({"tools/call": lambda r, o: text("")})) as (client, wire):
+        await client.call_tool("x")
+        assert "progressToken" not in wire.sent[-1]["params"]["_meta"]
+
+
+@pytest.mark.covers("CAN-4", "STD-9", "CAN-3")
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_a_call_that_takes_too_long_is_cancelled(revision: str) -> None:
+    stopped = asyncio.Event()
+
+    async def forever(request: Any, outlet: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    server = FakeServer({"tools/call": forever})
+    async with testing.connect(server, revision=revision, timeout=30) as (client, wire):
+        with pytest.raises(Timeout, match="tools/call"):
+            await client.call_tool("x", timeout=0.01)
+        await stopped.wait()
+        call, cancelled = wire.sent[-2:]
+        assert cancelled["method"] == "notifications/cancelled"
+        assert cancelled["params"]["requestId"] == call["id"]
+        # A late answer is nobody's.
+        server.session.channel.write(
+            msgspec.json.encode({"jsonrpc": "2.0", "id": call["id"], "result": {"content": []}})
+        )
+        await client.ping()
+
+
+@pytest.mark.covers("STD-9", "CAN-1")
+async def test_cancelling_the_waiting_task_cancels_the_request() -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    async def forever(request: Any, outlet: Any) -> Any:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with testing.connect(FakeServer({"tools/call": forever})) as (client, wire):
+        calling = asyncio.ensure_future(client.call_tool("x"))
+        await started.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await stopped.wait()
+        assert wire.sent[-1]["params"]["requestId"] == wire.sent[-2]["id"]
+
+
+async def test_progress_extends_a_deadline() -> None:
+    """The handler waits longer than the timeout in total, but never between two reports."""
+
+    async def slowly(request: Any, outlet: Any) -> Any:
+        for count in range(6):
+            await asyncio.sleep(0.05)
+            outlet.notify(
+                "notifications/progress",
+                t.ProgressNotificationParams(progress_token=request.progress_token, progress=count + 1),
+            )
+        return text("done")
+
+    async with Client(FakeServer({"tools/call": slowly}), timeout=0.2) as client:
+        assert (await client.call_tool("x", on_progress=lambda params: None)).text == "done"
+
+
+async def test_an_infinite_timeout_is_none() -> None:
+    async with Client(FakeServer({"tools/call": lambda r, o: text("")}), timeout=None) as client:
+        await client.call_tool("x", timeout=float("inf"))
+        await client.call_tool("x")
+
+
+# --- escape hatches ---
+
+
+async def test_any_request_and_notification_can_be_sent() -> None:
+    server = FakeServer({"tools/list": lambda r, o: {"tools": [], "odd": 1}}, capabilities=EVERYTHING)
+    async with testing.connect(server, revision="2025-11-25") as (client, wire):
+        assert await client.request("tools/list", {"cursor": "c"}) == {"tools": [], "odd": 1}
+        assert wire.sent[-1]["params"] == {"cursor": "c"}
+        with pytest.raises(ProtocolError, match="Method not found"):
+            await client.request("no/such")
+        await client.notify("notifications/roots/list_changed")
+        await client.ping()
+    assert [notice.method for notice in server.notices][-1] == "notifications/roots/list_changed"
