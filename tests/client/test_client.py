@@ -280,7 +280,7 @@ async def test_results_are_checked_against_the_schema_once_it_is_known(revision:
         assert (await client.call_tool("x")).structured == {"n": "one"}
         await client.list_tools()
         before = len(server.requests)
-        with pytest.raises(InvalidResponse, match="does not fit the tool's output schema.*'n'"):
+        with pytest.raises(InvalidResponse, match="does not fit the tool's output schema.*\"n\""):
             await client.call_tool("x")
         with pytest.raises(InvalidResponse, match="output schema"):
             await client.call_tool("x", returns=dict[str, Any])
@@ -629,20 +629,24 @@ async def test_cancelling_the_waiting_task_cancels_the_request() -> None:
         assert wire.sent[-1]["params"]["requestId"] == wire.sent[-2]["id"]
 
 
-async def test_progress_extends_a_deadline() -> None:
-    """The handler waits longer than the timeout in total, but never between two reports."""
+@pytest.mark.covers("CAN-4")
+async def test_progress_extends_a_deadline_up_to_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    deadlines: list[tuple[float, float]] = []
 
-    async def slowly(request: Any, outlet: Any) -> Any:
-        for count in range(6):
-            await asyncio.sleep(0.05)
-            outlet.notify(
-                "notifications/progress",
-                t.ProgressNotificationParams(progress_token=request.progress_token, progress=count + 1),
-            )
-        return text("done")
+    def note(params: t.ProgressNotificationParams) -> None:
+        connection = client._connection
+        assert connection is not None
+        pending = connection.session.peer.outgoing[params.progress_token]
+        deadlines.append((pending.timer.when(), pending.ceiling))
 
-    async with Client(FakeServer({"tools/call": slowly}), timeout=0.2) as client:
-        assert (await client.call_tool("x", on_progress=lambda params: None)).text == "done"
+    async with Client(FakeServer({"tools/call": progressing(1, 2, 3)}), timeout=50) as client:
+        await client.call_tool("x", on_progress=note)
+        first, second, third = (when for when, _ in deadlines)
+        assert first < second < third
+        monkeypatch.setattr("toolwire.client.connection.CEILING_SECONDS", 0.0)
+        deadlines.clear()
+        await client.call_tool("x", on_progress=note)
+        assert [when for when, _ in deadlines] == [ceiling for _, ceiling in deadlines]
 
 
 async def test_an_infinite_timeout_is_none() -> None:

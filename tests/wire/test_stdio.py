@@ -289,6 +289,23 @@ def test_what_was_given_is_not_closed(run: Run[Any], pipe: tuple[int, int], tmp_
     run(main())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the entries of /proc/self/fd")
+def test_no_descriptor_is_left_behind(run: Run[Any], pipe: tuple[int, int]) -> None:
+    async def main() -> None:
+        left, right = socket.socketpair()
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            for source, sink in ((pipe[0], pipe[1]), (left.fileno(), left.fileno())):
+                channel = StdioChannel(source, sink)
+                await channel.connect()
+                await channel.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+        left.close()
+        right.close()
+
+    run(main())
+
+
 # --- descriptions that others share
 
 

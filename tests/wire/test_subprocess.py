@@ -336,6 +336,16 @@ def test_no_zombie_is_left_even_when_nobody_closes(run: Run) -> None:
     run(main())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the entries of /proc/self/fd")
+async def test_no_descriptor_is_left_behind() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    for script in (ECHO, "pass", "import time; time.sleep(600)"):
+        channel = await ProcessChannel.spawn(python(script), grace=0.05)
+        await channel.close()
+    # Threads of earlier tests may close theirs meanwhile, so only new ones count.
+    assert set(os.listdir("/proc/self/fd")) - before == set()
+
+
 def test_a_child_that_stops_reading_makes_writing_congested_but_is_still_read(run: Run) -> None:
     script = """
 import sys, time

@@ -26,7 +26,6 @@ from toolwire.wire.workers import Busy, CancelToken, ThreadWorkers, call_in_loop
 # --- threads
 
 
-@pytest.mark.covers("J86")
 async def test_a_blocked_function_does_not_block_the_loop_or_others() -> None:
     workers = ThreadWorkers()
     release = threading.Event()

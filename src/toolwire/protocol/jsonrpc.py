@@ -93,6 +93,7 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_id = msgspec.json.Decoder(_IdOnly).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _decode_array = msgspec.json.Decoder(list[Raw]).decode
+_decode_raw = msgspec.json.Decoder(Raw).decode
 
 # The closing quote is optional so that a string without one is still passed over in one go, never retried.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
@@ -121,12 +122,15 @@ def decode(data: bytes, *, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATC
         except UnicodeDecodeError:
             return Malformed(PARSE_ERROR, "The message is not valid UTF-8")
     if too_deep(data, max_depth):
-        return Malformed(INVALID_REQUEST, f"The message is nested more than {max_depth} levels deep")
+        text = f"The message is nested more than {max_depth} levels deep"
+        return Malformed(INVALID_REQUEST, text, _readable_id(data))
     try:
         envelope = _decode_envelope(data)
     except msgspec.ValidationError:
         if data.lstrip()[:1] == b"[":
             return _decode_batch(data, max_batch)
+        if not _is_json(data):
+            return Malformed(PARSE_ERROR, "The message is not valid JSON")
         return Malformed(INVALID_REQUEST, "The message is not a JSON-RPC 2.0 request", _readable_id(data))
     except (msgspec.DecodeError, RecursionError, ValueError):
         return Malformed(PARSE_ERROR, "The message is not valid JSON")
@@ -171,6 +175,15 @@ def _decode_batch(data: bytes, max_batch: int) -> Message | Batch:
         except (msgspec.DecodeError, RecursionError, ValueError):
             items.append(Malformed(INVALID_REQUEST, "The message is not a JSON-RPC 2.0 request", _readable_id(part)))
     return Batch(items)
+
+
+def _is_json(data: bytes) -> bool:
+    """A wrong member is noticed before what follows it is read, so the rest is still to be looked at."""
+    try:
+        _decode_raw(data)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def _known(identifier: RequestId | None | UnsetType) -> RequestId | None:

@@ -103,6 +103,7 @@ class ServerLifecycle:
         self.capabilities: Mapping[str, Any] = {}
         self.client: t.Implementation | UnsetType = UNSET
         self.ready = False
+        self._serves_modern = MODERN in revisions
         self._table: Mapping[str, Method] = {}
         self._judged: dict[str, Any] | None = None
         self._declared: dict[str, bool] = {}
@@ -145,7 +146,7 @@ class ServerLifecycle:
         row = self._table.get(method)
         if row is None or row.kind != "request" or row.sender == "server":
             row = self.offer.extension_method(method, self.capabilities)
-        if row is None or not self._declares(row, revision):
+        if row is None or row.kind != "request" or not self._declares(row, revision):
             self._refuse_modern(request)
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
         params = decode_params(row, request.params)
@@ -182,7 +183,12 @@ class ServerLifecycle:
             self._check_meta(request, _meta_of(request))
             params = decode_params(row, request.params)
         meta = params.meta
-        if meta is UNSET or meta.protocol_version != MODERN or meta.client_capabilities is UNSET:
+        if (
+            meta is UNSET
+            or meta.protocol_version != MODERN
+            or meta.client_capabilities is UNSET
+            or not self._serves_modern
+        ):
             meta = _meta_of(request)
             if self.era == "open" and meta.protocol_version is UNSET and meta.client_capabilities is UNSET:
                 raise _not_initialized()

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_REQUEST, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
 from toolwire.protocol.jsonrpc import (
     MAX_BATCH,
     MAX_DEPTH,
@@ -217,11 +217,14 @@ class Peer:
 
     # --- what leaves ---
 
-    def respond(self, identifier: RequestId, result: Any) -> bytes | None:
-        """The answer to a request; None when nothing may be sent, or not yet."""
+    def respond(self, identifier: RequestId, result: Any, limit: int | None = None) -> bytes | None:
+        """The answer to a request, or an error where it is over `limit` bytes; None when nothing may be sent, or yet."""
         if identifier not in self.incoming:
             return None  # STD-10: nothing more for a request that was cancelled.
-        return self._settle(identifier, encode_response(identifier, result))
+        data = encode_response(identifier, result)
+        if limit is not None and len(data) > limit:
+            data = encode_error(identifier, INTERNAL_ERROR, f"The result is over the limit of {limit} bytes")
+        return self._settle(identifier, data)
 
     def refuse(self, identifier: RequestId, error: ProtocolError) -> bytes | None:
         """An error as the answer to a request; None as in `respond`."""

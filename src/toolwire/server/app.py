@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar, overload
 
@@ -339,7 +339,8 @@ class Server:
         row = methods(MODERN)[method]
         request = Incoming(0, method, row, params, UNSET, MODERN, {}, UNSET, UNSET, UNSET)
         async with self._life.held():
-            return await self.kernel.handle(request, _Nowhere())
+            # A task of its own, so that the caller's context variables stay as they are.
+            return await asyncio.create_task(_awaited(self.kernel.handle(request, _Nowhere())))
 
     async def process(self, message: str | bytes) -> str | None:
         """One JSON-RPC message as text in, the answer as text out; None where there is nothing to answer.
@@ -444,6 +445,10 @@ def _run(coroutine: Any) -> None:
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(coroutine)
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
 
 
 def _discard(_: object) -> None:

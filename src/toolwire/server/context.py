@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast
 
@@ -114,6 +115,11 @@ class Context:
         self.stack: AsyncExitStack | None = None
 
     # --- what is known ---
+
+    @staticmethod
+    def current() -> Context:
+        """The context of the request that is being handled here; `LookupError` where there is none."""
+        return CURRENT.get()
 
     @property
     def request_id(self) -> str | int:
@@ -397,6 +403,9 @@ class Context:
             return decoder.decode(raw)
         except (msgspec.DecodeError, RecursionError):
             raise ToolError(f"The client's answer to the {what} request cannot be read") from None
+
+
+CURRENT: ContextVar[Context] = ContextVar("toolwire_context")
 
 
 def _given(value: Any) -> Any:

@@ -11,7 +11,6 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -38,7 +37,7 @@ from toolwire.protocol.sealing import BadSeal, Sealer
 from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay, Unwind
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, error_result
-from toolwire.server.context import Context
+from toolwire.server.context import CURRENT, Context
 from toolwire.server.deadline import Deadline, within
 from toolwire.server.extensions import Extension
 from toolwire.server.limits import Limits
@@ -53,8 +52,6 @@ log = logging.getLogger("toolwire.server")
 
 Next: TypeAlias = Callable[[Context], Awaitable[Any]]
 Middleware: TypeAlias = Callable[[Context, Next], Awaitable[Any]]
-
-current: ContextVar[Context] = ContextVar("toolwire_context")
 
 # A sealed value longer than this stays here and only its name travels.
 MAX_SEALED: Final = 32 * 1024
@@ -197,7 +194,7 @@ class Kernel:
 
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         ctx = Context(self, request, outlet)
-        current.set(ctx)
+        CURRENT.set(ctx)
         if self._chain is None:
             result = await self._operations.get(request.method, self._extended)(ctx)
         else:
@@ -279,19 +276,25 @@ class Kernel:
         deadline = ctx._deadline = Deadline(seconds)
         try:
             result = await within(deadline, coroutine)
-        except (asyncio.CancelledError, Unwind):
+        except (asyncio.CancelledError, Unwind) as error:
             if _asked(ctx):
                 return await self._input_required(ctx)
             ctx._cancelled = True
             if deadline.expired:
                 _uncancel()
                 raise ToolError(f"{component.key} did not finish within {seconds:g} seconds") from None
+            if not _is_cancelled():
+                # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
+                raise RuntimeError("the handler was cancelled from within") from error
             raise
         except Exception:
             if _asked(ctx):
                 # Unwinding passes through the handler as an exception; what it made of that does not matter.
                 return await self._input_required(ctx)
             raise
+        except BaseException as error:
+            # SystemExit and its like are the failure of this call, never the end of the server.
+            raise RuntimeError(f"the handler raised {type(error).__name__}") from error
         finally:
             deadline.stop()
         return await self._input_required(ctx) if _asked(ctx) else result
@@ -672,6 +675,11 @@ def _link(middleware: Middleware, following: Next) -> Next:
 def _asked(ctx: Context) -> bool:
     asking = ctx._asking
     return type(asking) is Replay and bool(asking.rounds.pending)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _uncancel() -> None:

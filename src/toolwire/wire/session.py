@@ -118,6 +118,11 @@ class ConnectionOutlet:
         return answer
 
 
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Session:
     """One connection, from its first message to its last."""
 
@@ -142,7 +147,7 @@ class Session:
         self._max_result = max_result
         self._tasks: dict[RequestId, tuple[asyncio.Task[None], ConnectionOutlet]] = {}
         self._backlog: deque[Incoming] = deque()
-        self._room: asyncio.Event | None = None
+        self._room: asyncio.Event | None = None  # There while reading is held back.
         self._ended: asyncio.Future[None] = self.loop.create_future()
         self._attached = channel.attach(self.feed, self._on_ended)
         self._closed = False
@@ -166,8 +171,7 @@ class Session:
         try:
             while (message := await self.channel.read()) is not None:
                 self.feed(message)
-                if len(self._backlog) >= BACKLOG and not self.peer.outgoing:
-                    self._room = asyncio.Event()
+                if self._room is not None:
                     await self._room.wait()
         except asyncio.CancelledError:
             raise
@@ -223,11 +227,27 @@ class Session:
             self._send(self.peer.refuse(request.id, ProtocolError(INTERNAL_ERROR, "The server is shutting down")))
         elif len(self._tasks) < self._in_flight and not self._backlog:
             self._start(request)
-        elif len(self._backlog) < BACKLOG or not self.peer.outgoing:
+        elif len(self._backlog) < 2 * BACKLOG:
             self._backlog.append(request)
+            if len(self._backlog) >= BACKLOG:
+                self._hold_back()
         else:
             # Reading cannot pause while answers are awaited, so there is nothing left but to refuse.
             self._send(self.peer.refuse(request.id, ProtocolError(INTERNAL_ERROR, "Too many requests; try again")))
+
+    def _hold_back(self) -> None:
+        """Read no more until there is room, unless we wait for an answer, which could then never arrive."""
+        if self._room is None and not self.peer.outgoing:
+            self._room = asyncio.Event()
+            if self._attached:
+                self.channel.pause()
+
+    def _read_on(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+            if self._attached:
+                self.channel.resume()
 
     def _start(self, request: Incoming) -> None:
         outlet = ConnectionOutlet(self, request)
@@ -239,15 +259,15 @@ class Session:
             if self.channel.congested:
                 await self.channel.drain()  # A reader that is behind gets nothing new started for it.
             result = await self.handler.handle(request, outlet)
-            data = self.peer.respond(identifier, result)
-            if data is not None and len(data) > self._max_result:
-                error = ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._max_result} bytes")
-                data = encode_error(identifier, error.code, error.message)
+            data = self.peer.respond(identifier, result, self._max_result)
         except ProtocolError as error:
             data = self.peer.refuse(identifier, error)
         except asyncio.CancelledError:
-            data = self.peer.drop(identifier)
-        except Exception:
+            if _is_cancelled():
+                data = self.peer.drop(identifier)
+            else:  # It came from within the handler, and whoever asked still waits.
+                data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))
+        except BaseException:  # Whatever a handler raises, SystemExit included, it ends its request and nothing else.
             log.exception("the answer to %s could not be formed", request.method)
             data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))
         outlet.open = False
@@ -262,9 +282,8 @@ class Session:
     def _start_next(self) -> None:
         while self._backlog and len(self._tasks) < self._in_flight:
             self._start(self._backlog.popleft())
-        if self._room is not None and len(self._backlog) < BACKLOG // 2:
-            self._room.set()
-            self._room = None
+        if len(self._backlog) < BACKLOG // 2:
+            self._read_on()
 
     def _cancel(self, event: Cancel) -> None:
         self._send(self.peer.drop(event.id))
@@ -275,6 +294,7 @@ class Session:
         task, outlet = running
         outlet.open = False  # STD-10: nothing more for this request, whatever the handler still does.
         task.cancel()
+        self._start_next()  # The task may not have begun, and then its end goes unnoticed.
 
     # --- requests of ours ---
 
@@ -293,6 +313,7 @@ class Session:
             raise Unreachable("The connection is closed")
         if identifier is None:
             identifier = self.peer.next_id()
+        self._read_on()  # The answer has to get through.
         pending = Pending(self.loop.create_future(), method)
         pending.on_progress = on_progress
         if timeout is not None:
@@ -370,13 +391,23 @@ class Session:
             self.handler.closing(self)
         except Exception:
             log.exception("closing a connection failed")
+        if not self.channel.is_connected:
+            self._backlog.clear()  # Nobody is there to hear of what has not even begun.
+        await self._finish(grace)
         self._backlog.clear()
-        tasks = [task for task, _ in self._tasks.values() if task is not asyncio.current_task()]
-        if tasks and grace > 0:
-            await asyncio.wait(tasks, timeout=grace)
+        tasks = self._running()
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)  # A handler that ignores its cancellation is left behind.
         self._fail_outgoing()
         await self.channel.close()
+
+    async def _finish(self, grace: float) -> None:
+        """Wait for what runs and for what it makes room for, as input that ends early (a file, say) leaves behind."""
+        deadline = self.loop.time() + grace
+        while (tasks := self._running()) and (left := deadline - self.loop.time()) > 0:
+            await asyncio.wait(tasks, timeout=left)
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        return [task for task, _ in self._tasks.values() if task is not asyncio.current_task()]
