@@ -133,9 +133,11 @@ def running(process: Process) -> Iterator[Process]:
     try:
         yield process
     finally:
-        if process.process.poll() is None:
-            process.process.kill()
-            process.process.communicate()
+        process.process.kill()
+        process.process.wait()
+        for pipe in (process.process.stdin, process.process.stdout, process.process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 @pytest.mark.covers("STD-11", "J7")

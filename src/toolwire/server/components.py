@@ -313,7 +313,7 @@ class Resource(Component):
         self.key = self.uri = checked_uri(str(uri))
         if (function is None) == (content is UNSET):
             raise ServerError(f"The resource {self.uri} needs a function or content=, one of the two")
-        binding = None if function is None else bind(function, name=name, is_context=is_context)
+        binding = None if function is None else bind(function, name=name, is_context=is_context, structured=False)
         if binding is not None and binding.parameters and not _is_uri_only(binding):
             raise ServerError(
                 f"The resource {self.uri} has no variables, so nothing can fill the parameter "
@@ -389,7 +389,7 @@ class ResourceTemplate(Component):
             raise ServerError(f"{uri_template!r} is not a URI template: {error}") from None
         if function is not None and self.template.unmatchable:
             raise ServerError(f"{uri_template!r} cannot be matched: {self.template.unmatchable}")
-        binding = None if function is None else bind(function, name=name, is_context=is_context)
+        binding = None if function is None else bind(function, name=name, is_context=is_context, structured=False)
         self.function = function
         self.binding = binding
         self._given = () if binding is None else _template_parameters(binding, self.template)
@@ -539,7 +539,7 @@ class Prompt(Component):
     ) -> None:
         if (function is None) == (messages is None):
             raise ServerError("A prompt needs a function or messages=, one of the two")
-        binding = None if function is None else bind(function, name=name, is_context=is_context)
+        binding = None if function is None else bind(function, name=name, is_context=is_context, structured=False)
         if binding is None and not name:
             raise ServerError("A prompt without a function needs a name")
         self.function = function
