@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import msgspec
 import pydantic
 import pytest
-
 from tests.client.fake import EVERYTHING, FakeServer, raw_arguments, text
+
 from toolwire import testing
 from toolwire.client import Client, InvalidResponse
 from toolwire.content import ToolResult
@@ -273,14 +273,12 @@ def test_a_stub_of_what_can_not_be_called_is_refused() -> None:
 async def test_results_are_checked_against_the_schema_once_it_is_known(revision: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     answer: t.CallToolResult = text("", structured_content={"n": "one"})
-    server = FakeServer(
-        {"tools/list": listing(tool("x", output_schema=schema)), "tools/call": lambda r, o: answer}
-    )
+    server = FakeServer({"tools/list": listing(tool("x", output_schema=schema)), "tools/call": lambda r, o: answer})
     async with Client(server, revision=revision) as client:
         assert (await client.call_tool("x")).structured == {"n": "one"}
         await client.list_tools()
         before = len(server.requests)
-        with pytest.raises(InvalidResponse, match="does not fit the tool's output schema.*\"n\""):
+        with pytest.raises(InvalidResponse, match=r'does not fit .* output schema.*"n"'):
             await client.call_tool("x")
         with pytest.raises(InvalidResponse, match="output schema"):
             await client.call_tool("x", returns=dict[str, Any])

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from tests.client.fake import FakeServer, text
+
 from toolwire import testing
 from toolwire.client import Client
 from toolwire.client.connect import CommandTarget, resolve

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from tests.client.fake import FakeServer, text
+
 from toolwire import testing
 from toolwire.client import Accept, Cancel, Client, Decline, Elicitation, InvalidResponse, Rejected, Sampling
 from toolwire.client.handlers import Answers, check_tool_messages
@@ -108,7 +108,7 @@ class Answer:
 
 
 @pytest.mark.covers("1.16.2.5", "T-25", "1.16.2.6", "ELI-3", "ELI-10")
-@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", MODERN])
+@BOTH_ERAS
 async def test_a_form_is_answered_with_its_defaults(revision: str) -> None:
     async def later(message: str, params: t.ElicitRequestParams) -> Any:
         assert (message, params.requested_schema) == ("Where?", FORM)
@@ -170,12 +170,14 @@ async def test_an_undeclared_mode_is_invalid() -> None:
 @pytest.mark.covers("1.16.3.2")
 @BOTH_ERAS
 async def test_a_url_is_shown_in_full_and_accepted_without_content(revision: str) -> None:
-    def agree(message: str, params: t.ElicitRequestParams) -> Any:
-        assert (message, params.url) == ("Sign in", "https://example.com/a?b=c")
-        return result
+    choices = [(Accept({"x": 1}), "accept"), (True, "accept"), (False, "decline"), (Cancel(), "cancel")]
+    for result, action in choices:
 
-    for result, action in ((Accept({"x": 1}), "accept"), (True, "accept"), (False, "decline"), (Cancel(), "cancel")):
-        reply = await ask("elicitation/create", url(), revision, elicit=Elicitation(url=agree))
+        def choose(message: str, params: t.ElicitRequestParams, result: Any = result) -> Any:
+            assert (message, params.url) == ("Sign in", "https://example.com/a?b=c")
+            return result
+
+        reply = await ask("elicitation/create", url(), revision, elicit=Elicitation(url=choose))
         assert reply == {"action": action}
 
 

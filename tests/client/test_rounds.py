@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from tests.client.fake import FakeServer, text
+
 from toolwire import testing
 from toolwire.client import Client, InvalidResponse
 from toolwire.protocol import types as t
@@ -80,6 +80,17 @@ async def test_a_request_goes_through_its_rounds(method: str, done: Any) -> None
     for retry in (second, third):
         own = {key: value for key, value in retry.items() if key not in ("inputResponses", "requestState")}
         assert own == first
+
+
+@pytest.mark.covers("MRTR-17", "CCH-8")
+async def test_the_result_of_a_retry_is_not_kept() -> None:
+    done = {"contents": [], "ttlMs": 3_600_000, "cacheScope": "public"}
+    handle = rounds(required("s", a=question()), done, done)
+    async with Client(FakeServer({"resources/read": handle}), elicit=echo) as client:
+        await client.read_resource("a:b")
+        await client.read_resource("a:b")
+    assert len(handle.calls) == 3
+    assert "requestState" not in handle.calls[2]
 
 
 async def test_a_state_alone_is_sent_back_at_once() -> None:

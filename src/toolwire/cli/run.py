@@ -20,6 +20,8 @@ def main(spec: str, transport: str) -> int:
     claim()
     try:
         module = _load(path)
+    except UsageError:
+        raise
     except Exception as error:
         _show(error, path)
         return 1
@@ -86,8 +88,6 @@ def _show(error: Exception, path: Path) -> None:
     # Imported here because only a failure needs it.
     import traceback
 
-    if isinstance(error, UsageError):
-        raise error
     own = str(path.resolve())
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != own:

@@ -404,8 +404,12 @@ class Client:
     async def _refresh(self, connection: Connection) -> None:
         # A change that is announced from here on makes another listing necessary.
         self._refreshing = False
+        if connection is not self._connection or connection.ended:
+            return
         try:
             await self.list_tools()
+        except TransportError:
+            log.debug("the connection ended before the tools were listed again")
         except ToolwireError as error:
             log.warning("the tools could not be listed again: %s", error)
 

@@ -254,22 +254,22 @@ class Connection:
         # 2025-11-25 client/elicitation: after the user agreed, the request may be sent again, with a new id. Once.
         return await self._attempt(method, params, timeout, on_progress, meta)
 
-    async def _attempt(
+    def _attempt(
         self,
         method: str,
         params: t.RequestParams,
         timeout: float | None,
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
-    ) -> Raw:
+    ) -> Coroutine[Any, Any, Raw]:
         if on_progress is None and meta is None:
             params.meta = self.meta
-            return await self.send(method, params, timeout=timeout)
+            return self.send(method, params, timeout=timeout)
         # A retry is a request of its own: its token, the id, is new as well.
         identifier = self.session.peer.next_id()
         params.meta = self.metadata(None if on_progress is None else identifier, meta)
         report = None if on_progress is None else self._reporter(on_progress)
-        return await self.send(method, params, timeout=timeout, on_progress=report, identifier=identifier)
+        return self.send(method, params, timeout=timeout, on_progress=report, identifier=identifier)
 
     def _reporter(self, on_progress: OnProgress) -> OnProgress:
         def report(params: t.ProgressNotificationParams) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Self
 from msgspec import UNSET, Struct
 
 from toolwire.client.connection import Connection
+from toolwire.client.errors import InvalidResponse
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError
 
@@ -68,7 +69,7 @@ class _Stream:
         if kind is None or kind not in self.kinds or self._over:
             return
         if len(self._waiting) >= MAX_WAITING:
-            self.end(TransportError(f"The server announced more than {MAX_WAITING} changes that nobody took"))
+            self.end(InvalidResponse(f"The server announced more than {MAX_WAITING} changes that nobody took"))
             return
         self._waiting.setdefault(Change(kind, uri))
         self._wake.set()

@@ -113,6 +113,14 @@ class ServerLifecycle:
         """2025-03-26 alone has batches."""
         return self.revision == "2025-03-26"
 
+    def adopt(self, revision: str, capabilities: Mapping[str, Any] | None = None) -> None:
+        """Go on as a legacy connection that agreed on `revision` elsewhere, or that never needed to."""
+        self.era = "legacy"
+        self.revision = revision
+        self.capabilities = capabilities or {}
+        self.ready = True
+        self._table = methods(revision)
+
     def accept(self, request: Request) -> Incoming | t.Wire | dict[str, Any]:
         """The request with its terms, or the result itself where the protocol has the answer; refusals are raised."""
         if self.era == "legacy":
@@ -373,9 +381,7 @@ def negotiate(
     pinned = revision is not None
     retried = False
     while True:
-        meta = t.RequestMeta(
-            protocol_version=MODERN, client_capabilities=capabilities(MODERN), client_info=client
-        )
+        meta = t.RequestMeta(protocol_version=MODERN, client_capabilities=capabilities(MODERN), client_info=client)
         outcome = yield Ask("server/discover", t.RequestParams(meta=meta), MODERN)
         if isinstance(outcome, Raw):
             agreement = _discovered(outcome)
@@ -401,9 +407,7 @@ def negotiate(
     return (yield from _handshake(client, capabilities, LATEST_LEGACY))
 
 
-def _handshake(
-    client: t.Implementation, capabilities: Callable[[str], dict[str, Any]], revision: str
-) -> Negotiation:
+def _handshake(client: t.Implementation, capabilities: Callable[[str], dict[str, Any]], revision: str) -> Negotiation:
     params = t.InitializeRequestParams(
         protocol_version=revision, capabilities=capabilities(revision), client_info=client
     )

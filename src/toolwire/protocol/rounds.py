@@ -127,9 +127,9 @@ class Rounds:
             occurrence = self._seen.get(name, 0)
             self._seen[name] = occurrence + 1
             key = f"{name}-{occurrence}" if occurrence else name
-        elif key in self._used:
-            raise ValueError(f"The key {key!r} names two questions of the same call")
-        self._used.add(key)
+            self._used.add(key)
+        else:
+            check_key(key, self._used)
         answered = self._answers.get(key)
         if answered is not None and answered.digest == asked.digest:
             return answered.result
@@ -158,6 +158,13 @@ class Rounds:
         return t.InputRequiredResult(
             input_requests={key: request for key, (_, request) in self.pending.items()}, request_state=request_state
         )
+
+
+def check_key(key: str, used: set[str]) -> None:
+    """MRTR-3: the keys of a call differ."""
+    if key in used:
+        raise ValueError(f"The key {key!r} names two questions of the same call")
+    used.add(key)
 
 
 def dump_state(state: State) -> bytes:

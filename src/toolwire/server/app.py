@@ -181,9 +181,7 @@ class Server:
 
         return register
 
-    def completion(
-        self, *, prompt: str | None = None, template: str | None = None, argument: str
-    ) -> Callable[[F], F]:
+    def completion(self, *, prompt: str | None = None, template: str | None = None, argument: str) -> Callable[[F], F]:
         """Register a function that suggests values for an argument of a prompt or a variable of a template."""
         if (prompt is None) == (template is None):
             raise ServerError("A completion is for prompt= or for template=, one of the two")
@@ -377,6 +375,23 @@ class Server:
         self.kernel.opened(session)
         return session
 
+    def http_app(
+        self,
+        *,
+        path: str = "/mcp",
+        allowed_hosts: Iterable[str] = (),
+        allowed_origins: Iterable[str] = (),
+        public_url: str | None = None,
+        cors: Iterable[str] = (),
+    ) -> Any:
+        """An ASGI application to mount anywhere, or to hand to any ASGI server."""
+        from toolwire.wire.asgi import HttpApp, HttpLimits
+        from toolwire.wire.http_guard import Guard
+
+        guard = Guard(allowed_hosts=allowed_hosts, allowed_origins=[*allowed_origins, *cors], public_url=public_url)
+        limits = HttpLimits(body=self.limits.line, depth=self.limits.depth, result=self.limits.result)
+        return HttpApp(_Endpoint(self), path=path, guard=guard, cors=cors, limits=limits)
+
     async def serve_stdio(self) -> None:
         """Serve standard input and output until the input ends, a signal comes, or the parent process dies."""
         from toolwire.wire import stdio
@@ -517,6 +532,25 @@ class _Life:
             ready.set_exception(error)
 
 
+class _Endpoint:
+    """The server as the HTTP application sees it."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.offer = self.handler = server.kernel
+
+    def header_paths(self, tool: str) -> Mapping[str, tuple[str, ...]]:
+        found = self._server.catalog.tool(tool)
+        return {} if found is None else found.component.binding.headers
+
+    async def start(self) -> None:
+        await self._server._life.enter()
+
+    async def stop(self) -> None:
+        self._server.kernel.hub.end_streams()
+        await self._server._life.exit()
+
+
 class _Nowhere:
     """The outlet of a call that has no client."""
 
@@ -545,9 +579,7 @@ class _Direct:
         answers = self._channel.written = []
         incoming = set(self._session.peer.incoming)
         self._session.feed(message)
-        tasks = [
-            task for identifier, (task, _) in self._session._tasks.items() if identifier not in incoming
-        ]
+        tasks = [task for identifier, (task, _) in self._session._tasks.items() if identifier not in incoming]
         if tasks:
             await asyncio.wait(tasks)
         replies = [answer for answer in answers if _is_answer(answer)]
@@ -580,5 +612,3 @@ class _Frozen(dict[str, Any]):
 
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
-
-

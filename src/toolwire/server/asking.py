@@ -8,15 +8,15 @@ request again with the answers, and the handler runs from the top with them at h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ToolError
-from toolwire.protocol.rounds import Kind, Rounds
+from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolError, TransportError
+from toolwire.protocol.rounds import Kind, Rounds, check_key
 from toolwire.wire.session import Outlet
 
 # Asks made together, under `gather` or a `TaskGroup`, reach us within a few turns of the loop; they leave together.
@@ -27,51 +27,82 @@ class Unwind(BaseException):
     """Leaves a `def` handler at an unanswered question. Not an `Exception`, so that a broad `except` lets it pass."""
 
 
+class Refused(ToolError):
+    """The client answered a question with an error, or not at all.
+
+    `code` is what it said: -1 where the user said no to sampling (2025-11-25 client/sampling), None where it said
+    nothing. It is a tool's failure, never the answer to the request that was being served.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class Asking(Protocol):
     """One way of asking."""
 
     async def ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw: ...
 
-    async def step(self, name: str, run: Callable[[], Awaitable[Any]]) -> Any: ...
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any: ...
 
 
 class BackChannel:
     """Asks by a request of ours on the same connection."""
 
-    __slots__ = ("_outlet", "_timeout")
+    __slots__ = ("_keys", "_names", "_outlet", "_timeout")
 
     def __init__(self, outlet: Outlet, timeout: float | None) -> None:
         self._outlet = outlet
         self._timeout = timeout
+        self._keys: set[str] = set()
+        self._names: set[str] = set()
 
     async def ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw:
-        return await self._outlet.request(kind, params or t.RequestParams(), timeout=self._timeout)
+        if key is not None:
+            # Not needed here, but what is wrong on one revision should be found on every one.
+            check_key(key, self._keys)
+        try:
+            return await self._outlet.request(kind, params or t.RequestParams(), timeout=self._timeout)
+        except ProtocolError as error:
+            raise Refused(f"The client refused {kind}: {error.message}", error.code) from error
+        except (Timeout, TransportError) as error:
+            raise Refused(f"The client did not answer {kind}") from error
+        except ValueError as error:
+            # Something that the client's revision has no words for.
+            raise NotSupported(f"The client cannot be asked this: {error}") from None
 
-    async def step(self, name: str, run: Callable[[], Awaitable[Any]]) -> Any:
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         # Nothing is ever replayed here, so the step simply runs; the value looks as it would after a replay.
+        _check_step(name, self._names)
         return msgspec.json.decode(_step_result(name, await run()))
 
 
 class Replay:
     """Asks by ending the request; `task` runs the handler and is cancelled once its questions are in."""
 
-    __slots__ = ("_idle", "_loop", "_names", "_parked", "_task", "rounds", "threaded", "unwinding")
+    __slots__ = ("_idle", "_loop", "_names", "_parked", "_running", "rounds", "task", "threaded", "unwinding")
 
-    def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None) -> None:
+    def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None, *, threaded: bool = False) -> None:
         self.rounds = rounds
+        self.task = task
+        self.threaded = threaded
         self.unwinding = False
-        self.threaded = False
-        self._task = task
         self._loop = asyncio.get_running_loop()
         self._parked: list[asyncio.Future[Raw]] = []
         self._idle = -1
         self._names: set[str] = set()
+        self._running: set[asyncio.Task[Any]] = set()
 
     async def ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw:
+        if self.unwinding and not self.threaded:
+            # A handler that caught its unwinding and asks on: this round is over.
+            raise asyncio.CancelledError
         answer = self.rounds.ask(kind, params, key)
         if answer is not None:
             return answer
         if self.threaded:
+            self.unwinding = True
             raise Unwind
         future: asyncio.Future[Raw] = self._loop.create_future()
         self._parked.append(future)
@@ -81,44 +112,84 @@ class Replay:
         return await future
 
     def _settle(self) -> None:
+        if not self._parked:
+            self._idle = -1
+            return
         self._idle += 1
         if self._idle < SETTLE_TURNS:
             self._loop.call_soon(self._settle)
             return
         self.unwinding = True
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
-    async def step(self, name: str, run: Callable[[], Awaitable[Any]]) -> Any:
-        if name in self._names:
-            raise ValueError(f"Two steps of the same call are named {name!r}")
-        self._names.add(name)
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        _check_step(name, self._names)
         done = self.rounds.steps.get(name)
         if done is None:
-            done = Raw(_step_result(name, await run()))
-            self.rounds.steps[name] = done
+            # A task of its own: once begun, a side effect is not torn down because a question was asked beside it.
+            task = self._loop.create_task(self._performed(name, run))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            try:
+                done = await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if not self.unwinding:
+                    task.cancel()
+                raise
         return msgspec.json.decode(done)
 
+    async def _performed(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Raw:
+        done = self.rounds.steps[name] = Raw(_step_result(name, await run()))
+        return done
+
+    async def unwound(self, seconds: float) -> None:
+        """Let go of the questions that are parked, and let steps that have begun come to their end."""
+        self.release()
+        if not self._running:
+            return
+        try:
+            await asyncio.wait(self._running, timeout=seconds)
+        finally:
+            for late in tuple(self._running):
+                late.cancel()
+
     def release(self) -> None:
-        """Let go of questions that were parked in tasks of the handler's own."""
-        for future in self._parked:
+        """Let go of questions that are parked in tasks of the handler's own."""
+        parked, self._parked = self._parked, []
+        for future in parked:
             future.cancel()
+
+    def forget(self) -> None:
+        """The handler came to its end without waiting for what it asked: its answer stands."""
+        self.release()
+        self.rounds.pending.clear()
 
 
 class NoReplay:
     """Stands where `replay=False` was said."""
 
-    __slots__ = ()
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
 
     async def ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw:
         raise ToolError(
-            "This tool asked a question, but it is registered with replay=False: on protocol revision 2026-07-28 asking "
-            "means running the handler again from the top once the answer is there. Allow it with replay=True, or ask "
-            "clients of earlier revisions only."
+            "This handler asked a question, but it is registered with replay=False: on protocol revision 2026-07-28 "
+            "asking means running the handler again from the top once the answer is there. Allow it with replay=True, "
+            "or ask clients of earlier revisions only."
         )
 
-    async def step(self, name: str, run: Callable[[], Awaitable[Any]]) -> Any:
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        _check_step(name, self._names)
         return msgspec.json.decode(_step_result(name, await run()))
+
+
+def _check_step(name: str, names: set[str]) -> None:
+    if name in names:
+        raise ValueError(f"Two steps of the same call are named {name!r}")
+    names.add(name)
 
 
 def _step_result(name: str, value: Any) -> bytes:

@@ -115,7 +115,9 @@ def _meta(meta: Mapping[str, Any] | None) -> dict[str, Any] | UnsetType:
         return UNSET
     for key in meta:
         if not t.is_valid_meta_key(key, MODERN):
-            raise ServerError(f"{key!r} is not a valid _meta key: use a name, or a domain in reverse, a slash and a name")
+            raise ServerError(
+                f"{key!r} is not a valid _meta key: use a name, or a domain in reverse, a slash and a name"
+            )
     return dict(meta)
 
 
@@ -646,5 +648,3 @@ def _prompt_argument(argument: Any) -> t.PromptArgument:
     if isinstance(argument, str):
         return t.PromptArgument(name=argument)
     return msgspec.convert(argument, t.PromptArgument)
-
-

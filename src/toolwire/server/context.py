@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -96,6 +97,7 @@ class Context:
         "_owner",
         "_request",
         "_state",
+        "_task",
         "replay",
         "stack",
     )
@@ -111,6 +113,7 @@ class Context:
         self._meta: dict[str, Any] | None = None
         self._state: dict[str, Any] | None = None
         self._owner: Any = host.server
+        self._task: asyncio.Task[Any] | None = None
         self.replay = True
         self.stack: AsyncExitStack | None = None
 
@@ -228,6 +231,8 @@ class Context:
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report progress; False when the client did not ask for it or the value did not rise (PRG-1)."""
         token = self._request.progress_token
+        if self._request.method == "subscriptions/listen":
+            return False  # SUB-7
         if token is UNSET or (self._last_progress is not None and progress <= self._last_progress):
             return False
         self._last_progress = progress
@@ -275,7 +280,7 @@ class Context:
     async def elicit(self, message: str, type: Any = bool, *, key: str | None = None) -> Elicited[Any]:
         """Ask the user for a value of a flat type: a primitive, an Enum or Literal, or a record of those."""
         self._require("elicitation.form", {"elicitation": {"form": {}}}, "forms (elicitation)")
-        schema, unpack = _form(type)
+        schema, unpack = _form_of(type)
         params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
         answer = self._decode(_ELICIT, await self._ask("elicitation/create", params, key), "elicitation")
         if answer.action != "accept":
@@ -284,7 +289,11 @@ class Context:
             # ELI-10: an answer is validated on receipt.
             return Elicited("accept", unpack({} if answer.content is UNSET else answer.content))
         except adapters.Invalid as error:
-            raise ProtocolError(INVALID_PARAMS, f"The answer does not fit the form: {error}") from None
+            text = f"The answer does not fit the form: {error}"
+            if self._request.modern:
+                # MRTR-9: there the answer is part of the request.
+                raise ProtocolError(INVALID_PARAMS, text) from None
+            raise ToolError(text) from None
 
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Elicited[None]:
         """Ask the user to open a page; accepting means that they agreed to, not that they finished there."""
@@ -298,7 +307,7 @@ class Context:
         return Elicited(answer.action, None, identifier)
 
     async def elicitation_complete(self, id: str | None) -> bool:
-        """Tell the client that the page of `elicit_url` was finished (2025-11-25; elsewhere there is no such notice)."""
+        """Tell the client that the page of `elicit_url` was finished; whether it was told (2025-11-25 only)."""
         if id is None or not supports(self._request.revision, "elicitation_complete"):
             return False
         return self._host.elicitation_complete(self._outlet, id)
@@ -323,7 +332,8 @@ class Context:
         if tools is not None or tool_choice is not None:
             # SMP-1: tools are sent only to a client that declared them.
             self._require("sampling.tools", {"sampling": {"tools": {}}}, "sampling with tools")
-        if include_context not in (None, "none"):
+        if include_context not in (None, "none") and supports(self._request.revision, "sampling_tools"):
+            # 2025-11-25 client/sampling: from there on it takes a capability of its own.
             self._require("sampling.context", {"sampling": {"context": {}}}, "sampling with context")
         if self._request.modern:
             _warn_deprecated("Sampling")
@@ -382,7 +392,9 @@ class Context:
             raise NotSupported(f"The client does not support {name}", required)
 
     async def _open_asking(self) -> Asking:
-        self._asking = await self._host.asking(self)
+        opened = await self._host.asking(self)
+        # Another question may have opened the way meanwhile; all of a call go the same way.
+        self._asking = self._asking or opened
         return self._asking
 
     async def _ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw:
@@ -417,10 +429,20 @@ def _form(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     return adapters.elicitation_schema(type)
 
 
+def _form_of(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    try:
+        hash(type)
+    except TypeError:  # An annotation may hold anything.
+        return adapters.elicitation_schema(type)
+    return _form(type)
+
+
 def _check_url(url: str) -> None:
     # ELI-8: what the user is asked to open is an ordinary web address.
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"A page to open must have an http or https address, not {url[:100]!r}")
+    if "@" in url.split("/", 3)[2]:
+        raise ValueError("A page to open must not carry a user name or password in its address")
 
 
 def _conversation(messages: Any) -> list[t.SamplingMessage]:
@@ -448,11 +470,14 @@ def _check_tool_turns(messages: list[t.SamplingMessage]) -> None:
     for message in messages:
         blocks = message.content if isinstance(message.content, list) else [message.content]
         results = {block.tool_use_id for block in blocks if isinstance(block, t.ToolResultContent)}
+        uses = {block.id for block in blocks if isinstance(block, t.ToolUseContent)}
+        if (results and message.role != "user") or (uses and message.role != "assistant"):
+            raise ValueError("The assistant uses tools, and the user's message holds their results")
         if results and len(results) != len(blocks):
             raise ValueError("A message with tool results holds nothing but tool results")
         if results != open_ids:
             raise ValueError("Every tool use must be answered by the next message, and nothing else")
-        open_ids = {block.id for block in blocks if isinstance(block, t.ToolUseContent)}
+        open_ids = uses
     if open_ids:
         raise ValueError("The last tool use has no result")
 
@@ -465,10 +490,14 @@ def _warn_deprecated(feature: str) -> None:
     if feature in _warned:
         return
     _warned.add(feature)
+    # The warning belongs to the line that asked: the default filters show it only for the user's own code.
+    depth, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("toolwire."):
+        depth, frame = depth + 1, frame.f_back
     warnings.warn(
         f"{feature} is deprecated since protocol revision {MODERN} and may be removed from 2027-07-28 on",
         DeprecationWarning,
-        stacklevel=4,
+        stacklevel=depth,
     )
 
 

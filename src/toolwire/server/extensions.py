@@ -32,7 +32,9 @@ class Extension:
 
     def __init__(self, identifier: str, settings: Mapping[str, Any]) -> None:
         if _IDENTIFIER.fullmatch(identifier) is None:
-            raise ServerError(f"{identifier!r} is not an extension name: use your domain in reverse, a slash and a name")
+            raise ServerError(
+                f"{identifier!r} is not an extension name: use your domain in reverse, a slash and a name"
+            )
         self.identifier = identifier
         self.settings = dict(settings)
         self.rows: dict[str, Method] = {}

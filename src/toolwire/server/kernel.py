@@ -27,6 +27,7 @@ from toolwire.protocol.errors import (
     NotSupported,
     ProtocolError,
     ToolError,
+    ToolwireError,
     UrlRequired,
 )
 from toolwire.protocol.lifecycle import SUPPORTED, Incoming
@@ -37,7 +38,7 @@ from toolwire.protocol.sealing import BadSeal, Sealer
 from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay, Unwind
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, error_result
-from toolwire.server.context import CURRENT, Context
+from toolwire.server.context import CURRENT, Context, SyncContext
 from toolwire.server.deadline import Deadline, within
 from toolwire.server.extensions import Extension
 from toolwire.server.limits import Limits
@@ -56,6 +57,7 @@ Middleware: TypeAlias = Callable[[Context, Next], Awaitable[Any]]
 # A sealed value longer than this stays here and only its name travels.
 MAX_SEALED: Final = 32 * 1024
 _INLINE, _STORED = b"=", b"@"
+_LISTEN: Final = "subscriptions/listen"
 
 
 class Kernel:
@@ -114,7 +116,7 @@ class Kernel:
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
             "logging/setLevel": self._set_level,
-            "subscriptions/listen": self._listen,
+            _LISTEN: self._listen,
         }
 
     # --- what the server says about itself ---
@@ -219,11 +221,20 @@ class Kernel:
 
     async def _guarded_chain(self, ctx: Context) -> Any:
         assert self._chain is not None
+        ctx._task = asyncio.current_task()
         try:
             return await self._chain(ctx)
-        except (ProtocolError, asyncio.CancelledError):
+        except ProtocolError:
             raise
+        except asyncio.CancelledError:
+            if _asked(ctx):
+                return await self._input_required(ctx)
+            raise
+        except UrlRequired as error:
+            return await self._url_required(ctx, error)
         except Exception as error:
+            if _asked(ctx):
+                return await self._input_required(ctx)
             return self._failed(ctx, error, "the request")
 
     async def _operate(self, ctx: Context) -> Any:
@@ -266,12 +277,16 @@ class Kernel:
         component: Component = found.component
         ctx._owner = found.owner
         ctx.replay = component.replay
-        if ctx._request.modern and ctx.params.request_state is not UNSET:
+        if ctx._request.modern and (ctx._asking is not None or ctx.params.request_state is not UNSET):
             try:
-                ctx._asking = await self._resumed(ctx)
+                await self._take_up(ctx)
             except BaseException:
                 coroutine.close()
                 raise
+            if _asked(ctx):
+                # A middleware asked, and kept its unwinding to itself: the handler has no business running.
+                coroutine.close()
+                return await self._input_required(ctx)
         seconds = component.timeout if component.timeout is not None else self.limits.tool
         deadline = ctx._deadline = Deadline(seconds)
         try:
@@ -287,23 +302,31 @@ class Kernel:
                 # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
                 raise RuntimeError("the handler was cancelled from within") from error
             raise
-        except Exception:
+        except Exception as error:
             if _asked(ctx):
                 # Unwinding passes through the handler as an exception; what it made of that does not matter.
                 return await self._input_required(ctx)
-            raise
+            telling = _telling(error)
+            if telling is error:
+                raise
+            raise telling from error
         except BaseException as error:
             # SystemExit and its like are the failure of this call, never the end of the server.
             raise RuntimeError(f"the handler raised {type(error).__name__}") from error
         finally:
             deadline.stop()
+            asking = ctx._asking
+            if type(asking) is Replay:
+                if not asking.unwinding:
+                    asking.forget()
+                asking.task = ctx._task
         return await self._input_required(ctx) if _asked(ctx) else result
 
     def _failed(self, ctx: Context, error: Exception, what: str) -> t.CallToolResult:
         """What the wire may know of an exception: an error for the protocol, a result for a tool."""
         modern = ctx._request.modern
         is_tool = ctx.method == "tools/call"
-        if isinstance(error, NotSupported) and modern:
+        if isinstance(error, NotSupported) and modern and error.required:
             # CAP-1
             raise ProtocolError(
                 MISSING_CLIENT_CAPABILITY, str(error), {"requiredCapabilities": error.required}
@@ -349,22 +372,31 @@ class Kernel:
 
     async def asking(self, ctx: Context) -> Asking:
         if not ctx._request.modern:
-            return BackChannel(ctx._outlet, None)
-        if not ctx.replay:
-            return NoReplay()
+            return BackChannel(ctx._outlet, self.limits.state)
         if not ctx._request.row.rounds:
             # MRTR-1
             raise NotSupported(f"{ctx.method} cannot ask the client: only tools, prompts and resources can")
-        return Replay(self._rounds(ctx), asyncio.current_task())
-
-    def _rounds(self, ctx: Context) -> Rounds:
-        return Rounds(
+        rounds = Rounds(
             request_digest(ctx.method, ctx.params), _principal_key(ctx.principal), max_rounds=self.limits.rounds
         )
+        if ctx.params.request_state is not UNSET:
+            await self._resume(rounds, ctx.params)
+        if not ctx.replay:
+            return NoReplay()
+        # A child task can only ask once the handler has waited, and then the deadline knows whose child it is.
+        task = ctx._task if ctx._deadline is None else ctx._deadline.task
+        return Replay(rounds, task or asyncio.current_task(), threaded=isinstance(ctx, SyncContext))
 
-    async def _resumed(self, ctx: Context) -> Asking:
+    async def _take_up(self, ctx: Context) -> None:
+        """Before a handler runs: check the state it is sent, and make its questions its own."""
+        asking = ctx._asking or await ctx._open_asking()
+        if not ctx.replay:
+            ctx._asking = NoReplay()
+        elif type(asking) is Replay:
+            asking.task = asyncio.current_task()
+
+    async def _resume(self, rounds: Rounds, params: t.RoundRequestParams) -> None:
         """MRTR-5: what comes back is the client's word until its seal is checked."""
-        params: t.RoundRequestParams = ctx.params
         try:
             payload = self.sealer.open(cast(str, params.request_state), self._seal_context)
         except BadSeal:
@@ -374,19 +406,18 @@ class Kernel:
             if stored is None:
                 raise invalid_state()
             payload = stored
-        rounds = self._rounds(ctx)
-        responses = {} if params.input_responses is UNSET else params.input_responses
-        rounds.resume(payload[1:], responses, time.time())
-        if not ctx.replay:
-            return NoReplay()
-        return Replay(rounds, asyncio.current_task())
+        rounds.resume(payload[1:], {} if params.input_responses is UNSET else params.input_responses, time.time())
 
     async def _input_required(self, ctx: Context) -> t.InputRequiredResult:
         asking = ctx._asking
         assert isinstance(asking, Replay)
+        seconds = self.limits.tool
+        if ctx._deadline is not None:
+            ctx._deadline.stop()
+            seconds = ctx._deadline.seconds
         if asking.unwinding:
             _uncancel()
-        asking.release()
+        await asking.unwound(seconds)
         state = asking.rounds.next_state(time.time(), self.limits.state)
         return asking.rounds.result(await self._sealed(state))
 
@@ -478,7 +509,9 @@ class Kernel:
 
     async def read_for(self, ctx: Context, uri: str) -> list[t.ResourceContents]:
         inner = Context(self, ctx._request, ctx._outlet)
-        inner._asking = ctx._asking or await ctx._open_asking() if ctx._request.modern else ctx._asking
+        inner.replay, inner._deadline, inner._state = ctx.replay, ctx._deadline, ctx.state
+        if ctx._request.row.rounds:
+            inner._asking = ctx._asking or await ctx._open_asking()
         found: Found[Any] | None = self.catalog.resource(uri)
         if found is not None:
             inner._owner = found.owner
@@ -504,7 +537,9 @@ class Kernel:
     # --- prompts and completions ---
 
     async def _list_prompts(self, ctx: Context) -> Any:
-        return self._listed(ctx, "prompts", lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor))
+        return self._listed(
+            ctx, "prompts", lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor)
+        )
 
     async def _get_prompt(self, ctx: Context) -> Any:
         params: t.GetPromptRequestParams = ctx.params
@@ -569,8 +604,10 @@ class Kernel:
     def log_threshold(self, request: Incoming, outlet: Outlet) -> int | None:
         """The least severe level the client of a request wants; None for no messages at all."""
         if request.modern:
-            # LOG-1: only a request that asks for messages gets them.
-            return None if request.log_level is UNSET else t.severity(request.log_level)
+            # LOG-1: only a request that asks for messages gets them; SUB-7: never on a listen stream.
+            if request.log_level is UNSET or request.method == _LISTEN:
+                return None
+            return t.severity(request.log_level)
         client = getattr(outlet.connection, "state", None)
         return t.severity(client.level if isinstance(client, LegacyClient) else "info")
 
@@ -674,7 +711,15 @@ def _link(middleware: Middleware, following: Next) -> Next:
 
 def _asked(ctx: Context) -> bool:
     asking = ctx._asking
-    return type(asking) is Replay and bool(asking.rounds.pending)
+    return type(asking) is Replay and asking.unwinding
+
+
+def _telling(error: Exception) -> Exception:
+    """What a task group wrapped: the first of its errors that has something to tell the other side."""
+    if isinstance(error, ExceptionGroup):
+        leaves = [_telling(each) for each in error.exceptions]
+        return next((each for each in leaves if isinstance(each, ToolwireError)), error)
+    return error
 
 
 def _is_cancelled() -> bool:

@@ -7,6 +7,7 @@ asked for with `subscriptions/listen`, on that stream (2026-07-28 basic/patterns
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ LIST_CHANGED: Final = {
     "resources": "notifications/resources/list_changed",
 }
 UPDATED: Final = "notifications/resources/updated"
+# Different changes that are kept for a reader that is behind.
+MAX_HELD: Final = 1000
 _FILTERS: Final = {
     "tools": "tools_list_changed",
     "prompts": "prompts_list_changed",
@@ -69,6 +72,8 @@ class LegacyClient:
         """A reader that is behind gets each change once, when it has caught up."""
         if not self._held:
             self.loop.create_task(self._release())
+        elif len(self._held) >= MAX_HELD:
+            del self._held[next(iter(self._held))]
         self._held[change] = None
 
     async def _release(self) -> None:
@@ -106,6 +111,8 @@ class Stream:
             if not self._held:
                 self.loop.create_task(self._release())
             self._held[change] = None
+            if len(self._held) > MAX_HELD:
+                self.end()  # What it missed it can fetch; then it listens anew.
             return
         self._send(change)
 
@@ -179,5 +186,5 @@ def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *ar
     if here is loop:
         function(*arguments)
     else:
-        loop.call_soon_threadsafe(function, *arguments)
-
+        with contextlib.suppress(RuntimeError):  # It was closed meanwhile, and nobody is left to be told.
+            loop.call_soon_threadsafe(function, *arguments)

@@ -149,8 +149,9 @@ class Session:
         self._backlog: deque[Incoming] = deque()
         self._room: asyncio.Event | None = None  # There while reading is held back.
         self._ended: asyncio.Future[None] = self.loop.create_future()
-        self._attached = channel.attach(self.feed, self._on_ended)
         self._closed = False
+        # Last: what has arrived already is delivered at once.
+        self._attached = channel.attach(self.feed, self._on_ended)
 
     # --- reading ---
 

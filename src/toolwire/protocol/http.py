@@ -1,0 +1,297 @@
+"""The HTTP binding of a modern exchange: which era a POST belongs to, its headers, its status.
+
+A request of 2026-07-28 is judged completely before a byte of the answer is sent, because the statuses 400 and 404 can
+only be given then. What the headers repeat is checked against the body, which is what counts (2026-07-28
+basic/transports/streamable-http, standard headers).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    ProtocolError,
+)
+from toolwire.protocol.jsonrpc import (
+    MAX_DEPTH,
+    Batch,
+    Malformed,
+    Notification,
+    Request,
+    RequestId,
+    decode,
+    encode_error,
+)
+from toolwire.protocol.lifecycle import Incoming, ServerLifecycle, decoder
+from toolwire.protocol.revisions import LEGACY
+
+# A header by its lower-case name; a name that came twice has its values joined by this.
+Headers: TypeAlias = Mapping[str, str]
+DUPLICATE: Final = "\n"
+
+VERSION: Final = "mcp-protocol-version"
+METHOD: Final = "mcp-method"
+NAME: Final = "mcp-name"
+PARAMETER: Final = "mcp-param-"
+
+# --- Values in headers -----------------------------------------------------------------------------------------------
+
+_PREFIX, _SUFFIX = "=?base64?", "?="
+
+
+def encode_value(value: str) -> str:
+    """A text as a header value; XMH-4 says which texts travel as Base64."""
+    plain = all(0x20 <= ord(char) <= 0x7E for char in value) and value == value.strip(" \t")
+    if plain and not (value.startswith(_PREFIX) and value.endswith(_SUFFIX)):
+        return value
+    return _PREFIX + base64.b64encode(value.encode()).decode("ascii") + _SUFFIX
+
+
+def decode_value(header: str) -> str | None:
+    """The text of a header value; None for one that must be refused (XMH-6)."""
+    header = header.strip(" \t")
+    if not all(char == "\t" or 0x20 <= ord(char) <= 0x7E for char in header):
+        return None
+    if not (header.startswith(_PREFIX) and header.endswith(_SUFFIX) and len(header) >= len(_PREFIX) + len(_SUFFIX)):
+        return header  # A marker in capitals or without its end is a text like any other.
+    body = header[len(_PREFIX) : -len(_SUFFIX)]
+    try:
+        raw = base64.b64decode(body, validate=True)
+        text = raw.decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return text if base64.b64encode(raw).decode("ascii") == body else None
+
+
+def render_argument(value: bool | int | str) -> str:
+    """An argument as a text (XMH-3)."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+# --- Which era -------------------------------------------------------------------------------------------------------
+
+
+def is_modern_post(headers: Headers, body: bytes) -> bool:
+    """Whether a POST belongs to 2026-07-28 (or claims a version nobody knows) rather than to a legacy session.
+
+    The header alone is evidence: malformed modern traffic deserves the modern error (ERA-2). Without a header the
+    reserved key in the body decides.
+    """
+    version = headers.get(VERSION)
+    if version is not None:
+        return version.strip(" \t") not in LEGACY
+    return t.PROTOCOL_VERSION_KEY.encode() in body and _has_version(body)
+
+
+class _Version(Struct):
+    version: Any = msgspec.field(name=t.PROTOCOL_VERSION_KEY, default=UNSET)
+
+
+class _Meta(Struct):
+    meta: _Version | UnsetType = msgspec.field(name="_meta", default=UNSET)
+
+
+class _Params(Struct):
+    params: _Meta | UnsetType = UNSET
+
+
+def _has_version(body: bytes) -> bool:
+    try:
+        params = decoder(_Params)(body).params
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return False
+    return params is not UNSET and params.meta is not UNSET and params.meta.version is not UNSET
+
+
+# --- One exchange ----------------------------------------------------------------------------------------------------
+
+
+class Rejection(Struct):
+    """A request that is refused before it is handled."""
+
+    status: int
+    body: bytes
+
+
+class Acknowledged(Struct):
+    """A notification: 202 and nothing more (HTTP-8)."""
+
+
+Verdict: TypeAlias = Incoming | Rejection | Acknowledged
+
+# The paths, in the arguments of a tool, of what its `x-mcp-header` annotations name.
+HeaderPaths: TypeAlias = Callable[[str], Mapping[str, tuple[str, ...]]]
+
+
+def classify(
+    headers: Headers,
+    body: bytes,
+    lifecycle: ServerLifecycle,
+    header_paths: HeaderPaths,
+    *,
+    max_depth: int = MAX_DEPTH,
+) -> Verdict:
+    """Judge one modern POST. `lifecycle` is a server's, already on the modern side."""
+    message = decode(body, max_depth=max_depth)
+    kind = type(message)
+    if kind is Notification:
+        # 2026-07-28 transports: a cancellation is a closed stream, so there is no notification to act on.
+        return Acknowledged()
+    if kind is not Request:
+        return _not_a_request(message)
+    request: Request = message  # type: ignore[assignment]
+    try:
+        _check_version(headers, request)
+        _check_standard_headers(headers, request)
+        incoming = lifecycle.accept(request)
+        assert isinstance(incoming, Incoming)
+        if incoming.method == "tools/call":
+            _check_parameters(headers, incoming, header_paths(incoming.params.name))
+    except ProtocolError as error:
+        return rejection(request.id, error)
+    return incoming
+
+
+def _not_a_request(message: Any) -> Rejection:
+    if type(message) is Malformed:
+        code = message.code or INVALID_REQUEST
+        return Rejection(400, encode_error(message.id, code, message.message))
+    # RPC-1, RPC-6: neither batches nor responses are posted.
+    text = "Send one message a request" if type(message) is Batch else "Only requests and notifications can be posted"
+    return Rejection(400, encode_error(None, INVALID_REQUEST, text))
+
+
+def rejection(identifier: RequestId | None, error: ProtocolError) -> Rejection:
+    return Rejection(
+        status_of(error.code, handled=False), encode_error(identifier, error.code, error.message, error.data)
+    )
+
+
+def status_of(code: int, *, handled: bool) -> int:
+    """The status of an error; one that a handler raised rides on 200 unless the specification names another."""
+    if code == METHOD_NOT_FOUND:
+        return 404
+    if code in (HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION):
+        return 400
+    if not handled and code in (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS):
+        return 400
+    return 200
+
+
+class _AnyVersion(Struct):
+    version: str | UnsetType = msgspec.field(name=t.PROTOCOL_VERSION_KEY, default=UNSET)
+
+
+class _OnlyMeta(Struct):
+    meta: _AnyVersion | UnsetType = msgspec.field(name="_meta", default=UNSET)
+
+
+def _check_version(headers: Headers, request: Request) -> None:
+    """The header equals the body; a body without a version is left to the checks of the body (Appendix A-9)."""
+    try:
+        meta = UNSET if request.params is UNSET else decoder(_OnlyMeta)(request.params).meta
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return
+    if meta is UNSET or meta.version is UNSET:
+        return
+    sent = _single(headers, VERSION)
+    if sent != meta.version:
+        raise _mismatch("MCP-Protocol-Version", "the protocol version in params._meta")
+
+
+class _Named(Struct):
+    name: Any = UNSET
+    uri: Any = UNSET
+    task_id: Any = msgspec.field(name="taskId", default=UNSET)
+
+
+_NAMES: Final[Mapping[str, Literal["name", "uri", "task_id"]]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "task_id",
+    "tasks/update": "task_id",
+    "tasks/cancel": "task_id",
+}
+
+
+def _check_standard_headers(headers: Headers, request: Request) -> None:
+    # HDR-1: names of headers in any case, values exactly.
+    if _single(headers, METHOD) != request.method:
+        raise _mismatch("Mcp-Method", "the method of the body")
+    member = _NAMES.get(request.method)
+    if member is None or request.params is UNSET:
+        return
+    try:
+        value = getattr(decoder(_Named)(request.params), member)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return
+    if not isinstance(value, str):
+        return  # The params are wrong, and will be told so.
+    sent = headers.get(NAME)
+    if sent is None or DUPLICATE in sent or decode_value(sent) != value:
+        raise _mismatch("Mcp-Name", f"params.{'taskId' if member == 'task_id' else member}")
+
+
+def _check_parameters(headers: Headers, incoming: Incoming, paths: Mapping[str, tuple[str, ...]]) -> None:
+    """XMH-5: what an annotated argument says, its header says too."""
+    if not paths:
+        return
+    raw = incoming.params.arguments
+    try:
+        arguments = {} if raw is UNSET else msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return
+    for token, path in paths.items():
+        value = _at(arguments, path)
+        sent = headers.get(PARAMETER + token.lower())
+        if value is None:
+            if sent is not None:
+                raise _mismatch(f"Mcp-Param-{token}", f"the argument {'.'.join(path)}, which is absent")
+            continue
+        text = None if sent is None or DUPLICATE in sent else decode_value(sent)
+        if text is None or not _equal(text, value):
+            raise _mismatch(f"Mcp-Param-{token}", f"the argument {'.'.join(path)}")
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value
+
+
+def _equal(text: str, value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return isinstance(value, str | bool) and text == render_argument(value)
+    try:
+        return float(text) == float(value) and len(text) < 400
+    except (ValueError, OverflowError):
+        return False
+
+
+def _single(headers: Headers, name: str) -> str | None:
+    value = headers.get(name)
+    # A header that came twice would be read differently by whoever routes on it.
+    return None if value is None or DUPLICATE in value else value.strip(" \t")
+
+
+def _mismatch(header: str, what: str) -> ProtocolError:
+    return ProtocolError(HEADER_MISMATCH, f"The header {header} must be there once and agree with {what}")

@@ -1,0 +1,349 @@
+"""The ASGI application: one callable that serves modern exchanges, and legacy requests without a session.
+
+It needs no web framework, starts its server on the first request (with or without lifespan events), and can be mounted
+under any prefix. What is refused is refused before anything is created for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any, Final, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
+from toolwire.protocol.http import (
+    DUPLICATE,
+    VERSION,
+    Acknowledged,
+    Rejection,
+    classify,
+    is_modern_post,
+    rejection,
+    status_of,
+)
+from toolwire.protocol.jsonrpc import Batch, Malformed, Notification, Request, decode, encode_error, encode_response
+from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
+from toolwire.protocol.revisions import LEGACY
+from toolwire.wire.first_step import watched
+from toolwire.wire.http_guard import Guard
+from toolwire.wire.http_outlet import ExchangeOutlet, Receive, SendMessage
+from toolwire.wire.session import Handler
+
+log = logging.getLogger("toolwire.http")
+
+Scope: TypeAlias = MutableMapping[str, Any]
+HeaderList: TypeAlias = tuple[tuple[bytes, bytes], ...]
+
+JSON_TYPE: Final = ((b"content-type", b"application/json"),)
+TEXT_TYPE: Final = ((b"content-type", b"text/plain; charset=utf-8"),)
+
+
+class HttpLimits(Struct, frozen=True, kw_only=True):
+    """What one HTTP request may cost."""
+
+    body: int = 4 * 1024 * 1024
+    upload: float = 30.0
+    """Seconds in which a body must have arrived."""
+    depth: int = 128
+    result: int = 16 * 1024 * 1024
+
+
+class Endpoint(Protocol):
+    """The server behind the application."""
+
+    @property
+    def offer(self) -> Offer: ...
+
+    @property
+    def handler(self) -> Handler: ...
+
+    def header_paths(self, tool: str) -> Mapping[str, tuple[str, ...]]: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class _Refused(Exception):  # noqa: N818 - a way out, not an error
+    def __init__(self, status: int, text: str, headers: HeaderList = ()) -> None:
+        self.status = status
+        self.text = text
+        self.headers = headers
+
+
+class HttpApp:
+    """`server.http_app()`: mount it, or hand it to any ASGI server."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        path: str = "/mcp",
+        guard: Guard | None = None,
+        cors: Iterable[str] = (),
+        limits: HttpLimits | None = None,
+    ) -> None:
+        if not path.startswith("/"):
+            raise ValueError(f"The path of an endpoint starts with a slash: {path!r}")
+        self._endpoint = endpoint
+        self._path = path.rstrip("/") or "/"
+        self._guard = guard or Guard()
+        self._cors = frozenset(origin.lower().rstrip("/") for origin in cors)
+        self._limits = limits or HttpLimits()
+        # One for all exchanges: nothing that a modern request says is remembered (META-6).
+        self._lifecycle = ServerLifecycle(endpoint.offer)
+        self._lifecycle.era = "modern"
+        self._started: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
+        kind = scope["type"]
+        if kind == "lifespan":
+            await self._lifespan(receive, send)
+        elif kind == "http":
+            await self._http(scope, receive, send)
+        elif kind == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+
+    # --- starting and stopping ---
+
+    async def _lifespan(self, receive: Receive, send: SendMessage) -> None:
+        await receive()
+        try:
+            await self._ensure_started()
+        except Exception:
+            log.exception("the server did not start")
+            await send({"type": "lifespan.startup.failed", "message": "The server did not start"})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _ensure_started(self) -> None:
+        """Start once for each event loop: tests and serverless hosts make a new one for every run."""
+        loop = asyncio.get_running_loop()
+        if self._started is None or self._loop is not loop:
+            self._loop = loop
+            self._draining = False
+            self._started = asyncio.ensure_future(self._endpoint.start())
+        try:
+            await asyncio.shield(self._started)
+        except BaseException:
+            if self._started.done():
+                self._started = None  # The next request tries again.
+            raise
+
+    async def stop(self) -> None:
+        """End what is open, and leave the server's lifespan."""
+        self._draining = True
+        if self._started is not None and self._started.done() and self._loop is asyncio.get_running_loop():
+            self._started = None
+            await self._endpoint.stop()
+
+    # --- one request ---
+
+    async def _http(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
+        headers = _headers(scope)
+        origin = headers.get("origin")
+        extra = self._cors_headers(origin)
+        try:
+            await self._route(scope, headers, receive, send, extra)
+        except _Refused as refused:
+            await _respond(send, refused.status, refused.text.encode(), (*TEXT_TYPE, *refused.headers, *extra))
+
+    async def _route(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
+    ) -> None:
+        path, root = _path(scope), scope.get("root_path", "")
+        method = scope["method"]
+        if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
+            ready = path == "/livez" or not self._draining
+            await _respond(send, 200 if ready else 503, b"ok" if ready else b"stopping", TEXT_TYPE)
+            return
+        # Both spellings, and the bare mount point: a redirect would lose the body of a POST.
+        if path.rstrip("/") != self._path.rstrip("/") and not (root and path in ("", "/")):
+            raise _Refused(404, f"There is no endpoint here; it is at {root}{self._path}")
+        self._check_source(scope, headers)
+        if method == "OPTIONS" and extra:
+            await _respond(send, 204, b"", (*extra, *_PREFLIGHT))
+            return
+        if method != "POST":
+            raise _Refused(405, "Send a POST", ((b"allow", b"POST"),))
+        _check_media(headers)
+        await self._ensure_started()
+        body = await self._body(headers, receive)
+        await self._post(scope, headers, body, receive, send, extra)
+
+    def _check_source(self, scope: Scope, headers: Mapping[str, str]) -> None:
+        host = headers.get("host")
+        if host is not None and DUPLICATE in host:
+            raise _Refused(400, "One Host header, please")
+        server = scope.get("server")
+        refusal = self._guard.check(
+            host, headers.get("origin"), scope.get("scheme", "http"), server[0] if server else None
+        )
+        if refusal is not None:
+            raise _Refused(refusal.status, refusal.text)
+
+    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+        limit = self._limits.body
+        length = headers.get("content-length")
+        if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > limit:
+            raise _Refused(413, f"The body is over the limit of {limit} bytes")
+        parts: list[bytes] = []
+        size = 0
+        message = await receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            body: bytes = message.get("body", b"")
+            if len(body) > limit:
+                raise _Refused(413, f"The body is over the limit of {limit} bytes")
+            return body
+        try:
+            async with asyncio.timeout(self._limits.upload):
+                while True:
+                    if message["type"] == "http.disconnect":
+                        raise _Refused(400, "The body ended early")
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size > limit:
+                        raise _Refused(413, f"The body is over the limit of {limit} bytes")
+                    parts.append(part)
+                    if not message.get("more_body"):
+                        return b"".join(parts)
+                    message = await receive()
+        except TimeoutError:
+            raise _Refused(408, "The body did not arrive in time") from None
+
+    async def _post(
+        self,
+        scope: Scope,
+        headers: Mapping[str, str],
+        body: bytes,
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        if is_modern_post(headers, body):
+            verdict = classify(
+                headers, body, self._lifecycle, self._endpoint.header_paths, max_depth=self._limits.depth
+            )
+        else:
+            verdict = self._classify_legacy(headers, body)
+        if isinstance(verdict, Incoming):
+            verdict.headers = headers
+            verdict.principal = scope.get("toolwire.principal")
+            await self._exchange(verdict, ExchangeOutlet(receive, send, verdict.revision, extra))
+        elif isinstance(verdict, Rejection):
+            await _respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
+        elif isinstance(verdict, Acknowledged):
+            await _respond(send, 202, b"", extra)
+
+    async def _exchange(self, incoming: Incoming, outlet: ExchangeOutlet) -> None:
+        status = 200
+        try:
+            handled = self._endpoint.handler.handle(incoming, outlet)
+            result = await watched(handled, outlet.waits)  # type: ignore[arg-type]
+            body = encode_response(incoming.id, result)
+            if len(body) > self._limits.result:
+                raise ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._limits.result} bytes")
+        except ProtocolError as error:
+            status = status_of(error.code, handled=True)
+            body = encode_error(incoming.id, error.code, error.message, error.data)
+        except asyncio.CancelledError:
+            await outlet.abandon()
+            task = asyncio.current_task()
+            if not outlet.disconnected or task is None:
+                raise
+            task.uncancel()
+            return
+        except Exception:
+            log.exception("the answer to %s could not be formed", incoming.method)
+            body = encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
+        await outlet.finish(status, body)
+
+    # --- legacy without a session ---
+
+    def _classify_legacy(self, headers: Mapping[str, str], body: bytes) -> Incoming | Rejection | Acknowledged:
+        """2025-03-26 to 2025-11-25 where no session is kept: each request stands alone under its version header."""
+        version = headers.get(VERSION, "2025-03-26").strip()
+        message = decode(body, max_depth=self._limits.depth)
+        if isinstance(message, Notification):
+            return Acknowledged()
+        if not isinstance(message, Request):
+            if isinstance(message, Malformed):
+                return Rejection(400, encode_error(message.id, message.code or INVALID_REQUEST, message.message))
+            text = "Send one message a request" if isinstance(message, Batch) else "No request is waiting for an answer"
+            return Rejection(400, encode_error(None, INVALID_REQUEST, text))
+        lifecycle = ServerLifecycle(self._endpoint.offer)
+        if message.method != "initialize":
+            if version not in LEGACY:
+                text = f"Unsupported protocol version {version[:40]!r}"
+                return Rejection(400, encode_error(message.id, INVALID_REQUEST, text))
+            lifecycle.adopt(version)
+        try:
+            accepted = lifecycle.accept(message)
+        except ProtocolError as error:
+            if error.code == INVALID_REQUEST:
+                return rejection(message.id, error)
+            return Rejection(200, encode_error(message.id, error.code, error.message, error.data))
+        if isinstance(accepted, Incoming):
+            return accepted
+        return Rejection(200, encode_response(message.id, accepted))
+
+    # --- browsers ---
+
+    def _cors_headers(self, origin: str | None) -> HeaderList:
+        if origin is None or not self._cors or not ("*" in self._cors or origin.lower() in self._cors):
+            return ()
+        return (
+            (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
+            (b"access-control-expose-headers", b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"),
+            (b"vary", b"Origin"),
+        )
+
+
+_PREFLIGHT: Final = (
+    (b"access-control-allow-methods", b"POST, GET, DELETE"),
+    (
+        b"access-control-allow-headers",
+        b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id, Last-Event-ID",
+    ),
+    (b"access-control-max-age", b"600"),
+)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}{DUPLICATE}{value}" if name in headers else value
+    return headers
+
+
+def _path(scope: Scope) -> str:
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    # Some hosts leave their prefix in the path, some cut it off.
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
+def _check_media(headers: Mapping[str, str]) -> None:
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        raise _Refused(415, "Send application/json")
+    if headers.get("content-encoding", "identity") != "identity":
+        raise _Refused(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
+    accepted = headers.get("accept", "*/*").lower()
+    if not any(kind in accepted for kind in ("application/json", "text/event-stream", "*/*", "application/*")):
+        raise _Refused(406, "Accept application/json and text/event-stream")
+
+
+async def _respond(send: SendMessage, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})

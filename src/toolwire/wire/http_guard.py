@@ -1,0 +1,78 @@
+"""What an HTTP request must satisfy before anyone looks at its body: where it comes from and whom it means.
+
+A page in a browser can make requests to servers on its user's machine. Its `Origin` gives it away, and a name that was
+rebound to a loopback address gives itself away by the `Host` (2026-07-28 basic/transports/streamable-http, security).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+class Refusal(Struct):
+    """Why a request is turned away, in words that name the setting."""
+
+    status: int
+    text: str
+
+
+class Guard:
+    """The hosts and origins a server answers to."""
+
+    def __init__(
+        self,
+        *,
+        allowed_hosts: Iterable[str] = (),
+        allowed_origins: Iterable[str] = (),
+        public_url: str | None = None,
+    ) -> None:
+        self._hosts = {host.lower() for host in allowed_hosts}
+        self._origins = {origin.lower().rstrip("/") for origin in allowed_origins}
+        if public_url is not None:
+            parts = urlsplit(public_url)
+            if parts.scheme not in ("http", "https") or not parts.netloc:
+                raise ValueError(f"public_url must be an http or https address, not {public_url!r}")
+            self._hosts.add(parts.netloc.lower())
+            self._origins.add(f"{parts.scheme}://{parts.netloc}".lower())
+
+    def check(self, host: str | None, origin: str | None, scheme: str, local_address: str | None) -> Refusal | None:
+        """None when the request may pass. `local_address` is the address the connection arrived at."""
+        if local_address is not None and is_loopback(local_address) and not self._is_expected(host):
+            return Refusal(421, f"The host {(host or '')[:200]!r} is not served here; add it to allowed_hosts")
+        if origin is not None and not self._is_own(origin.lower(), host, scheme):
+            return Refusal(403, f"The origin {origin[:200]!r} is not allowed; add it to allowed_origins")
+        return None
+
+    def allows_origin(self, origin: str) -> bool:
+        return "*" in self._origins or origin.lower() in self._origins
+
+    def _is_expected(self, host: str | None) -> bool:
+        if host is None:
+            return False
+        host = host.lower()
+        return "*" in self._hosts or host in self._hosts or without_port(host) in self._hosts | LOOPBACK_NAMES
+
+    def _is_own(self, origin: str, host: str | None, scheme: str) -> bool:
+        if "*" in self._origins or origin in self._origins:
+            return True
+        # `null` is what sandboxed pages and files send; it is nobody's own.
+        return host is not None and origin == f"{scheme}://{host.lower()}"
+
+
+def without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

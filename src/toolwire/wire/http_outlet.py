@@ -1,0 +1,164 @@
+"""The way back of one HTTP exchange: a single JSON answer, or an event stream from the first notification on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+from msgspec import Raw
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported
+from toolwire.protocol.framing import encode_comment, encode_event
+from toolwire.protocol.jsonrpc import encode_notification
+from toolwire.protocol.revisions import shape
+
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+SendMessage: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+KEEP_ALIVE: Final = 15.0
+CONGESTED: Final = 1024 * 1024
+STREAM_HEADERS: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    # SSE-4: a proxy that buffers would hold everything back until the end.
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class ExchangeOutlet:
+    """What a handler can do while its HTTP request is open. Nothing is sent before there is something to say."""
+
+    connection: Any = None
+
+    def __init__(
+        self, receive: Receive, send: SendMessage, revision: str, headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        self.disconnected = False
+        self._receive = receive
+        self._send = send
+        self._revision = revision
+        self._headers = headers
+        self._queue: list[bytes] = []
+        self._queued = 0
+        self._open = True
+        self._streaming = False
+        self._wake: asyncio.Event | None = None
+        self._room: asyncio.Event | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- what a handler uses ---
+
+    @property
+    def congested(self) -> bool:
+        return self._queued > CONGESTED
+
+    async def drain(self) -> None:
+        while self.congested and self._open:
+            self._room = self._room or asyncio.Event()
+            await self._room.wait()
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        if not self._open or self.disconnected:
+            return False
+        self._put(encode_event(encode_notification(method, shape(params, self._revision))))
+        return True
+
+    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
+        raise NotSupported("This connection has no way to ask the client")
+
+    # --- what the application uses ---
+
+    def waits(self) -> None:
+        """The handler waits for something: from now on a disconnect cancels it, and silence is filled."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        self._watch = loop.create_task(self._watch_disconnect(task))
+        self._timer = loop.call_later(KEEP_ALIVE, self._start_pump)
+
+    async def _watch_disconnect(self, task: asyncio.Task[Any] | None) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        # HTTP-11: a client that closes the stream no longer wants the answer.
+        self.disconnected = True
+        self._open = False
+        if task is not None:
+            task.cancel()
+
+    def _put(self, event: bytes) -> None:
+        self._queue.append(event)
+        self._queued += len(event)
+        self._start_pump()
+        assert self._wake is not None
+        self._wake.set()
+
+    def _start_pump(self) -> None:
+        if self._pump is None:
+            self._wake = asyncio.Event()
+            self._pump = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        assert self._wake is not None
+        await self._start_stream()
+        while True:
+            if self._queue:
+                await self._flush()
+            elif not self._open:
+                return
+            try:
+                async with asyncio.timeout(KEEP_ALIVE):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self._body(encode_comment("keep-alive"))
+            self._wake.clear()
+
+    async def _start_stream(self) -> None:
+        if not self._streaming:
+            self._streaming = True
+            headers = [*STREAM_HEADERS, *self._headers]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _flush(self) -> None:
+        data, self._queue, self._queued = b"".join(self._queue), [], 0
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+        await self._body(data)
+
+    async def _body(self, data: bytes, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def finish(self, status: int, body: bytes) -> None:
+        """Send the answer: as the last event of a stream that was begun, else as one JSON object."""
+        self._open = False
+        self._stop_watching()
+        if self._pump is not None:
+            assert self._wake is not None
+            self._wake.set()
+            await self._pump
+            await self._body(encode_event(body), more=False)
+            return
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            *self._headers,
+        ]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._body(body, more=False)
+
+    async def abandon(self) -> None:
+        """Nobody is there any more."""
+        self._open = False
+        self._stop_watching()
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,147 @@
+"""`toolwire run`, as a process: what it serves, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolwire._version import __version__
+from toolwire.client import Client
+
+# A server object as the command sees one: it has `serve` and `run`. It answers every request with its name.
+SERVER = """
+import json, os, sys
+from toolwire.wire.stdio import claim
+
+class FakeServer:
+    def __init__(self, name):
+        self.name = name
+    def serve(self, channel):
+        raise NotImplementedError
+    def run(self, transport="stdio"):
+        requests, responses = claim()
+        with os.fdopen(requests) as lines:
+            for line in lines:
+                message = json.loads(line)
+                if "id" in message:
+                    info = {"name": self.name, "version": "1"}
+                    result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info}
+                    answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+                    os.write(responses, json.dumps(answer).encode() + b"\\n")
+"""
+
+
+def toolwire(*arguments: str, input: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "toolwire", *arguments]
+    return subprocess.run(command, input=input, capture_output=True, text=True, timeout=30)
+
+
+def write(folder: Path, body: str, name: str = "my_server.py") -> str:
+    path = folder / name
+    path.write_text(SERVER + body, encoding="utf-8")
+    return str(path)
+
+
+async def served(*arguments: str) -> str:
+    """The name of the server that a client finds behind the command."""
+    async with Client([sys.executable, "-m", "toolwire", "run", *arguments], revision="2025-06-18") as client:
+        assert client.server is not None
+        return client.server.name
+
+
+async def test_the_usual_name_is_found_and_printing_harms_nobody(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        """
+print("chatter at import")
+os.write(1, b"more, from a C library")
+other, server = FakeServer("other"), FakeServer("main")
+if __name__ == "__main__":
+    raise SystemExit("was run as a script")
+""",
+    )
+    assert await served(file) == "main"
+    assert await served(f"{file}:other", "--transport", "stdio") == "other"
+
+
+@pytest.mark.parametrize("name", ["server", "mcp", "app", "anything"])
+async def test_any_name_will_do_for_the_only_server(tmp_path: Path, name: str) -> None:
+    assert await served(write(tmp_path, f"{name} = again = FakeServer('only')")) == "only"
+
+
+async def test_a_file_finds_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("NAME = 'next door'", encoding="utf-8")
+    assert await served(write(tmp_path, "from neighbour import NAME\nserver = FakeServer(NAME)")) == "next door"
+
+
+@pytest.mark.parametrize(
+    ("body", "suffix", "says"),
+    [
+        ("", "", "'my_server.py' defines no Server"),
+        ("a, b = FakeServer('a'), FakeServer('b')", "", "several servers (a, b): say which, as my_server.py:NAME"),
+        ("server = FakeServer('a')", ":missing", "'my_server.py' has no 'missing'"),
+        ("server = FakeServer('a')", ":os", "'os' in 'my_server.py' is a module, not a Server"),
+        ("server = FakeServer('a')", ":", "ends with a colon"),
+    ],
+)
+def test_what_the_user_can_put_right_is_one_line(tmp_path: Path, body: str, suffix: str, says: str) -> None:
+    done = toolwire("run", write(tmp_path, body) + suffix)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("toolwire: ")
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("spec", ["missing.py", "missing.py:server", "no/such/place.py"])
+def test_a_missing_file_is_named(spec: str) -> None:
+    done = toolwire("run", spec)
+    assert (done.returncode, done.stderr) == (2, f"toolwire: there is no file {spec.removesuffix(':server')!r}\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("def broken():\n    return 1 / 0\nbroken()", "ZeroDivisionError: division by zero"),
+        ("import no_such_module", "No module named"),
+    ],
+)
+def test_an_error_in_the_users_file_shows_their_frames_only(tmp_path: Path, body: str, error: str) -> None:
+    done = toolwire("run", write(tmp_path, body))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert error in done.stderr
+    assert "my_server.py" in done.stderr
+    assert "toolwire" not in done.stderr.replace(str(tmp_path), "")
+    assert "importlib" not in done.stderr
+
+
+def test_a_file_that_is_not_python_is_shown_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "my_server.py"
+    path.write_text("this is = not python", encoding="utf-8")
+    done = toolwire("run", str(path))
+    assert done.returncode == 1
+    assert "SyntaxError" in done.stderr
+
+
+def test_the_version_goes_to_standard_output() -> None:
+    done = toolwire("--version")
+    assert (done.returncode, done.stdout) == (0, f"toolwire {__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [(), ("dance",), ("run",), ("run", "x.py", "--transport", "pigeon")])
+def test_wrong_use_is_status_two(arguments: tuple[str, ...]) -> None:
+    done = toolwire(*arguments)
+    assert done.returncode == 2
+    assert "usage: toolwire" in done.stderr
+    assert done.stdout == ""
+
+
+def test_start_up_loads_little() -> None:
+    code = "import json, sys, toolwire.cli; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"argparse", "asyncio", "toolwire.cli.run", "toolwire.client"} & set(json.loads(done.stdout))

@@ -1,0 +1,208 @@
+"""Drive a stdio server with the python `mcp` client, releases 1.2 to 1.30, and report what the client understood.
+
+`python drive_mcp1.py SCENARIO COMMAND...` prints one JSON object. It runs in the environment of the release it drives
+with, so it imports nothing of ours; what a release does not have, it says by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import sys
+from typing import Any
+
+from mcp import ClientSession, StdioServerParameters, types
+from mcp.client.stdio import stdio_client
+
+
+# The types of the first releases have no place for a cursor where the protocol has it.
+TURNS_PAGES = "cursor" in types.ListToolsRequest.model_validate(
+    {"method": "tools/list", "params": {"cursor": "x"}}
+).model_dump().get("params", {})
+
+
+class Driver:
+    """One connection, and what came over it besides answers."""
+
+    def __init__(self) -> None:
+        self.report: dict[str, Any] = {"progress": [], "logs": [], "changed": [], "updated": []}
+        self.arrived = asyncio.Event()
+        self.session: ClientSession
+
+    # --- callbacks ---
+
+    async def sampling(self, context: Any, params: Any) -> Any:
+        self.report["asked_model"] = params.messages[0].content.text
+        content = types.TextContent(type="text", text="It is.")
+        return types.CreateMessageResult(role="assistant", content=content, model="tiny-1", stopReason="endTurn")
+
+    async def roots(self, context: Any) -> Any:
+        return types.ListRootsResult(roots=[types.Root(uri="file:///work", name="work")])  # type: ignore[arg-type]
+
+    async def elicitation(self, context: Any, params: Any) -> Any:
+        self.report.setdefault("asked_user", []).append(params.message)
+        answers: dict[str, Any] = {"size": "large", "count": 2, "gift": True}
+        schema = params.requestedSchema
+        if list(schema["properties"]) == ["value"]:
+            answers = {"value": "Ada" if schema["properties"]["value"]["type"] == "string" else True}
+        return types.ElicitResult(action="accept", content=answers)
+
+    async def message(self, message: Any) -> None:
+        notification = getattr(message, "root", None)
+        method = getattr(notification, "method", "")
+        params: Any = getattr(notification, "params", None)
+        if method == "notifications/progress":
+            self.report["progress"].append([params.progress, params.total, getattr(params, "message", None)])
+        elif method == "notifications/message":
+            self.report["logs"].append([params.level, params.data])
+        elif method == "notifications/resources/updated":
+            self.report["updated"].append(str(params.uri))
+        elif method.endswith("list_changed"):
+            self.report["changed"].append(method)
+        self.arrived.set()
+
+    async def until(self, kind: str, count: int = 1) -> None:
+        while len(self.report[kind]) < count:
+            self.arrived.clear()
+            await self.arrived.wait()
+
+    # --- requests that not every release has a method for ---
+
+    async def ask(self, name: str, method: str, params: dict[str, Any] | None = None) -> Any:
+        message = {"method": method} if params is None else {"method": method, "params": params}
+        request = getattr(types, f"{name}Request").model_validate(message)
+        result = getattr(types, f"{name}Result", types.EmptyResult)
+        return await self.session.send_request(types.ClientRequest(request), result)
+
+    async def pages(self, name: str, method: str, member: str) -> list[Any]:
+        found: list[Any] = []
+        cursor = None
+        while True:
+            page = await self.ask(name, method, None if cursor is None else {"cursor": cursor})
+            found += getattr(page, member)
+            cursor = page.nextCursor
+            if cursor is None or not TURNS_PAGES:
+                return found
+
+    async def call(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
+        return summary(await self.session.call_tool(name, arguments or {}))
+
+
+def summary(result: Any) -> dict[str, Any]:
+    return {
+        "types": [block.type for block in result.content],
+        "text": "\n".join(block.text for block in result.content if block.type == "text"),
+        "structured": getattr(result, "structuredContent", None),
+        "error": bool(result.isError),
+    }
+
+
+async def tools(driver: Driver) -> None:
+    listed = await driver.pages("ListTools", "tools/list", "tools")
+    driver.report["tools"] = {tool.name: tool.model_dump(mode="json", exclude_none=True) for tool in listed}
+    calls = driver.report["calls"] = {}
+    calls["echo"] = await driver.call("echo", {"text": "héllo"})
+    calls["forecast"] = await driver.call("forecast", {"city": "Oslo"})
+    for name in ("cities", "picture", "sound", "link", "attachment", "refuse", "crash"):
+        calls[name] = await driver.call(name)
+    for name, arguments in (("nonsense", {}), ("echo", {"txt": "x"})):
+        try:
+            calls[f"bad {name}"] = await driver.call(name, arguments)
+        except Exception as error:
+            calls[f"bad {name}"] = {"raised": str(error)}
+
+
+async def reading(driver: Driver) -> None:
+    report, session = driver.report, driver.session
+    report["resources"] = [str(each.uri) for each in await driver.pages("ListResources", "resources/list", "resources")]
+    templates = await driver.pages("ListResourceTemplates", "resources/templates/list", "resourceTemplates")
+    report["templates"] = [each.uriTemplate for each in templates]
+    report["read"] = {}
+    for uri in ("note://today", "note://tomorrow", "picture://pixel", "nothing://here"):
+        try:
+            contents = (await session.read_resource(uri)).contents[0]  # type: ignore[arg-type]
+            report["read"][uri] = getattr(contents, "text", None) or contents.blob  # type: ignore[union-attr]
+        except Exception as error:
+            report["read"][uri] = {"raised": str(error)}
+    prompts = await driver.pages("ListPrompts", "prompts/list", "prompts")
+    report["prompts"] = [each.name for each in prompts]
+    review = await session.get_prompt("review", {"subject": "this", "tone": "harsh"})
+    report["review"] = [[message.role, message.content.text] for message in review.messages]  # type: ignore[union-attr]
+    illustrated = await session.get_prompt("illustrated")
+    report["illustrated"] = [message.content.type for message in illustrated.messages]
+    reference: Any = types.PromptReference(type="ref/prompt", name="review")
+    found = await session.complete(ref=reference, argument={"name": "tone", "value": "k"})
+    report["completion"] = found.completion.values
+    old = getattr(types, "ResourceReference", None)
+    reference = getattr(types, "ResourceTemplateReference", old)(type="ref/resource", uri="note://{day}")
+    found = await session.complete(ref=reference, argument={"name": "day", "value": "to"})
+    report["days"] = found.completion.values
+
+
+async def reports(driver: Driver) -> None:
+    session = driver.session
+    await session.send_ping()
+    counting = {"name": "count", "arguments": {"to": 3}, "_meta": {"progressToken": "counting"}}
+    driver.report["counted"] = summary(await driver.ask("CallTool", "tools/call", counting))
+    await driver.call("chatter")
+    await session.set_logging_level("error")
+    await driver.call("chatter")
+    driver.report["logs"], before = [], driver.report["logs"]
+    waiting = asyncio.create_task(driver.call("wait"))
+    await driver.until("logs")
+    # No release has a method for this; the identifier is the last one that was given out.
+    params = types.CancelledNotificationParams(requestId=session._request_id - 1, reason="Enough")  # type: ignore[attr-defined]
+    cancelled = types.CancelledNotification(method="notifications/cancelled", params=params)
+    await session.send_notification(types.ClientNotification(cancelled))
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    driver.report["logs"] = before + driver.report["logs"]
+    driver.report["after"] = await driver.call("echo", {"text": "still here"})
+
+
+async def asking(driver: Driver) -> None:
+    for name in ("order", "wizard", "opinion", "folders"):
+        driver.report[name] = await driver.call(name)
+
+
+async def changes(driver: Driver) -> None:
+    session = driver.session
+    await session.subscribe_resource("note://today")  # type: ignore[arg-type]
+    await driver.call("touch", {"uri": "note://today"})
+    await driver.until("updated")
+    await session.unsubscribe_resource("note://today")  # type: ignore[arg-type]
+    await driver.call("touch", {"uri": "note://today"})
+    await driver.call("grow")
+    await driver.until("changed", 3)
+    driver.report["sprout"] = await driver.call("sprout")
+    await session.send_roots_list_changed()
+    await session.send_ping()
+
+
+async def main(scenario: str, command: list[str]) -> None:
+    driver = Driver()
+    offered = {
+        "sampling_callback": driver.sampling,
+        "list_roots_callback": driver.roots,
+        "elicitation_callback": driver.elicitation,
+        "message_handler": driver.message,
+    }
+    # Older releases have fewer of these.
+    known = inspect.signature(ClientSession.__init__).parameters
+    options: dict[str, Any] = {name: callback for name, callback in offered.items() if name in known}
+    async with (
+        stdio_client(StdioServerParameters(command=command[0], args=command[1:])) as (reading_end, writing_end),
+        ClientSession(reading_end, writing_end, **options) as session,
+    ):
+        driver.session = session
+        opened = await session.initialize()
+        driver.report["revision"] = opened.protocolVersion
+        driver.report["server"] = opened.serverInfo.name
+        driver.report["instructions"] = getattr(opened, "instructions", None)
+        await globals()[scenario](driver)
+    print(json.dumps(driver.report))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2:]))

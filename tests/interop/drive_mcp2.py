@@ -1,0 +1,217 @@
+"""Drive a stdio server with the python `mcp` client, release 2, and report what the client understood.
+
+`python drive_mcp2.py SCENARIO COMMAND...` prints one JSON object, the same as drive_mcp1.py does. The environment
+variable `DRIVE_MODE` is the client's `mode`: "auto" asks `server/discover` first, "legacy" says `initialize`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import warnings
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp import Client, StdioServerParameters
+from mcp.shared.exceptions import MCPDeprecationWarning
+
+# Much of what we drive is deprecated on 2026-07-28, and still has to work.
+warnings.simplefilter("ignore", MCPDeprecationWarning)
+
+MODERN = "2026-07-28"
+
+
+class Driver:
+    """One connection, and what came over it besides answers."""
+
+    def __init__(self) -> None:
+        self.report: dict[str, Any] = {"progress": [], "logs": [], "changed": [], "updated": []}
+        self.arrived = asyncio.Event()
+        self.client: Client
+
+    # --- callbacks ---
+
+    async def sampling(self, context: Any, params: Any) -> Any:
+        self.report["asked_model"] = params.messages[0].content.text
+        content = types.TextContent(type="text", text="It is.")
+        return types.CreateMessageResult(role="assistant", content=content, model="tiny-1", stop_reason="endTurn")
+
+    async def roots(self, context: Any) -> Any:
+        return types.ListRootsResult(roots=[types.Root(uri="file:///work", name="work")])
+
+    async def elicitation(self, context: Any, params: Any) -> Any:
+        self.report.setdefault("asked_user", []).append(params.message)
+        answers: dict[str, Any] = {"size": "large", "count": 2, "gift": True}
+        properties = params.requested_schema["properties"]
+        if list(properties) == ["value"]:
+            answers = {"value": "Ada" if properties["value"]["type"] == "string" else True}
+        return types.ElicitResult(action="accept", content=answers)
+
+    async def logging(self, params: Any) -> None:
+        self.report["logs"].append([params.level, params.data])
+        self.arrived.set()
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.report["progress"].append([progress, total, message])
+
+    async def message(self, message: Any) -> None:
+        method = getattr(message, "method", "")
+        if method == "notifications/resources/updated":
+            self.report["updated"].append(str(message.params.uri))
+        elif method.endswith("list_changed"):
+            self.report["changed"].append(method)
+        self.arrived.set()
+
+    async def until(self, kind: str, count: int = 1) -> None:
+        while len(self.report[kind]) < count:
+            self.arrived.clear()
+            await self.arrived.wait()
+
+    # --- requests ---
+
+    async def pages(self, listing: Any, member: str) -> list[Any]:
+        found: list[Any] = []
+        cursor = None
+        while True:
+            page = await listing(cursor=cursor)
+            found += getattr(page, member)
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    async def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Any:
+        result = await self.client.call_tool(name, arguments or {}, **options)
+        return {
+            "types": [block.type for block in result.content],
+            "text": "\n".join(block.text for block in result.content if block.type == "text"),
+            "structured": result.structured_content,
+            "error": bool(result.is_error),
+        }
+
+
+async def tools(driver: Driver) -> None:
+    listed = await driver.pages(driver.client.list_tools, "tools")
+    driver.report["tools"] = {
+        tool.name: tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed
+    }
+    calls = driver.report["calls"] = {}
+    calls["echo"] = await driver.call("echo", {"text": "héllo"})
+    calls["forecast"] = await driver.call("forecast", {"city": "Oslo"})
+    for name in ("cities", "picture", "sound", "link", "attachment", "refuse", "crash"):
+        calls[name] = await driver.call(name)
+    for name, arguments in (("nonsense", {}), ("echo", {"txt": "x"})):
+        try:
+            calls[f"bad {name}"] = await driver.call(name, arguments)
+        except Exception as error:
+            calls[f"bad {name}"] = {"raised": str(error)}
+
+
+async def reading(driver: Driver) -> None:
+    report, client = driver.report, driver.client
+    report["resources"] = [str(each.uri) for each in await driver.pages(client.list_resources, "resources")]
+    templates = await driver.pages(client.list_resource_templates, "resource_templates")
+    report["templates"] = [each.uri_template for each in templates]
+    report["read"] = {}
+    for uri in ("note://today", "note://tomorrow", "picture://pixel", "nothing://here"):
+        try:
+            contents = (await client.read_resource(uri)).contents[0]
+            report["read"][uri] = contents.text if hasattr(contents, "text") else contents.blob
+        except Exception as error:
+            report["read"][uri] = {"raised": str(error)}
+    report["prompts"] = [each.name for each in await driver.pages(client.list_prompts, "prompts")]
+    review = await client.get_prompt("review", {"subject": "this", "tone": "harsh"})
+    report["review"] = [[message.role, message.content.text] for message in review.messages]  # type: ignore[union-attr]
+    illustrated = await client.get_prompt("illustrated")
+    report["illustrated"] = [message.content.type for message in illustrated.messages]
+    prompt = types.PromptReference(type="ref/prompt", name="review")
+    found = await client.complete(prompt, {"name": "tone", "value": "k"}, {"subject": "this"})
+    report["completion"] = found.completion.values
+    template = types.ResourceTemplateReference(type="ref/resource", uri="note://{day}")
+    report["days"] = (await client.complete(template, {"name": "day", "value": "to"})).completion.values
+
+
+async def reports(driver: Driver) -> None:
+    client = driver.client
+    modern = client.protocol_version == MODERN
+    if not modern:
+        await client.send_ping()
+    driver.report["counted"] = await driver.call("count", {"to": 3}, progress_callback=driver.progress)
+    await driver.call("chatter")
+    if modern:
+        await driver.call("chatter", meta={"io.modelcontextprotocol/logLevel": "error"})
+    else:
+        await client.set_logging_level("error")
+        await driver.call("chatter")
+    before, driver.report["logs"] = driver.report["logs"], []
+    async with anyio.create_task_group() as group:
+        group.start_soon(driver.call, "wait")
+        await driver.until("logs")
+        group.cancel_scope.cancel()
+    driver.report["logs"] = before + driver.report["logs"]
+    driver.report["after"] = await driver.call("echo", {"text": "still here"})
+
+
+async def asking(driver: Driver) -> None:
+    for name in ("order", "wizard", "opinion", "folders"):
+        driver.report[name] = await driver.call(name)
+
+
+async def changes(driver: Driver) -> None:
+    if driver.client.protocol_version == MODERN:
+        await listening(driver)
+    else:
+        await subscribing(driver)
+    driver.report["sprout"] = await driver.call("sprout")
+
+
+async def listening(driver: Driver) -> None:
+    wanted: dict[str, Any] = {
+        "tools_list_changed": True,
+        "prompts_list_changed": True,
+        "resources_list_changed": True,
+        "resource_subscriptions": ["note://today"],
+    }
+    async with driver.client.listen(**wanted):
+        await driver.call("touch", {"uri": "note://today"})
+        await driver.until("updated")
+        await driver.call("touch", {"uri": "note://tomorrow"})
+        await driver.call("grow")
+        await driver.until("changed", 3)
+
+
+async def subscribing(driver: Driver) -> None:
+    await driver.client.subscribe_resource("note://today")
+    await driver.call("touch", {"uri": "note://today"})
+    await driver.until("updated")
+    await driver.client.unsubscribe_resource("note://today")
+    await driver.call("touch", {"uri": "note://today"})
+    await driver.call("grow")
+    await driver.until("changed", 3)
+
+
+async def main(scenario: str, command: list[str]) -> None:
+    driver = Driver()
+    client = Client(
+        StdioServerParameters(command=command[0], args=command[1:]),
+        mode=os.environ.get("DRIVE_MODE", "auto"),
+        sampling_callback=driver.sampling,
+        list_roots_callback=driver.roots,
+        elicitation_callback=driver.elicitation,
+        logging_callback=driver.logging,
+        message_handler=driver.message,
+        log_level="info",
+    )
+    async with client:
+        driver.client = client
+        driver.report["revision"] = client.protocol_version
+        driver.report["server"] = client.server_info.name if client.server_info else None
+        driver.report["instructions"] = client.instructions
+        await globals()[scenario](driver)
+    print(json.dumps(driver.report))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,125 @@
+"""The helpers that users write their own tests with."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from tests.client.fake import FakeServer, text
+
+from toolwire import testing
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.revisions import REVISIONS
+
+OVER: list[Literal["memory", "stdio"]] = ["memory", "stdio"]
+
+
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_client_and_the_record_of_what_was_said(over: Literal["memory", "stdio"], revision: str) -> None:
+    server = FakeServer({"tools/call": lambda request, outlet: text("é" * 10)})
+    async with testing.connect(server, revision=revision, over=over) as (client, wire):
+        assert client.revision == revision
+        assert (await client.call_tool("x", {"a": 1})).text == "é" * 10
+        direction, request = wire.messages[-2]
+        assert (direction, request["method"], request["params"]["name"]) == ("→", "tools/call", "x")
+        direction, response = wire.messages[-1]
+        assert (direction, response["id"]) == ("←", request["id"])
+        assert response["result"]["content"] == [{"type": "text", "text": "é" * 10}]
+        assert wire.sent[-1] is request
+        assert wire.received[-1] is response
+        assert await wire.until(lambda way, message: way == "←" and message.get("id") == request["id"]) is response
+    assert not client.connected
+
+
+@pytest.mark.parametrize("over", OVER)
+async def test_the_principal_reaches_the_server(over: Literal["memory", "stdio"]) -> None:
+    server = FakeServer({"tools/call": lambda request, outlet: text(request.principal["name"])})
+    async with testing.connect(server, over=over, principal={"name": "ada"}) as (client, _):
+        assert (await client.call_tool("who")).text == "ada"
+
+
+async def test_callbacks_are_those_of_a_client() -> None:
+    logs: list[Any] = []
+    progress: list[Any] = []
+
+    async def call(request: Any, outlet: Any) -> Any:
+        outlet.notify("notifications/message", t.LoggingMessageNotificationParams(level="error", data="d"))
+        outlet.notify(
+            "notifications/progress", t.ProgressNotificationParams(progress_token=request.progress_token, progress=1)
+        )
+        form = t.ElicitRequestParams(message="?", requested_schema={"type": "object", "properties": {}})
+        for method, params in (("elicitation/create", form), ("roots/list", t.RequestParams())):
+            await outlet.request(method, params, timeout=5)
+        sampled = t.CreateMessageRequestParams(messages=[t.SamplingMessage("user", t.TextContent("hi"))], max_tokens=1)
+        return text(bytes(await outlet.request("sampling/createMessage", sampled, timeout=5)).decode())
+
+    async with testing.connect(
+        FakeServer({"tools/call": call}),
+        revision="2025-11-25",
+        elicit=lambda message, params: {},
+        sample=lambda params: "sampled",
+        roots=["file:///x"],
+        on_log=logs.append,
+        on_progress=progress.append,
+    ) as (client, _):
+        assert "sampled" in (await client.call_tool("x")).text
+    assert len(logs) == len(progress) == 1
+
+
+async def test_a_server_file_runs_as_a_process(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(
+        """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "p", "version": "1"}}
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}) + "\\n")
+        sys.stdout.flush()
+""",
+        encoding="utf-8",
+    )
+    async with testing.connect(script, revision="2025-06-18", over="stdio") as (client, wire):
+        assert client.server is not None
+        assert client.server.name == "p"
+        assert wire.sent[0]["method"] == "initialize"
+    with pytest.raises(ValueError, match="process of its own"):
+        async with testing.connect(str(script)):
+            pass
+
+
+async def test_an_unknown_way_is_refused() -> None:
+    with pytest.raises(ValueError, match="over="):
+        async with testing.connect(FakeServer(), over="pigeon"):  # type: ignore[arg-type]
+            pass
+
+
+async def test_what_the_server_raises_is_the_tests_to_know() -> None:
+    class Broken(FakeServer):
+        async def serve(self, channel: Any, *, principal: Any = None) -> None:
+            raise RuntimeError("wires crossed")
+
+    with pytest.raises((RuntimeError, Unreachable), match="wires crossed"):
+        async with testing.connect(Broken()):
+            pass
+
+
+async def test_an_error_of_the_test_itself_is_raised_as_it_is() -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with testing.connect(FakeServer()):
+            raise KeyError("mine")
+
+
+async def test_a_batch_is_recorded_as_its_messages() -> None:
+    wire = testing.Wire()
+    waiting = asyncio.ensure_future(wire.until(lambda way, message: message == {"b": 2}))
+    await asyncio.sleep(0)
+    wire.record("←", b'[{"a":1},{"b":2}]')
+    wire.record("←", b"no json")
+    assert [message for _, message in wire.messages] == [{"a": 1}, {"b": 2}, {"unreadable": "no json"}]
+    assert await waiting == {"b": 2}
