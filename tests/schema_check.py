@@ -123,8 +123,8 @@ def _schema(revision: str) -> dict[str, Any]:
 @lru_cache
 def _closed_schema(revision: str) -> dict[str, Any]:
     schema = copy.deepcopy(_schema(revision))
-    for definition in (schema.get("$defs") or schema["definitions"]).values():
-        _close(definition)
+    for name, definition in (schema.get("$defs") or schema["definitions"]).items():
+        _close(definition, "_meta" if name.endswith("MetaObject") else "")
     return schema
 
 

@@ -115,6 +115,13 @@ class WireClient:
 
     # --- receiving ---
 
+    def give_up(self) -> None:
+        """The server is gone: nothing waits for an answer any more."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(ConnectionError("the server ended before it answered"))
+                waiting.exception()  # Whoever awaits it sees it; whoever does not, need not.
+
     def _feed(self, data: bytes) -> None:
         message = json.loads(data)
         self.received.append(message)
@@ -180,6 +187,7 @@ async def connect(
     ours, theirs = memory_pair()
     serving = asyncio.create_task(server.serve(theirs, principal=principal))
     client = WireClient(ours)
+    serving.add_done_callback(lambda task: client.give_up())
     try:
         if revision == MODERN:
             client.revision, client.capabilities = revision, dict(capabilities or {})

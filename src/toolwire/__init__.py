@@ -59,7 +59,7 @@ _HOMES = {
     "types": "",
 }
 
-__all__ = sorted(_HOMES.keys() - {"scan"})  # noqa: PLE0605
+__all__ = sorted(_HOMES.keys() - {"scan"})
 
 
 def __getattr__(name: str) -> Any:

@@ -71,7 +71,7 @@ async def test_a_legacy_request_has_no_modern_metadata() -> None:
 # --- calls ---
 
 
-@pytest.mark.covers("R2", "R6", "R10")
+@pytest.mark.covers("R2", "R3", "R6", "R10")
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_tool_is_listed_and_called(revision: str) -> None:
     def call(request: Any, outlet: Any) -> t.CallToolResult:
@@ -580,7 +580,7 @@ async def test_no_token_is_sent_where_nobody_listens() -> None:
         assert "progressToken" not in wire.sent[-1]["params"]["_meta"]
 
 
-@pytest.mark.covers("CAN-4", "STD-9", "CAN-3")
+@pytest.mark.covers("CAN-4", "STD-9", "CAN-3", "1.5.5")
 @pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
 async def test_a_call_that_takes_too_long_is_cancelled(revision: str) -> None:
     stopped = asyncio.Event()
@@ -606,7 +606,7 @@ async def test_a_call_that_takes_too_long_is_cancelled(revision: str) -> None:
         await client.ping()
 
 
-@pytest.mark.covers("STD-9", "CAN-1")
+@pytest.mark.covers("STD-9", "CAN-1", "1.5.1")
 async def test_cancelling_the_waiting_task_cancels_the_request() -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
 

@@ -435,6 +435,79 @@ for message in messages():
         assert (await client.call_tool("fine")).content == []
 
 
+@pytest.mark.covers("1.10.11")
+async def test_what_was_set_is_set_again_after_a_restart(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    server = write(
+        tmp_path,
+        LINES
+        + f"""
+for message in messages():
+    with open({str(log)!r}, "a") as notes:
+        notes.write(message["method"] + "\\n")
+    if message["method"] == "initialize":
+        capabilities = {{"tools": {{}}, "logging": {{}}, "resources": {{"subscribe": True}}}}
+        info = {{"name": "s", "version": "1"}}
+        answer(message["id"], {{"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}})
+    elif message["method"] == "tools/call":
+        os._exit(0)
+    elif message["method"] == "resources/subscribe" and message["params"]["uri"] == "gone:":
+        fail(message["id"], -32002)
+    elif "id" in message:
+        answer(message["id"], {{}})
+""",
+    )
+    async with Client(server, revision="2025-06-18") as client:
+        await client.set_level("error")
+        await client.subscribe("memo://a")
+        with pytest.raises(OutcomeUnknown):
+            await client.call_tool("x")
+        await client.ping()
+        # What can not be had again does not stand in the way.
+        client._subscribed["gone:"] = None
+        with pytest.raises(OutcomeUnknown):
+            await client.call_tool("x")
+        await client.ping()
+    opened = ["initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe"]
+    assert log.read_text().split() == [
+        *opened,
+        "tools/call",
+        *opened,
+        "ping",
+        "tools/call",
+        *opened,
+        "resources/subscribe",
+        "ping",
+    ]
+
+
+@pytest.mark.covers("ERA-10")
+async def test_a_server_that_changed_its_era_is_probed_again(tmp_path: Path) -> None:
+    mark = tmp_path / "upgraded"
+    server = write(
+        tmp_path,
+        LINES
+        + f"""
+modern = os.path.exists({str(mark)!r})
+for message in messages():
+    if message["method"] == "initialize":
+        fail(message["id"], -32022, supported=["2026-07-28"]) if modern else initialized(message["id"])
+    elif message["method"] == "server/discover":
+        found = {{"supportedVersions": ["2026-07-28"], "capabilities": {{"tools": {{}}}}}}
+        answer(message["id"], found) if modern else fail(message["id"], -32601)
+    elif message["method"] == "tools/call":
+        open({str(mark)!r}, "w").close()
+        os._exit(0)
+""",
+    )
+    async with Client(server) as client:
+        assert client.revision == "2025-06-18"
+        with pytest.raises(OutcomeUnknown):
+            await client.call_tool("upgrade")
+        await client.ping()
+        assert client.revision == MODERN
+
+
 async def test_a_command_that_does_not_exist() -> None:
     with pytest.raises(Unreachable, match="no-such-command"):
         await Client(["no-such-command"]).connect()

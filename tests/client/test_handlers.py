@@ -16,7 +16,7 @@ from toolwire import testing
 from toolwire.client import Accept, Cancel, Client, Decline, Elicitation, InvalidResponse, Rejected, Sampling
 from toolwire.client.handlers import Answers, check_tool_messages
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ProtocolError, ToolwireError
+from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
 
 FORM = {
@@ -378,3 +378,26 @@ async def test_questions_are_answered_while_another_call_waits() -> None:
         assert await client.list_tools() == []
         release.set()
         assert "Oslo" in (await waiting).text
+
+
+@pytest.mark.covers("1.5.4")
+async def test_a_question_that_the_server_takes_back_is_dropped() -> None:
+    stopped = asyncio.Event()
+
+    async def never(message: str, params: t.ElicitRequestParams) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async def impatient(request: Any, outlet: Any) -> Any:
+        with pytest.raises(Timeout):
+            await outlet.request("elicitation/create", form(), timeout=0.01)
+        return text("went on without")
+
+    server = FakeServer({"tools/call": impatient})
+    async with testing.connect(server, revision="2025-11-25", elicit=never) as (client, wire):
+        assert (await client.call_tool("x")).text == "went on without"
+        await stopped.wait()
+        await client.ping()
+        assert all("result" not in message and "error" not in message for message in wire.sent)

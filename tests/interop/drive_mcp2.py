@@ -180,6 +180,8 @@ async def listening(driver: Driver) -> None:
         await driver.call("touch", {"uri": "note://tomorrow"})
         await driver.call("grow")
         await driver.until("changed", 3)
+    # The end of the stream is announced by a task of its own.
+    await anyio.wait_all_tasks_blocked()
 
 
 async def subscribing(driver: Driver) -> None:

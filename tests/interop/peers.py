@@ -40,6 +40,12 @@ class Peer:
         return self.folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
     @property
+    def driver(self) -> Path:
+        """The script that speaks with this library's client."""
+        library, _, version = self.name.partition("-")
+        return SCRIPTS / f"drive_{library}{version.partition('.')[0]}.py"
+
+    @property
     def ready(self) -> bool:
         mark = self.folder / ".ready"
         return mark.is_file() and mark.read_text(encoding="utf-8") == self.recipe

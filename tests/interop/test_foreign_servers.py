@@ -1,7 +1,7 @@
-"""Our client against servers written with another library, one release for each era of the protocol.
+"""Our client against servers written with another library, one release for each revision of the protocol.
 
-`TOOLWIRE_PEERS` names a folder of virtual environments, one a release of the Python package `mcp`, named by its
-version; what is not there is skipped.
+`TOOLWIRE_PEERS` names a folder of virtual environments, one a release of the Python package `mcp`, named `mcp-` and its
+version (see `peers.py`, which makes them); what is not there is skipped.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from toolwire.client import Client
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 
-PEERS = Path(os.environ.get("TOOLWIRE_PEERS") or "no-such-folder")
+PEERS = os.environ.get("TOOLWIRE_PEERS")
 
 # The release, the revision it ends up with when ours is offered first, and the ones it can be pinned to.
 RELEASES = {
-    "1.0.0": ("2024-11-05", ["2024-11-05"]),
+    "1.2.1": ("2024-11-05", ["2024-11-05"]),
     "1.9.4": ("2025-03-26", ["2024-11-05", "2025-03-26"]),
-    "1.15.0": ("2025-06-18", ["2024-11-05", "2025-03-26", "2025-06-18"]),
+    "1.22.0": ("2025-06-18", ["2024-11-05", "2025-03-26", "2025-06-18"]),
+    "1.30.0": ("2025-11-25", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]),
     "2.3.0": ("2026-07-28", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]),
 }
 NEWEST = [(release, newest) for release, (newest, _) in RELEASES.items()]
@@ -107,11 +108,13 @@ server.run()
 @pytest.fixture
 def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     release: str = request.param
-    python = PEERS / release / "bin" / "python"
+    if PEERS is None:
+        pytest.skip("TOOLWIRE_PEERS names no folder with other libraries")
+    python = Path(PEERS, f"mcp-{release}", "bin", "python")
     if not python.exists():
-        pytest.skip(f"no mcp {release}: TOOLWIRE_PEERS names no folder that has it")
+        pytest.skip(f"no mcp {release} in {PEERS}")
     script = tmp_path / "server.py"
-    script.write_text(LOW_LEVEL if release == "1.0.0" else HIGH_LEVEL, encoding="utf-8")
+    script.write_text(LOW_LEVEL if release == "1.2.1" else HIGH_LEVEL, encoding="utf-8")
     return [str(python), str(script)]
 
 
@@ -156,7 +159,7 @@ async def test_every_revision_it_has_can_be_used(command: list[str], revision: s
         assert failed
 
 
-@pytest.mark.parametrize("command", ["1.15.0", "2.3.0"], indirect=True)
+@pytest.mark.parametrize("command", ["1.22.0", "1.30.0", "2.3.0"], indirect=True)
 async def test_its_questions_are_answered(command: list[str]) -> None:
     async with Client(command, revision="2025-06-18", elicit=lambda message, params: {"ok": True}) as client:
         assert await client.call_tool("ask", returns=str) == "accept True"

@@ -441,8 +441,8 @@ def test_the_size_of_a_batch_is_bounded() -> None:
 
 def test_the_depth_of_a_message_is_bounded() -> None:
     pair = opened(MODERN, max_depth=6)
-    pair.served("tools/call", modern(name="x", arguments={"a": {"b": [1]}}), id=1)
-    error = pair.refused("tools/call", modern(name="x", arguments={"a": {"b": [[1]]}}), id=2)
+    pair.served("tools/call", modern(name="x", arguments={"a": {"b": [[1]]}}), id=1)
+    error = pair.refused("tools/call", modern(name="x", arguments={"a": {"b": [[[1]]]}}), id=2)
     assert (error.code, error.message) == (-32600, "The message is nested more than 6 levels deep")
 
 

@@ -23,7 +23,7 @@ from toolwire.client.stub import make_stub
 from toolwire.client.tools import decode_result, decode_typed, value_of
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import NotSupported, ToolwireError, TransportError, Unreachable
+from toolwire.protocol.errors import NotSupported, ProtocolError, ToolwireError, TransportError, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY, REVISIONS, shape
 
@@ -147,6 +147,8 @@ class Client:
             self._waiting -= 1
             if not opening.done() and self._waiting == 0:
                 opening.cancel()  # Nobody wants it any more.
+                if self._opening is opening:
+                    self._opening = None
         if opening.cancelled():
             raise Unreachable("The client was closed while it connected")
         return opening.result()
@@ -156,19 +158,26 @@ class Client:
             before = self._connection
             if before is not None:
                 await before.close()
-            # ERA-10: what the server turned out to be is remembered, so that a restart does not ask again.
-            revision = LATEST_LEGACY if self._pinned is None and self._found_legacy else self._pinned
-            try:
-                connection = await self._attempt(revision)
-            except DiedOnProbe:
-                # 2026-07-28 basic/versioning: a legacy server may exit on what it does not know. Asked once, not twice.
-                connection = await self._attempt(LATEST_LEGACY)
+            connection = await self._negotiated()
             self._found_legacy = not connection.modern
             self._connection = connection
             return connection
         finally:
             if self._opening is asyncio.current_task():
                 self._opening = None
+
+    async def _negotiated(self) -> Connection:
+        if self._found_legacy and self._pinned is None:
+            # ERA-10: what the server turned out to be is remembered, so that a restart does not ask again.
+            try:
+                return await self._attempt(LATEST_LEGACY)
+            except ProtocolError as error:
+                log.info("%s is no longer what it was: %s", self._target.label, error)
+        try:
+            return await self._attempt(self._pinned)
+        except DiedOnProbe:
+            # 2026-07-28 basic/versioning: a legacy server may exit on what it does not know. Asked once, not twice.
+            return await self._attempt(LATEST_LEGACY)
 
     async def _attempt(self, revision: str | None) -> Connection:
         link = await self._target.open()
@@ -202,10 +211,14 @@ class Client:
             default: t.LoggingLevel | None = "info" if self._on_log is not None and _logs(connection) else None
             connection.set_log_level(self._level or default)
             return
-        if self._level is not None and "logging/setLevel" in connection.callable:
-            await connection.send("logging/setLevel", t.SetLevelRequestParams(level=self._level), timeout=self._timeout)
-        for uri in self._subscribed:
-            await subscribe(connection, uri, self._timeout)
+        try:
+            if self._level is not None and "logging/setLevel" in connection.callable:
+                level = t.SetLevelRequestParams(level=self._level)
+                await connection.send("logging/setLevel", level, timeout=self._timeout)
+            for uri in self._subscribed:
+                await subscribe(connection, uri, self._timeout)
+        except (ProtocolError, NotSupported) as error:
+            log.warning("the new connection could not be set up like the one before: %s", error)
 
     def _current(self) -> Connection:
         if self._connection is None:
@@ -287,7 +300,8 @@ class Client:
         meta = connection.metadata(None if on_progress is None else identifier, given.pop("_meta", None))
         raw = await connection.send(
             method,
-            given if meta is UNSET else {**given, "_meta": meta},
+            # Encoded here, so that what has no JSON form fails before anything is sent.
+            Raw(_encode_arguments(given if meta is UNSET else {**given, "_meta": meta})),
             timeout=self._timeout if timeout is None else timeout,
             on_progress=on_progress,
             identifier=identifier,
@@ -383,8 +397,8 @@ class Client:
             return ToolResult.from_wire(result)
         return value_of(name, result, returns, wrapped=tools is not None and tools.wraps(name))
 
-    def stub(self, protocol: type[P]) -> P:
-        """An object with the methods of `protocol`, each of which calls the tool of its name."""
+    def stub(self, protocol: Callable[..., P]) -> P:
+        """An object with the methods of `protocol` (a class), each of which calls the tool of its name."""
 
         async def call(name: str, arguments: Mapping[str, Any], returns: Any) -> Any:
             return await self.call_tool(name, arguments, returns=returns)

@@ -259,6 +259,9 @@ async def _open_legacy(connection: Connection, stream: _Stream, timeout: float |
     connection.streams[f"legacy-{id(stream)}"] = stream
     for uri in stream.uris:
         await subscribe(connection, uri, timeout)
+    if not stream.uris:
+        # Before it has read `initialized` a server announces nothing; its answer shows that it has.
+        await connection.send("ping", t.RequestParams(), timeout=timeout)
 
 
 async def _stop_legacy(connection: Connection, stream: _Stream) -> None:

@@ -10,11 +10,14 @@ P = TypeVar("P")
 Call = Callable[[str, Mapping[str, Any], Any], Awaitable[Any]]
 
 
-def make_stub(protocol: type[P], call: Call) -> P:
+def make_stub(protocol: Callable[..., P], call: Call) -> P:
     """An object with an `async` method for each public method of `protocol`, which calls the tool of that name.
 
     Arguments are matched by the method's signature; those left out are left to the tool's own defaults. The return
     annotation says what to make of the result, as `returns=` does; without one it is the `ToolResult`.
+
+    (`protocol` is a class. It is typed as something that makes a P, because type checkers accept no Protocol where
+    they read `type[P]`.)
     """
     members: dict[str, Any] = {}
     for name in dir(protocol):

@@ -26,7 +26,7 @@ MAX_BATCH: Final = 100
 
 class _Envelope(Struct):
     jsonrpc: Literal["2.0"]
-    id: _Integer | str | None | UnsetType = UNSET
+    id: _Integer | str | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
@@ -186,7 +186,7 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _known(identifier: RequestId | None | UnsetType) -> RequestId | None:
+def _known(identifier: RequestId | UnsetType | None) -> RequestId | None:
     return None if identifier is UNSET else identifier
 
 

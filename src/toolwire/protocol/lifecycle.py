@@ -496,5 +496,5 @@ def _declared(capabilities: Mapping[str, Any], row: Method) -> bool:
     return row.capability is None or t.has_capability(capabilities, row.capability)
 
 
-class Unanswerable(Exception):  # noqa: N818 - not an error: the message is passed over in silence.
+class Unanswerable(Exception):
     """A request that this revision forbids to answer."""

@@ -99,6 +99,7 @@ class Rounds:
         self._answers: dict[str, Answered] = {}
         self._seen: dict[str, int] = {}
         self._used: set[str] = set()
+        self._offered: dict[str, Raw] = {}
         self._max_rounds = max_rounds
 
     def resume(self, payload: bytes, responses: Mapping[str, Raw], now: float) -> None:
@@ -118,6 +119,10 @@ class Rounds:
             if response is not None:
                 self._answers[key] = Answered(asked.digest, _checked(key, asked.kind, response))
 
+    def offer(self, responses: Mapping[str, Raw]) -> None:
+        """Take answers that came before anything was asked: a client may know what a named question will be."""
+        self._offered = dict(responses)
+
     def ask(self, kind: Kind, params: t.Wire | None, key: str | None = None) -> Raw | None:
         """The answer to a question; None when it has to wait for the next round."""
         asked = Asked(kind, digest(kind, _plain(params)))
@@ -130,6 +135,8 @@ class Rounds:
             self._used.add(key)
         else:
             check_key(key, self._used)
+            if key in self._offered:
+                self._answers[key] = Answered(asked.digest, _checked(key, kind, self._offered[key]))
         answered = self._answers.get(key)
         if answered is not None and answered.digest == asked.digest:
             return answered.result

@@ -321,10 +321,11 @@ class Server:
         result = await self._locally("tools/call", t.CallToolRequestParams(name=name, arguments=raw))
         if not isinstance(result, t.CallToolResult):
             raise ProtocolError(INVALID_PARAMS, "The tool asked a question, and there is no client to answer it")
-        return ToolResult.from_wire(msgspec.convert(msgspec.to_builtins(result), t.CallToolResult))
+        return ToolResult.from_wire(t.decode(t.CallToolResult, t.encode(result)))
 
     async def read_resource(self, uri: str) -> list[t.ResourceContents]:
-        """Read a resource in this process, with no transport."""
+        """Read a resource in this process, by its address or its name, with no transport."""
+        uri = self.catalog.address(uri)
         result = await self._locally("resources/read", t.ReadResourceRequestParams(uri=uri))
         return result.contents  # type: ignore[no-any-return]
 

@@ -161,6 +161,8 @@ def bind(
     is_context: IsContext,
 ) -> Binding:
     """Compile a function. What cannot be described and enforced is refused here (`TypeError` or `ServerError`)."""
+    if not callable(function):
+        raise ServerError(f"A handler is a function, not {type(function).__name__}")
     name = name or _function_name(function)
     if decoder is not None and input_schema is None:
         raise ServerError(f"{name!r}: decoder= goes with input_schema=")

@@ -7,8 +7,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from toolwire.protocol.cursors import decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
-from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
 from toolwire.server.completion import Completion
+from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
 
 C = TypeVar("C", bound=Component)
 
@@ -68,6 +68,8 @@ class Catalog:
             if found is not None:
                 self.changed(kind)
                 return found
+        if isinstance(component, str) and (named := self._named(component)) is not None:
+            return self.remove(named)
         raise ServerError(f"There is no component {component!r} to remove")
 
     def complete(self, reference: str, name: str, argument: str, completion: Completion) -> None:
@@ -113,6 +115,20 @@ class Catalog:
         if own is not None:
             return Found(own, self.owner)
         return next((found for mount in self.mounts if (found := mount.catalog.resource(uri))), None)
+
+    def address(self, name: str) -> str:
+        """The address of the resource of that name; what is no such name is taken for an address."""
+        if self.resource(name) is None and self.template(name) is None:
+            named = self._named(name)
+            if isinstance(named, Resource):
+                return named.uri
+        return name
+
+    def _named(self, name: str) -> Resource | ResourceTemplate | None:
+        found = [each for each in (*self.resources.values(), *self.templates.values()) if each.name == name]
+        if len(found) > 1:
+            raise ServerError(f"{len(found)} resources are named {name!r}: say the address")
+        return found[0] if found else None
 
     def template(self, uri: str) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
         """The most specific template that matches, with its variables."""

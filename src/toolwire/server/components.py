@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -80,7 +80,7 @@ def icons_of(icons: Icons) -> list[t.Icon] | UnsetType:
     if icons is None:
         return UNSET
     items = icons if isinstance(icons, list | tuple) else [icons]
-    made = [icon if isinstance(icon, t.Icon) else msgspec.convert(icon, t.Icon) for icon in items]
+    made = [_made(icon, t.Icon, "an icon") for icon in items]
     for icon in made:
         # ICN-2: other schemes are refused by clients, so they are refused here.
         if not icon.src.startswith(("https://", "http://", "data:")):
@@ -91,7 +91,7 @@ def icons_of(icons: Icons) -> list[t.Icon] | UnsetType:
 def _annotations(annotations: Any) -> t.Annotations | UnsetType:
     if annotations is None:
         return UNSET
-    return annotations if isinstance(annotations, t.Annotations) else msgspec.convert(annotations, t.Annotations)
+    return cast("t.Annotations", _made(annotations, t.Annotations, "annotations"))
 
 
 def _tool_annotations(annotations: Any) -> t.ToolAnnotations | UnsetType:
@@ -103,7 +103,17 @@ def _tool_annotations(annotations: Any) -> t.ToolAnnotations | UnsetType:
     unknown = set(annotations) - known
     if unknown:
         raise ServerError(f"Unknown tool annotation {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
-    return msgspec.convert(annotations, t.ToolAnnotations)
+    return cast("t.ToolAnnotations", _made(annotations, t.ToolAnnotations, "annotations"))
+
+
+def _made(value: Any, type_: type[t.Wire], what: str) -> Any:
+    """A wire type, given as such or as a mapping with the names of the wire."""
+    if isinstance(value, type_):
+        return value
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise ServerError(f"{value!r} cannot be read as {what}: {error}") from None
 
 
 def _given(value: Any) -> Any:
@@ -234,7 +244,7 @@ def tool_result(converted: Converted, wraps: bool, revision: str) -> t.CallToolR
         content=converted.content,
         structured_content=structured,
         is_error=True if converted.is_error else UNSET,
-        meta=converted.meta,
+        meta=UNSET if converted.meta == {} else converted.meta,
     )
 
 
@@ -647,4 +657,4 @@ def _prompt_argument(argument: Any) -> t.PromptArgument:
         return argument
     if isinstance(argument, str):
         return t.PromptArgument(name=argument)
-    return msgspec.convert(argument, t.PromptArgument)
+    return cast("t.PromptArgument", _made(argument, t.PromptArgument, "an argument of a prompt"))

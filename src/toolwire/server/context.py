@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire import adapters
+from toolwire import adapters, schemas
 from toolwire.content import Message, to_blocks
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError, ToolError
@@ -278,7 +279,10 @@ class Context:
     # --- questions ---
 
     async def elicit(self, message: str, type: Any = bool, *, key: str | None = None) -> Elicited[Any]:
-        """Ask the user for a value of a flat type: a primitive, an Enum or Literal, or a record of those."""
+        """Ask the user for a value of a flat type: a primitive, an Enum or Literal, or a record of those.
+
+        A form written by hand, as a JSON Schema of the kind that the protocol allows, works too; its value is a dict.
+        """
         self._require("elicitation.form", {"elicitation": {"form": {}}}, "forms (elicitation)")
         schema, unpack = _form_of(type)
         params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
@@ -298,7 +302,7 @@ class Context:
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Elicited[None]:
         """Ask the user to open a page; accepting means that they agreed to, not that they finished there."""
         self._require("elicitation.url", {"elicitation": {"url": {}}}, "URL elicitation")
-        _check_url(url)
+        check_url(url)
         identifier = None if self._request.modern else self._host.new_id()
         params = t.ElicitRequestParams(
             mode="url", message=message, url=url, elicitation_id=UNSET if identifier is None else identifier
@@ -424,20 +428,67 @@ def _given(value: Any) -> Any:
     return UNSET if value is None else value
 
 
-@lru_cache(maxsize=256)
 def _form(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    _check_no_secrets(adapters.adapter(type).schema("input"))
     return adapters.elicitation_schema(type)
 
 
+_known_form = lru_cache(maxsize=256)(_form)
+
+
 def _form_of(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    if isinstance(type, dict):
+        return _written_form(msgspec.json.encode(type))
+    # An annotation may hold anything, also what no cache can keep.
+    return _known_form(type) if _hashes(type) else _form(type)
+
+
+@lru_cache(maxsize=256)
+def _written_form(encoded: bytes) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    schema = msgspec.json.decode(encoded)
+    members = schema.get("properties")
+    if schema.get("type") != "object" or not isinstance(members, dict):
+        raise TypeError('A form written by hand is a JSON Schema with "type": "object" and "properties"')
+    _check_no_secrets(schema)
+    validator = schemas.compile(schema, what="the form")
+    defaults = {name: member["default"] for name, member in members.items() if "default" in member}
+
+    def unpack(content: Any) -> Any:
+        value = {**defaults, **(content or {})}
+        problems = validator.check(value)
+        if problems:
+            raise adapters.Invalid(problems)
+        return value
+
+    return schema, unpack
+
+
+def _hashes(value: Any) -> bool:
     try:
-        hash(type)
-    except TypeError:  # An annotation may hold anything.
-        return adapters.elicitation_schema(type)
-    return _form(type)
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
-def _check_url(url: str) -> None:
+_SECRETS: Final = re.compile(
+    r"(^|_)(pass_?(word|wd|phrase|code)|(api|private|secret|access)_?keys?|(access|refresh|auth|bearer|api|id)_?token"
+    r"|client_?secret|credentials?|(credit_?)?card_?number|cvv|cvc|iban)($|_)|^(token|secret|otp)$"
+)
+
+
+def _check_no_secrets(schema: dict[str, Any]) -> None:
+    """ELI-1, MRTR-11: what a form collects passes through the client, and the model may see it."""
+    members = schema.get("properties") or {"value": schema}
+    for name, member in members.items():
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()
+        if _SECRETS.search(words) or (isinstance(member, dict) and member.get("format") == "password"):
+            raise ValueError(
+                f"A form must not ask for a secret such as {name!r}: send the user to a page with elicit_url"
+            )
+
+
+def check_url(url: str) -> None:
     # ELI-8: what the user is asked to open is an ordinary web address.
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"A page to open must have an http or https address, not {url[:100]!r}")

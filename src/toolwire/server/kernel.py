@@ -38,7 +38,7 @@ from toolwire.protocol.sealing import BadSeal, Sealer
 from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay, Unwind
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, error_result
-from toolwire.server.context import CURRENT, Context, SyncContext
+from toolwire.server.context import CURRENT, Context, SyncContext, check_url
 from toolwire.server.deadline import Deadline, within
 from toolwire.server.extensions import Extension
 from toolwire.server.limits import Limits
@@ -347,6 +347,7 @@ class Kernel:
 
     async def _url_required(self, ctx: Context, error: UrlRequired) -> Any:
         """Where a page must be opened first: its own error on 2025-11-25, a question on 2026-07-28, else a text."""
+        check_url(error.url)
         if ctx._can("elicitation.url"):
             if not ctx._request.modern:
                 entry = {
@@ -356,7 +357,7 @@ class Kernel:
                     "message": error.message,
                 }
                 raise ProtocolError(URL_ELICITATION_REQUIRED, error.message, {"elicitations": [entry]})
-            asking = ctx._asking or await ctx._open_asking()
+            asking = (ctx._asking or await ctx._open_asking()) if ctx._request.row.rounds else None
             params = t.ElicitRequestParams(mode="url", message=error.message, url=error.url)
             if type(asking) is Replay and asking.rounds.ask("elicitation/create", params) is None:
                 return await self._input_required(ctx)
@@ -381,6 +382,8 @@ class Kernel:
         )
         if ctx.params.request_state is not UNSET:
             await self._resume(rounds, ctx.params)
+        elif ctx.params.input_responses is not UNSET:
+            rounds.offer(ctx.params.input_responses)
         if not ctx.replay:
             return NoReplay()
         # A child task can only ask once the handler has waited, and then the deadline knows whose child it is.

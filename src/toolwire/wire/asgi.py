@@ -67,7 +67,7 @@ class Endpoint(Protocol):
     async def stop(self) -> None: ...
 
 
-class _Refused(Exception):  # noqa: N818 - a way out, not an error
+class _Refused(Exception):
     def __init__(self, status: int, text: str, headers: HeaderList = ()) -> None:
         self.status = status
         self.text = text

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -36,6 +36,7 @@ log = logging.getLogger("toolwire.wire")
 IN_FLIGHT = 256
 BACKLOG = 1024
 MAX_RESULT = 16 * 1024 * 1024
+_NO_PARAMS = t.RequestParams()
 
 
 class Outlet(Protocol):
@@ -113,7 +114,9 @@ class ConnectionOutlet:
         return self.connection.notify(method, shape(params, self.revision))
 
     async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
-        answer = await self.connection.request(method, shape(params, self.revision), timeout=timeout)
+        # Params that say nothing stay away (`roots/list`).
+        said = UNSET if params == _NO_PARAMS else shape(params, self.revision)
+        answer = await self.connection.request(method, said, timeout=timeout)
         assert answer is not None
         return answer
 
@@ -314,7 +317,6 @@ class Session:
             raise Unreachable("The connection is closed")
         if identifier is None:
             identifier = self.peer.next_id()
-        self._read_on()  # The answer has to get through.
         pending = Pending(self.loop.create_future(), method)
         pending.on_progress = on_progress
         if timeout is not None:
@@ -323,6 +325,7 @@ class Session:
             pending.timer = self.loop.call_later(timeout, self._expire, identifier, pending)
         try:
             self.channel.write(self.peer.request(identifier, method, params, pending))
+            self._read_on()  # The answer has to get through.
             if self.channel.congested:
                 await self.channel.drain()
             return await pending.future

