@@ -79,8 +79,8 @@ mutation: $(READY) ## break the core 200 times and see whether the tests notice
 	$(BIN)/python scripts/mutation.py
 
 ifneq ($(wildcard tests/fuzz),)
-fuzz: $(READY) ## throw hostile input at the parsers
-	$(BIN)/python -m pytest -q tests/fuzz
+fuzz: $(READY) ## send 20,000 mutated messages through a server on each era (TOOLWIRE_FUZZ for another number)
+	TOOLWIRE_FUZZ=$${TOOLWIRE_FUZZ:-20000} $(BIN)/python -m pytest -q tests/fuzz
 else
 fuzz:
 	@echo "fuzz: there is no tests/fuzz yet, so nothing ran"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire import schemas
-from toolwire.schemas import Problem, SchemaError
+from toolwire.schemas import Problem, SchemaError, engine
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -127,7 +127,7 @@ def test_no_file_is_read(tmp_path: Path) -> None:
 def test_the_engine_itself_refuses_what_is_outside() -> None:
     """Even a reference that the document check does not see is not fetched."""
     with pytest.raises(SchemaError, match="outside the schema"):
-        schemas._engine({"$ref": "http://127.0.0.1:1/x"}, "Draft202012Validator", "the schema")
+        engine._engine({"$ref": "http://127.0.0.1:1/x"}, "Draft202012Validator", "the schema")
 
 
 def test_a_dangling_reference_is_refused() -> None:

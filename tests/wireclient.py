@@ -62,7 +62,9 @@ class WireClient:
             message = message.encode()
         self.channel.write(message if isinstance(message, bytes) else json.dumps(message).encode())
 
-    def start(self, method: str, params: Message | None = None, *, id: str | int | None = None) -> asyncio.Future[Message]:
+    def start(
+        self, method: str, params: Message | None = None, *, id: str | int | None = None
+    ) -> asyncio.Future[Message]:
         """Send a request; the future has the whole response."""
         if id is None:
             self._last_id += 1
@@ -167,7 +169,7 @@ class WireClient:
         return self.of(method)
 
 
-class Refusal(Exception):  # noqa: N818
+class Refusal(Exception):
     """Raised by an answer to refuse the server's request with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str) -> None:

@@ -15,8 +15,9 @@ from msgspec import UNSET, UnsetType
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError
 from toolwire.protocol.lifecycle import SUPPORTED, Incoming, ServerLifecycle
+from toolwire.protocol.methods import Method
 from toolwire.protocol.peer import Notice, Peer
-from toolwire.protocol.revisions import Method, shape
+from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Channel
 from toolwire.wire.session import Outlet, Session
 

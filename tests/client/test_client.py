@@ -322,6 +322,30 @@ async def test_a_changed_list_is_listed_again() -> None:
             await client.call_tool("x")
 
 
+async def test_definitions_that_are_out_of_date_are_not_used() -> None:
+    strict = {"type": "object", "required": ["old"]}
+    listed = asyncio.Event()
+    server = FakeServer(
+        {
+            "tools/list": listing(tool("x", output_schema=strict)),
+            "tools/call": lambda r, o: text("", structured_content={}),
+        }
+    )
+    async with testing.connect(server, revision="2025-06-18") as (client, _):
+        await client.list_tools()
+        with pytest.raises(InvalidResponse):
+            await client.call_tool("x")
+
+        async def later(request: Any, outlet: Any) -> Any:
+            await listed.wait()
+            return t.ListToolsResult(tools=[])
+
+        server.handlers["tools/list"] = later
+        server.session.notify("notifications/tools/list_changed", msgspec.UNSET)
+        assert (await client.call_tool("x")).structured == {}
+        listed.set()
+
+
 @pytest.mark.covers("JSC-5")
 async def test_unknown_keywords_and_members_survive() -> None:
     schema = {"type": "object", "$defs": {"a": {"$anchor": "b"}}, "x-mcp-header": "Q", "if": {}, "unevaluatedItems": 1}

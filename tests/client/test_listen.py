@@ -74,7 +74,8 @@ async def test_streams_are_told_apart_by_their_ids() -> None:
             "resourceSubscriptions": ["memo://a"],
         }
         server.tell("tools/list_changed", str(one))  # Another JSON type is another id.
-        server.tell("tools/list_changed", True)
+        server.tell("tools/list_changed", float(one))
+        server.tell("tools/list_changed", [one])
         server.tell("tools/list_changed", 999)
         server.tell("tools/list_changed")
         server.tell("prompts/list_changed", one)  # Nobody asked for these.

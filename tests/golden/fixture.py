@@ -151,6 +151,21 @@ def add_reports(server: Server) -> None:
         await ctx.error("high")
         return "logged"
 
+    half_way = asyncio.Event()
+
+    @server.tool
+    async def pace(ctx: Context) -> str:
+        """Report half, and finish when `go` is called."""
+        await ctx.progress(0.5, 1)
+        await half_way.wait()
+        return "arrived"
+
+    @server.tool
+    async def go() -> str:
+        """Let `pace` finish."""
+        half_way.set()
+        return "gone"
+
     @server.tool
     async def wait(ctx: Context) -> str:
         """Say so, then wait to be cancelled."""

@@ -85,6 +85,17 @@ class Driver:
             if cursor is None or not TURNS_PAGES:
                 return found
 
+    async def list_tools(self) -> list[Any]:
+        """Every tool, by the client's own method where it can turn pages: it then knows their output schemas."""
+        if not TURNS_PAGES:
+            return (await self.session.list_tools()).tools
+        page = await self.session.list_tools()
+        found = list(page.tools)
+        while page.nextCursor is not None:
+            page = await self.session.list_tools(page.nextCursor)
+            found += page.tools
+        return found
+
     async def call(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
         return summary(await self.session.call_tool(name, arguments or {}))
 
@@ -99,7 +110,7 @@ def summary(result: Any) -> dict[str, Any]:
 
 
 async def tools(driver: Driver) -> None:
-    listed = await driver.pages("ListTools", "tools/list", "tools")
+    listed = await driver.list_tools()
     driver.report["tools"] = {tool.name: tool.model_dump(mode="json", exclude_none=True) for tool in listed}
     calls = driver.report["calls"] = {}
     calls["echo"] = await driver.call("echo", {"text": "héllo"})
@@ -142,9 +153,15 @@ async def reading(driver: Driver) -> None:
 
 async def reports(driver: Driver) -> None:
     session = driver.session
+    await driver.list_tools()
     await session.send_ping()
     counting = {"name": "count", "arguments": {"to": 3}, "_meta": {"progressToken": "counting"}}
     driver.report["counted"] = summary(await driver.ask("CallTool", "tools/call", counting))
+    pacing = {"name": "pace", "arguments": {}, "_meta": {"progressToken": "pacing"}}
+    paced = asyncio.create_task(driver.ask("CallTool", "tools/call", pacing))
+    await driver.until("progress", 4)
+    await driver.call("go")
+    driver.report["paced"] = summary(await paced)
     await driver.call("chatter")
     await session.set_logging_level("error")
     await driver.call("chatter")
@@ -162,12 +179,14 @@ async def reports(driver: Driver) -> None:
 
 
 async def asking(driver: Driver) -> None:
+    await driver.list_tools()
     for name in ("order", "wizard", "opinion", "folders"):
         driver.report[name] = await driver.call(name)
 
 
 async def changes(driver: Driver) -> None:
     session = driver.session
+    await driver.list_tools()
     await session.subscribe_resource("note://today")  # type: ignore[arg-type]
     await driver.call("touch", {"uri": "note://today"})
     await driver.until("updated")

@@ -56,6 +56,7 @@ class Driver:
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         self.report["progress"].append([progress, total, message])
+        self.arrived.set()
 
     async def message(self, message: Any) -> None:
         method = getattr(message, "method", "")
@@ -136,9 +137,14 @@ async def reading(driver: Driver) -> None:
 async def reports(driver: Driver) -> None:
     client = driver.client
     modern = client.protocol_version == MODERN
+    await driver.pages(client.list_tools, "tools")
     if not modern:
         await client.send_ping()
     driver.report["counted"] = await driver.call("count", {"to": 3}, progress_callback=driver.progress)
+    paced = asyncio.create_task(driver.call("pace", progress_callback=driver.progress))
+    await driver.until("progress", 4)
+    await driver.call("go")
+    driver.report["paced"] = await paced
     await driver.call("chatter")
     if modern:
         await driver.call("chatter", meta={"io.modelcontextprotocol/logLevel": "error"})
@@ -155,11 +161,13 @@ async def reports(driver: Driver) -> None:
 
 
 async def asking(driver: Driver) -> None:
+    await driver.pages(driver.client.list_tools, "tools")
     for name in ("order", "wizard", "opinion", "folders"):
         driver.report[name] = await driver.call(name)
 
 
 async def changes(driver: Driver) -> None:
+    await driver.pages(driver.client.list_tools, "tools")
     if driver.client.protocol_version == MODERN:
         await listening(driver)
     else:

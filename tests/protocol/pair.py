@@ -12,8 +12,9 @@ from msgspec import UNSET, UnsetType
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.lifecycle import SUPPORTED, ClientLifecycle, Incoming, ServerLifecycle
+from toolwire.protocol.methods import Method
 from toolwire.protocol.peer import Answer, Event, Peer, Send
-from toolwire.protocol.revisions import MODERN, Method
+from toolwire.protocol.revisions import MODERN
 
 SERVER_CAPABILITIES: dict[str, Any] = {
     "tools": {"listChanged": True},

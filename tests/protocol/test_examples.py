@@ -11,7 +11,8 @@ import pytest
 from tests.spec import examples, needs_specification
 
 from toolwire.protocol import types
-from toolwire.protocol.revisions import MODERN, methods
+from toolwire.protocol.methods import methods
+from toolwire.protocol.revisions import MODERN
 
 pytestmark = needs_specification
 

@@ -13,9 +13,17 @@ from tests.protocol.pair import CLIENT_CAPABILITIES, SERVER_CAPABILITIES, Offer,
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.jsonrpc import Request, decode, encode_request
-from toolwire.protocol.lifecycle import SUPPORTED, ClientLifecycle, Incoming, ServerLifecycle, Unanswerable, decode_params
+from toolwire.protocol.lifecycle import (
+    SUPPORTED,
+    ClientLifecycle,
+    Incoming,
+    ServerLifecycle,
+    Unanswerable,
+    decode_params,
+)
+from toolwire.protocol.methods import Method, methods
 from toolwire.protocol.peer import Answer, Notice
-from toolwire.protocol.revisions import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Method, methods
+from toolwire.protocol.revisions import LATEST_LEGACY, LEGACY, MODERN, REVISIONS
 
 NOT_INITIALIZED = (
     "Send initialize first, or put io.modelcontextprotocol/protocolVersion and "

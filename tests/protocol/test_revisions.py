@@ -12,21 +12,20 @@ import pytest
 from msgspec import UNSET, Raw, UnsetType
 from tests.spec import definitions, needs_specification, properties
 
-from toolwire.protocol import revisions, types
+from toolwire.protocol import types
+from toolwire.protocol.methods import METHODS, methods
 from toolwire.protocol.revisions import (
     FEATURES,
     LATEST_LEGACY,
     LEGACY,
-    METHODS,
     MODERN,
     REVISIONS,
     at_least,
     is_modern,
     is_supported,
-    methods,
-    shape,
     supports,
 )
+from toolwire.protocol.shaping import MEMBERS, shape
 
 R1, R2, R3, R4, R5 = REVISIONS
 UNTIL_R2 = (R1, R2)
@@ -438,7 +437,7 @@ def test_every_struct_is_held_against_some_schema() -> None:
 
 
 def test_the_member_table_names_real_members() -> None:
-    for struct, members in revisions.MEMBERS.items():
+    for struct, members in MEMBERS.items():
         assert set(members) <= set(struct.__struct_fields__)
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.protocol import uri_template
+from toolwire.protocol import uri_matching
+from toolwire.protocol.uri_expressions import parse
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, MAX_VARIABLES, UriTemplate, Value
 
 # The variables and the expansions that RFC 6570 gives as examples in section 3.2.
@@ -431,9 +432,9 @@ class CountingText(str):
 
 
 def looks(template: str, text: str) -> int:
-    tokens = uri_template._tokens(uri_template._parse(template), free_end=True)
+    tokens = uri_matching._tokens(parse(template), free_end=True)
     CountingText.looks = 0
-    uri_template.sweep(CountingText(text), tokens)
+    uri_matching.sweep(CountingText(text), tokens)
     return CountingText.looks
 
 
@@ -449,8 +450,8 @@ def test_the_sweep_is_linear_in_the_uri(template: str, character: str) -> None:
 
 @given(templates())
 def test_patterns_have_no_way_back(text: str) -> None:
-    tokens = uri_template._tokens(uri_template._parse(text), free_end=True)
-    pattern = uri_template._possessive_pattern(tokens)
+    tokens = uri_matching._tokens(parse(text), free_end=True)
+    pattern = uri_matching._possessive_pattern(tokens)
     if pattern is not None:
         # Groups of a possessive class and plain characters: nothing here can be tried a second time.
         rest = re.sub(r"\((\[\^(\\.|[^\]\\])*\]|\.)\+\+\)", "", pattern.pattern)
@@ -460,14 +461,14 @@ def test_patterns_have_no_way_back(text: str) -> None:
 @given(templates(), st.text("ab-/.", max_size=12))
 def test_both_ways_of_matching_agree_with_a_backtracking_search(text: str, uri: str) -> None:
     template = UriTemplate(text, screen=False)
-    tokens = uri_template._tokens(uri_template._parse(text), free_end=True)
+    tokens = uri_matching._tokens(parse(text), free_end=True)
     source = "".join(
         re.escape(token) if isinstance(token, str) else (".+?" if token.spans else "[^/?#]+?").join("()")
         for token in tokens
     )
     expected = re.fullmatch(source, uri)
     values = list(expected.groups()) if expected else None
-    assert uri_template.sweep(uri, tokens) == values
+    assert uri_matching.sweep(uri, tokens) == values
     assert template.match(uri) == (None if values is None else dict(zip(template.variables, values, strict=True)))
 
 

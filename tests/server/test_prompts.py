@@ -198,9 +198,11 @@ async def test_several_turns() -> None:
 
 @pytest.mark.covers("E28")
 def test_another_role_is_refused_at_registration() -> None:
-    for make in (lambda: Message("x", "system"), lambda: Prompt(name="p", messages=[{"role": "system", "content": "x"}])):  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="the role 'user' or 'assistant', not 'system'; put instructions"):
-            make()
+    text = "the role 'user' or 'assistant', not 'system'; put instructions"
+    with pytest.raises(ValueError, match=text):
+        Message("x", "system")  # type: ignore[arg-type]
+    with pytest.raises(ServerError, match=text):
+        Prompt(name="p", messages=[{"role": "system", "content": "x"}])
 
 
 @pytest.mark.covers("PRM-1", "1.11.6")
@@ -288,7 +290,6 @@ def blank() -> str:
         (lambda: Prompt(messages=["x"]), "A prompt without a function needs a name"),
         (lambda: Prompt.text("{?a}never closed", name="p"), "is never closed"),
         (lambda: Prompt(name="p", messages=["x"], arguments=[{"title": "no name"}]), "cannot be read as an argument"),
-        (lambda: Prompt(name="p", messages=["{a}"], arguments=["b"]), "no argument 'a'"),
         (lambda: Prompt(name="p", messages=[object()]), "A prompt message cannot be made of object"),
     ],
 )  # fmt: skip

@@ -190,7 +190,9 @@ async def test_the_default_type_follows_the_annotation() -> None:
 
 
 async def test_content_without_a_function() -> None:
-    server = Server("s", resources=[Resource("note://a", content="x", name="a"), Resource("note://b", content={"n": 1})])
+    server = Server(
+        "s", resources=[Resource("note://a", content="x", name="a"), Resource("note://b", content={"n": 1})]
+    )
     assert await read(server, "note://a") == [{"uri": "note://a", "text": "x", "mimeType": "text/plain"}]
     assert await read(server, "note://b") == [{"uri": "note://b", "text": '{"n":1}', "mimeType": "application/json"}]
 
@@ -280,7 +282,9 @@ async def test_a_variable_is_one_segment_and_a_spanning_one_is_many() -> None:
 
 
 @pytest.mark.covers("R18", "RES-5", "1.10.10")
-@pytest.mark.parametrize("uri", ["file:///../etc/passwd", "file:///a/%2e%2e/b", "file:///a/..%2fb", "file:////etc/passwd"])
+@pytest.mark.parametrize(
+    "uri", ["file:///../etc/passwd", "file:///a/%2e%2e/b", "file:///a/..%2fb", "file:////etc/passwd"]
+)
 async def test_paths_that_climb_are_screened(uri: str) -> None:
     server = Server("s")
     reached: list[str] = []
@@ -458,7 +462,7 @@ def blank() -> str:
         (lambda: Resource("note://a"), "needs a function or content=, one of the two"),
         (lambda: Resource("note://a", blank, content="x"), "needs a function or content=, one of the two"),
         (lambda: Resource("note://a", lambda_of("f", "x")), "has no variables, so nothing can fill the parameter 'x'"),
-        (lambda: ResourceTemplate("note://{id}", lambda_of("f", "key")), "has no variable 'key', which the function 'f'"),
+        (lambda: ResourceTemplate("note://{id}", lambda_of("f", "key")), "has no variable 'key', which"),
         (lambda: ResourceTemplate("note://{id", blank), "is not a URI template"),
         (lambda: Resource("note://a", blank, icons={"src": "ftp://x"}), "An icon is"),
         (lambda: Resource("note://a", blank, annotations={"priority": "high"}), "cannot be read as annotations"),

@@ -189,7 +189,9 @@ async def test_icons_of_a_tool() -> None:
 
 
 @pytest.mark.covers("ICN-2")
-@pytest.mark.parametrize("src", ["javascript:alert(1)", "file:///etc/passwd", "ftp://x/y.png", "ws://x", "app://icon", ""])
+@pytest.mark.parametrize(
+    "src", ["javascript:alert(1)", "file:///etc/passwd", "ftp://x/y.png", "ws://x", "app://icon", ""]
+)
 def test_icons_of_other_schemes_are_refused(src: str) -> None:
     async def tool() -> None: ...
 
@@ -382,13 +384,13 @@ async def test_meta_keys_are_checked_when_the_tool_is_made() -> None:
         (lambda: Tool(lambda: 1), "a lambda has no name: give name="),
         (lambda: Tool(lambda_named("t"), name="x" * 257), "printable name of at most 256 characters"),
         (lambda: Tool(lambda_named("t"), name="a\nb"), "printable name"),
-        (lambda: Tool(lambda_named("t"), annotations={"readonly": True}), "Unknown tool annotation 'readonly'; there are"),
+        (lambda: Tool(lambda_named("t"), annotations={"readonly": True}), "Unknown tool annotation 'readonly'; there"),
         (lambda: Tool(lambda_named("t"), executor="fiber"), "executor is 'loop', 'thread' or 'process', not 'fiber'"),
         (lambda: Tool(lambda_named("t"), decoder=dict), "decoder= goes with input_schema="),
         (lambda: Server("s").add(lambda_named("t")), "function is not a tool, resource, template or prompt"),
         (lambda: Server("s").remove("nothing"), "There is no component 'nothing' to remove"),
         (lambda: Server("s").tool(42), "A handler is a function, not int"),
-        (lambda: Tool(lambda_named("t"), icons=[{"source": "x"}]), "cannot be read as an icon: Object missing required field `src`"),
+        (lambda: Tool(lambda_named("t"), icons=[{"source": "x"}]), "cannot be read as an icon: .*`src`"),
         (lambda: Tool(lambda_named("t"), annotations={"readOnlyHint": "yes"}), "readOnlyHint"),
     ],
 )  # fmt: skip

@@ -25,7 +25,8 @@ from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError, ToolwireError, TransportError, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
-from toolwire.protocol.revisions import LATEST_LEGACY, REVISIONS, shape
+from toolwire.protocol.revisions import LATEST_LEGACY, REVISIONS
+from toolwire.protocol.shaping import shape
 
 log = logging.getLogger("toolwire.client")
 

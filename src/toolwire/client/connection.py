@@ -30,9 +30,11 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Agreement, ClientLifecycle, Incoming, negotiate
+from toolwire.protocol.methods import methods
 from toolwire.protocol.peer import Notice, Peer
-from toolwire.protocol.revisions import is_modern, methods, shape
+from toolwire.protocol.revisions import is_modern
 from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
+from toolwire.protocol.shaping import shape
 from toolwire.wire.session import Outlet, Session
 
 log = logging.getLogger("toolwire.client")

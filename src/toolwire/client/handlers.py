@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct
 from toolwire.client.errors import Rejected
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError, ToolwireError
-from toolwire.protocol.revisions import shape
+from toolwire.protocol.shaping import shape
 
 # Ids of URL elicitations whose completion may still be announced; a server does not make us remember more.
 MAX_OPEN_URLS: Final = 1_000

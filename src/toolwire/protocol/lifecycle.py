@@ -26,7 +26,9 @@ from toolwire.protocol.errors import (
     ProtocolError,
 )
 from toolwire.protocol.jsonrpc import Request, RequestId
-from toolwire.protocol.revisions import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Method, is_modern, methods, shape
+from toolwire.protocol.methods import Method, methods
+from toolwire.protocol.revisions import LATEST_LEGACY, LEGACY, MODERN, REVISIONS, is_modern
+from toolwire.protocol.shaping import shape
 
 # Newest first: the one list behind `supportedVersions` and the data of -32022, which must agree.
 SUPPORTED: Final = tuple(reversed(REVISIONS))
@@ -101,6 +103,7 @@ class ServerLifecycle:
         self.era: Era = "open"
         self.revision: str | None = None
         self.capabilities: Mapping[str, Any] = {}
+        self.promised: Mapping[str, Any] = {}
         self.client: t.Implementation | UnsetType = UNSET
         self.ready = False
         self._serves_modern = MODERN in revisions
@@ -118,6 +121,7 @@ class ServerLifecycle:
         self.era = "legacy"
         self.revision = revision
         self.capabilities = capabilities or {}
+        self.promised = self.offer.capabilities(revision)
         self.ready = True
         self._table = methods(revision)
 
@@ -266,9 +270,10 @@ class ServerLifecycle:
         self.capabilities = params.capabilities
         self.client = params.client_info
         self._table = methods(revision)
+        self.promised = promised = self.offer.capabilities(revision)
         result = t.InitializeResult(
             protocol_version=revision,
-            capabilities=self.offer.capabilities(revision),
+            capabilities=promised,
             server_info=self.offer.implementation,
             instructions=self.offer.instructions,
         )

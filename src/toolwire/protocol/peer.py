@@ -32,7 +32,7 @@ from toolwire.protocol.jsonrpc import (
     encode_response,
 )
 from toolwire.protocol.lifecycle import ClientLifecycle, Incoming, ServerLifecycle, Unanswerable
-from toolwire.protocol.revisions import Method
+from toolwire.protocol.methods import Method
 
 
 class Send(Struct):
@@ -111,6 +111,17 @@ class Peer:
             return self._batch(message)
         event = self._event(message)  # type: ignore[arg-type]
         return [] if event is None else [event]
+
+    def oversized(self) -> list[Event]:
+        """The events of a frame that was too long to be read."""
+        text = "The message is over the size limit"
+        if self._serves:
+            return [Send(encode_error(None, INVALID_REQUEST, text))]
+        if len(self.outgoing) == 1:
+            # With one request outstanding there is no doubt whose answer it was.
+            answer = self._answer(next(iter(self.outgoing)), None, ProtocolError(INVALID_REQUEST, text))
+            return [] if answer is None else [answer]
+        return [Garbage(text)]
 
     def _event(self, message: Message) -> Event | None:
         kind = type(message)
@@ -218,7 +229,7 @@ class Peer:
     # --- what leaves ---
 
     def respond(self, identifier: RequestId, result: Any, limit: int | None = None) -> bytes | None:
-        """The answer to a request, or an error where it is over `limit` bytes; None when nothing may be sent, or yet."""
+        """The answer to a request, or an error if it is over `limit` bytes; None when nothing may be sent, or not yet."""
         if identifier not in self.incoming:
             return None  # STD-10: nothing more for a request that was cancelled.
         data = encode_response(identifier, result)
@@ -254,8 +265,9 @@ class Peer:
 
     def request(self, identifier: RequestId, method: str, params: Any, waiter: Any) -> bytes:
         """A request of ours; `waiter` comes back with its answer."""
+        data = encode_request(identifier, method, params)  # What cannot be encoded never left, so nobody waits for it.
         self.outgoing[identifier] = waiter
-        return encode_request(identifier, method, params)
+        return data
 
     def forget(self, identifier: RequestId) -> bool:
         """Stop waiting for an answer; whether there was one to wait for."""

@@ -16,10 +16,10 @@ from toolwire import logs
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, Unreachable
-from toolwire.protocol.jsonrpc import decode
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
+from toolwire.protocol.methods import methods
 from toolwire.protocol.peer import Peer
-from toolwire.protocol.revisions import MODERN, methods
+from toolwire.protocol.revisions import MODERN
 from toolwire.sealing_aes import make_sealer
 from toolwire.server import discovery
 from toolwire.server.catalog import Catalog
@@ -51,7 +51,8 @@ def _all_of(items: Any) -> list[Any]:
     """One item, several, or none."""
     if items is None:
         return []
-    return list(items) if isinstance(items, list | tuple | set | frozenset) else [items]
+    is_one = callable(items) or isinstance(items, Component | str) or not isinstance(items, Iterable)
+    return [items] if is_one else list(items)
 
 
 class Server:
@@ -577,18 +578,27 @@ class _Direct:
         self._session = server._session(self._channel)
 
     async def process(self, message: bytes) -> str | None:
-        answers = self._channel.written = []
+        written = self._channel.written
+        before = len(written)
         incoming = set(self._session.peer.incoming)
         self._session.feed(message)
-        tasks = [task for identifier, (task, _) in self._session._tasks.items() if identifier not in incoming]
-        if tasks:
-            await asyncio.wait(tasks)
-        replies = [answer for answer in answers if _is_answer(answer)]
-        return replies[-1].decode() if replies else None
+        # What is answered at once is written before anything else can be.
+        replies = written[before:]
+        del written[before:]
+        own = {each: task for each, (task, _) in self._session._tasks.items() if each not in incoming}
+        if own:
+            await asyncio.wait(own.values())
+            replies += [answer for answer in written if not own.keys().isdisjoint(_answered(answer))]
+            written[:] = [answer for answer in written if answer not in replies]
+        answers = [reply for reply in replies if _answered(reply)]
+        return answers[-1].decode() if answers else None
 
 
-def _is_answer(message: bytes) -> bool:
-    return message.startswith(b"[") or type(decode(message)).__name__ in ("Response", "ErrorResponse")
+def _answered(message: bytes) -> list[Any]:
+    """The ids of the requests that a message answers, None among them where one could not be read."""
+    content = msgspec.json.decode(message)
+    items = content if isinstance(content, list) else [content]
+    return [item.get("id") for item in items if "method" not in item]
 
 
 class _Captured(Channel):

@@ -125,7 +125,8 @@ class Catalog:
         return name
 
     def _named(self, name: str) -> Resource | ResourceTemplate | None:
-        found = [each for each in (*self.resources.values(), *self.templates.values()) if each.name == name]
+        readable: list[Resource | ResourceTemplate] = [*self.resources.values(), *self.templates.values()]
+        found = [each for each in readable if each.name == name]
         if len(found) > 1:
             raise ServerError(f"{len(found)} resources are named {name!r}: say the address")
         return found[0] if found else None

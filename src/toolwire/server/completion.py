@@ -28,8 +28,11 @@ class Completion:
         self._values: tuple[str, ...] | None = None
         if callable(source):
             self._function = source
-            self._is_async = inspect.iscoroutinefunction(source)
-            self._extra = [_extra(parameter) for parameter in list(inspect.signature(source).parameters.values())[1:]]
+            self._is_async = inspect.iscoroutinefunction(source) or inspect.iscoroutinefunction(type(source).__call__)
+            parameters = list(inspect.signature(source).parameters.values())
+            if not parameters:
+                raise ServerError("A completion function takes the partial value as its first parameter")
+            self._extra = [_extra(parameter) for parameter in parameters[1:]]
         elif isinstance(source, Sequence) and not isinstance(source, str) and all(isinstance(v, str) for v in source):
             self._values = tuple(source)
         else:
@@ -68,7 +71,8 @@ def _limited(value: Any) -> t.Completion:
         raise TypeError("A completion function returns texts")
     total = len(completion.values)
     if total > MAX_VALUES:
-        return t.Completion(values=completion.values[:MAX_VALUES], total=total, has_more=True)
+        known = total if completion.total is UNSET else completion.total
+        return t.Completion(values=completion.values[:MAX_VALUES], total=known, has_more=True)
     if completion.total is UNSET and completion.has_more is UNSET:
         return t.Completion(values=completion.values, total=total, has_more=False)
     return completion

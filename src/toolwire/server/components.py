@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -18,7 +18,8 @@ from toolwire.adapters import Invalid
 from toolwire.content import Audio, File, Image, Message, blob_contents, text_contents
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
-from toolwire.protocol.revisions import MODERN, shape, supports
+from toolwire.protocol.revisions import MODERN, supports
+from toolwire.protocol.shaping import shape
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
 from toolwire.server.binding import Binding, Converted, InvalidArguments, ResultError, bind
 from toolwire.server.context import Context, is_context
@@ -562,7 +563,7 @@ class Prompt(Component):
         self.icons = icons_of(icons)
         self.meta = _meta(meta)
         self.executor, self.timeout, self.replay = executor, timeout, replay
-        self._texts = None if messages is None else [_template_of(each) for each in messages]
+        self._turns = [] if messages is None else [_turn(each) for each in messages]
         self.arguments = self._arguments(arguments)
         self._wire = {}
         self._invoke = None
@@ -583,9 +584,9 @@ class Prompt(Component):
                 for each in self.binding.parameters
             ]
         names: dict[str, None] = {}
-        for template, _ in self._texts or ():
-            if isinstance(template, PromptText):
-                names.update(dict.fromkeys(template.placeholders))
+        for turn in self._turns:
+            if turn.text is not None:
+                names.update(dict.fromkeys(turn.text.placeholders))
         return [t.PromptArgument(name=name) for name in names]
 
     def definition(self, revision: str) -> t.Prompt:
@@ -604,7 +605,7 @@ class Prompt(Component):
             # PRM-1
             raise ProtocolError(INVALID_PARAMS, f"Missing arguments for the prompt {self.name}: {', '.join(missing)}")
         if self.binding is None:
-            return self._result([_filled(template, role, values) for template, role in self._texts or ()])
+            return self._result([turn.filled(values) for turn in self._turns])
         try:
             arguments = self.binding.arguments_from_strings(values)
         except InvalidArguments as error:
@@ -636,20 +637,27 @@ def prompt_message(item: Any) -> t.PromptMessage:
         raise ResultError(f"A prompt message cannot be made of {type(item).__name__}: {error}") from None
 
 
-def _template_of(item: Any) -> tuple[Any, str]:
-    """A message of a prompt without a function: text is a template, other content stays as it is."""
-    if isinstance(item, str):
-        return PromptText(item), "user"
-    message = prompt_message(item)
-    if isinstance(message.content, t.TextContent):
-        return PromptText(message.content.text), message.role
-    return message, message.role
+class _Turn(NamedTuple):
+    """A message of a prompt without a function; `text` is its text as a template, None for other content."""
+
+    message: t.PromptMessage
+    text: PromptText | None
+
+    def filled(self, values: Mapping[str, str]) -> t.PromptMessage:
+        content = self.message.content
+        if self.text is None or not isinstance(content, t.TextContent):
+            return self.message
+        filled = msgspec.structs.replace(content, text=self.text.fill(values))
+        return t.PromptMessage(role=self.message.role, content=filled)
 
 
-def _filled(template: Any, role: str, values: dict[str, str]) -> t.PromptMessage:
-    if isinstance(template, PromptText):
-        return t.PromptMessage(role=cast("t.Role", role), content=t.TextContent(template.fill(values)))
-    return cast("t.PromptMessage", template)
+def _turn(item: Any) -> _Turn:
+    try:
+        message = prompt_message(item)
+        text = PromptText(message.content.text) if isinstance(message.content, t.TextContent) else None
+    except (TypeError, ValueError) as error:
+        raise ServerError(str(error)) from None
+    return _Turn(message, text)
 
 
 def _prompt_argument(argument: Any) -> t.PromptArgument:

@@ -14,7 +14,8 @@ import msgspec
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
-from toolwire.protocol.revisions import MODERN, REVISIONS, Method, methods
+from toolwire.protocol.methods import Method, methods
+from toolwire.protocol.revisions import MODERN, REVISIONS
 from toolwire.server.context import Context
 
 F = TypeVar("F", bound=Callable[..., Any])

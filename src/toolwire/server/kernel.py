@@ -31,10 +31,12 @@ from toolwire.protocol.errors import (
     UrlRequired,
 )
 from toolwire.protocol.lifecycle import SUPPORTED, Incoming
+from toolwire.protocol.methods import Method
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.revisions import MODERN, Method, shape, supports
+from toolwire.protocol.revisions import MODERN, supports
 from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest
 from toolwire.protocol.sealing import BadSeal, Sealer
+from toolwire.protocol.shaping import shape
 from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay, Unwind
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, error_result
@@ -46,7 +48,7 @@ from toolwire.server.lowlevel import LowLevel
 from toolwire.server.subscriptions import Hub, LegacyClient, Stream
 from toolwire.stores import Stores
 from toolwire.wire.process_workers import ProcessWorkers
-from toolwire.wire.session import Outlet, Session
+from toolwire.wire.session import Outlet, Session, is_abandoned
 from toolwire.wire.workers import Busy, ThreadWorkers
 
 log = logging.getLogger("toolwire.server")
@@ -95,6 +97,7 @@ class Kernel:
         self.lowlevel = LowLevel()
         self._extra_capabilities = dict(capabilities or {})
         self._capabilities: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._families: set[str] = set()
         self._pages: dict[tuple[str, str, str | None], Any] = {}
         self._pages_version = -1
         self._middleware: list[Middleware] = []
@@ -127,12 +130,18 @@ class Kernel:
         if known is not None and known[0] == version:
             return known[1]
         declared: dict[str, Any] = {"logging": {}}
-        # C12, DIS-1: what is declared works, and a change is always announced.
+        # C12, DIS-1: what is declared works, and a change is always announced; also when the last one was removed.
         if self.catalog.has("tools") or self.lowlevel.active or not self._offers_anything():
-            declared["tools"] = {"listChanged": True}
+            self._families.add("tools")
         if self.catalog.has("resources") or self.catalog.has("templates"):
-            declared["resources"] = {"subscribe": True, "listChanged": True}
+            self._families.add("resources")
         if self.catalog.has("prompts"):
+            self._families.add("prompts")
+        if "tools" in self._families:
+            declared["tools"] = {"listChanged": True}
+        if "resources" in self._families:
+            declared["resources"] = {"subscribe": True, "listChanged": True}
+        if "prompts" in self._families:
             declared["prompts"] = {"listChanged": True}
         if self.catalog.has_completions():
             declared["completions"] = {}
@@ -311,6 +320,8 @@ class Kernel:
                 raise
             raise telling from error
         except BaseException as error:
+            if is_abandoned(error):
+                raise
             # SystemExit and its like are the failure of this call, never the end of the server.
             raise RuntimeError(f"the handler raised {type(error).__name__}") from error
         finally:
@@ -627,10 +638,10 @@ class Kernel:
         declared = self.capabilities(MODERN)
         # SUB-3: what is acknowledged is what is honoured.
         accepted = t.SubscriptionFilter(
-            tools_list_changed=_honoured(wanted.tools_list_changed, "tools" in declared),
-            prompts_list_changed=_honoured(wanted.prompts_list_changed, "prompts" in declared),
-            resources_list_changed=_honoured(wanted.resources_list_changed, "resources" in declared),
-            resource_subscriptions=uris if uris is not UNSET and "resources" in declared else UNSET,
+            tools_list_changed=_honoured(wanted.tools_list_changed, declared, "tools.listChanged"),
+            prompts_list_changed=_honoured(wanted.prompts_list_changed, declared, "prompts.listChanged"),
+            resources_list_changed=_honoured(wanted.resources_list_changed, declared, "resources.listChanged"),
+            resource_subscriptions=uris if t.has_capability(declared, "resources.subscribe") else UNSET,
         )
         stream = Stream(ctx._outlet, ctx.request_id, accepted)
         stream.extra = self._extension_filters(ctx)
@@ -748,8 +759,8 @@ def _state_key(name: str) -> str:
     return f"toolwire:state:{name}"
 
 
-def _honoured(wanted: bool | UnsetType, possible: bool) -> bool | UnsetType:
-    return True if wanted is True and possible else UNSET
+def _honoured(wanted: bool | UnsetType, declared: Mapping[str, Any], capability: str) -> bool | UnsetType:
+    return True if wanted is True and t.has_capability(declared, capability) else UNSET
 
 
 def _renamed(definition: Any, kind: str, name: str) -> Any:

@@ -57,6 +57,8 @@ class LegacyClient:
             return  # 1.3.1.4: before `initialized` a server keeps to pings and log messages.
         if change.method or (change.kind == "updated" and not covers(self.uris, change.uri)):
             return
+        if change.kind != "updated" and not t.has_capability(lifecycle.promised, f"{change.kind}.listChanged"):
+            return  # 2025-06-18 basic/lifecycle: only what was negotiated is used.
         if self.session.channel.congested:
             self._hold(change)
         else:
@@ -105,14 +107,16 @@ class Stream:
         self.outlet.notify("notifications/subscriptions/acknowledged", params)
 
     def tell(self, change: Change) -> None:
-        if not self._wants(change):
+        if self.ended.done() or not self._wants(change):
             return  # SUB-5
         if self.outlet.congested:
             if not self._held:
                 self.loop.create_task(self._release())
             self._held[change] = None
             if len(self._held) > MAX_HELD:
-                self.end()  # What it missed it can fetch; then it listens anew.
+                # What it missed it can fetch; then it listens anew.
+                self._held.clear()
+                self.end()
             return
         self._send(change)
 

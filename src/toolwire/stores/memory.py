@@ -309,8 +309,10 @@ class MemoryBus:
         self._count = 0
 
     async def publish(self, topic: str, data: bytes) -> None:
-        data = bytes(data)
-        running = asyncio.get_running_loop()
+        self._hand_out(topic, bytes(data), asyncio.get_running_loop())
+
+    def _hand_out(self, topic: str, data: bytes, running: asyncio.AbstractEventLoop | None) -> None:
+        """Give a message to the subscribers; `running` is the loop of the calling thread, if it has one."""
         with self._lock:
             subscribers = list(self._topics.get(topic, ()))
             waking = [subscriber for subscriber in subscribers if subscriber.offer(data, self._max_pending)]
@@ -328,6 +330,17 @@ class MemoryBus:
             self._topics.setdefault(topic, {})[subscriber] = None
             self._count += 1
         return lambda: self._remove(topic, subscriber)
+
+    def _tell_lost(self) -> None:
+        """Tell every subscriber, from a thread without a loop, that messages were dropped before they came here."""
+        with self._lock:
+            everyone = [
+                (topic, subscriber) for topic, subscribers in self._topics.items() for subscriber in subscribers
+            ]
+            waking = [(topic, subscriber) for topic, subscriber in everyone if subscriber.miss()]
+        for topic, subscriber in waking:
+            if not subscriber.wake(None, self._lock):
+                self._remove(topic, subscriber)
 
     def _remove(self, topic: str, subscriber: _Subscriber) -> None:
         with self._lock:
@@ -368,7 +381,13 @@ class _Subscriber:
         waking, self._woken = not self._woken, True
         return waking
 
-    def wake(self, running: asyncio.AbstractEventLoop, lock: threading.Lock) -> bool:
+    def miss(self) -> bool:
+        """Note that messages were dropped, under the lock of the bus; the result is that of `offer`."""
+        self._lost = True
+        waking, self._woken = not self._woken, True
+        return waking
+
+    def wake(self, running: asyncio.AbstractEventLoop | None, lock: threading.Lock) -> bool:
         """Schedule the delivery; False when the subscriber's loop is gone."""
         # Waking another thread's loop costs a system call, which the loop we are on does not need.
         schedule = self._loop.call_soon if self._loop is running else self._loop.call_soon_threadsafe

@@ -12,7 +12,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_notification
-from toolwire.protocol.revisions import shape
+from toolwire.protocol.shaping import shape
 
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SendMessage: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -28,7 +28,7 @@ from toolwire.protocol.framing import Oversized
 from toolwire.protocol.jsonrpc import RequestId, encode_error, encode_notification
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
-from toolwire.protocol.revisions import shape
+from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Channel
 
 log = logging.getLogger("toolwire.wire")
@@ -121,6 +121,11 @@ class ConnectionOutlet:
         return answer
 
 
+def is_abandoned(error: BaseException) -> bool:
+    """Whether a coroutine is thrown away with its loop, rather than something in it having raised."""
+    return isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None
+
+
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -198,10 +203,7 @@ class Session:
 
     def feed(self, message: bytes) -> None:
         """Take one frame."""
-        if type(message) is Oversized:
-            self._write(encode_error(None, INVALID_REQUEST, "The message is over the size limit"))
-            return
-        for event in self.peer.receive(message):
+        for event in self.peer.oversized() if type(message) is Oversized else self.peer.receive(message):
             self._dispatch(event)
 
     def _dispatch(self, event: Event) -> None:
@@ -243,15 +245,13 @@ class Session:
         """Read no more until there is room, unless we wait for an answer, which could then never arrive."""
         if self._room is None and not self.peer.outgoing:
             self._room = asyncio.Event()
-            if self._attached:
-                self.channel.pause()
+            self.channel.pause()
 
     def _read_on(self) -> None:
         if self._room is not None:
             self._room.set()
             self._room = None
-            if self._attached:
-                self.channel.resume()
+            self.channel.resume()
 
     def _start(self, request: Incoming) -> None:
         outlet = ConnectionOutlet(self, request)
@@ -263,15 +263,19 @@ class Session:
             if self.channel.congested:
                 await self.channel.drain()  # A reader that is behind gets nothing new started for it.
             result = await self.handler.handle(request, outlet)
-            data = self.peer.respond(identifier, result, self._max_result)
+            # A request that was cancelled is settled already, and its id may be in use again.
+            data = self.peer.respond(identifier, result, self._max_result) if outlet.open else None
         except ProtocolError as error:
-            data = self.peer.refuse(identifier, error)
+            data = self.peer.refuse(identifier, error) if outlet.open else None
         except asyncio.CancelledError:
             if _is_cancelled():
-                data = self.peer.drop(identifier)
+                data = self.peer.drop(identifier) if outlet.open else None
             else:  # It came from within the handler, and whoever asked still waits.
                 data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))
-        except BaseException:  # Whatever a handler raises, SystemExit included, it ends its request and nothing else.
+        except BaseException as error:
+            if is_abandoned(error):
+                raise
+            # Whatever a handler raises, SystemExit included, it ends its request and nothing else.
             log.exception("the answer to %s could not be formed", request.method)
             data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))
         outlet.open = False

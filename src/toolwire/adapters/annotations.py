@@ -1,0 +1,31 @@
+"""Annotations as types: names in quotes looked up where they were written."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Final
+
+Namespace = Mapping[str, Any]
+NO_NAMES: Final[Namespace] = types.MappingProxyType({})
+# `Annotated` for a base and metadata that are known only at run time.
+ANNOTATED: Final[Any] = typing.Annotated
+
+
+def evaluate(expression: str, globalns: dict[str, Any], namespace: Namespace, owner: str) -> Any:
+    """The type that an annotation in quotes (or under `from __future__ import annotations`) stands for."""
+    holder = types.SimpleNamespace(__annotations__={"it": expression}, __module__=None)
+    try:
+        return typing.get_type_hints(holder, globalns, dict(namespace), include_extras=True)["it"]
+    except NameError as error:
+        raise unknown_name(error, owner) from None
+
+
+def unknown_name(error: NameError, owner: str) -> TypeError:
+    return TypeError(f"the annotations of {owner} use {error.name!r}, which is not defined where it was registered")
+
+
+def type_name(tp: Any) -> str:
+    """A type as its author wrote it."""
+    return tp.__qualname__.rpartition("<locals>.")[2] if isinstance(tp, type) else str(tp).replace("typing.", "")

@@ -1,0 +1,123 @@
+"""What every adapter does: strict and lenient reading, writing, and naming every problem with a value."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import msgspec
+
+from toolwire import schemas
+from toolwire.adapters.annotations import type_name
+from toolwire.adapters.hooks import encode_hook
+from toolwire.schemas import Invalid, Problem, Schema, Validator
+
+Mode = Literal["input", "output"]
+
+
+class Adapter:
+    """Reads and writes values of one type."""
+
+    # The type that a msgspec Struct may use for a member of this type, or None when only `decode` can read it.
+    field_type: Any = None
+
+    def __init__(self, tp: Any) -> None:
+        self.type = tp
+        self._validators: dict[Mode, Validator | None] = {}
+
+    def schema(self, mode: Mode = "input") -> Schema:
+        """The compact JSON Schema: what to send (`input`) or what will come (`output`)."""
+        schema = schemas.inline(self.document(mode))
+        return cast(Schema, schemas.without_optional_null(schema)) if mode == "input" else schema
+
+    def document(self, mode: Mode) -> Schema:
+        """The full schema with every class under `$defs`, to be merged with others before it is made compact."""
+        raise NotImplementedError
+
+    def decode(self, data: bytes | msgspec.Raw) -> Any:
+        """The value that the JSON text says, exactly as sent. Raises `Invalid` with every problem."""
+        try:
+            return self.read(data)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise Invalid(self.problems(data, error)) from None
+
+    def decode_lenient(self, data: bytes | msgspec.Raw) -> Any:
+        """Like `decode`; what fails is tried again with `"3"`, `3.0` and JSON in strings read as they were meant."""
+        try:
+            return self.read(data)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            first = error
+        repaired = self.understood(data)
+        if repaired is None:
+            raise Invalid(self.problems(data, first)) from None
+        return self.decode(repaired)
+
+    def understood(self, data: bytes | msgspec.Raw) -> bytes | None:
+        """The JSON text with other readings in place of what does not fit, or None if there are none."""
+        try:
+            sent = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        validator = self.validator("input")
+        repaired = sent if validator is None else schemas.understood(sent, validator)
+        return None if repaired is sent else msgspec.json.encode(repaired)
+
+    def decode_output(self, data: bytes | msgspec.Raw) -> Any:
+        """A value that someone else wrote (`returns=`): like `decode`, but with keys that the type does not know."""
+        try:
+            return self.read_output(data)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise Invalid(self.problems(data, error, "output")) from None
+
+    def encode(self, value: Any) -> bytes:
+        """JSON text. Raises `TypeError` when the value has no JSON form."""
+        return msgspec.json.encode(value, enc_hook=encode_hook)
+
+    def validate_output(self, value: Any) -> bytes:
+        """JSON text of a value; raises `Invalid` when it does not fit the type, `TypeError` when it is not JSON."""
+        data = self.encode(value)
+        self.decode_output(data)
+        return data
+
+    def validator(self, mode: Mode) -> Validator | None:
+        """The type's schema as a validator, built when a first value is refused, to name every reason.
+
+        None when the schema engine cannot take it, as with a pattern that only Python's `re` knows.
+        """
+        if mode not in self._validators:
+            document = schemas.inline(self.document(mode))
+            try:
+                self._validators[mode] = schemas.compile(document, what=f"the schema of {type_name(self.type)}")
+            except schemas.SchemaError:
+                self._validators[mode] = None
+        return self._validators[mode]
+
+    def problems(self, data: bytes | msgspec.Raw, error: Exception, mode: Mode = "input") -> list[Problem]:
+        if isinstance(error, RecursionError):
+            return [Problem((), "too deeply nested")]
+        try:
+            instance = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            return [Problem((), "not valid JSON")]
+        validator = self.validator(mode)
+        return (validator.check(instance) if validator else []) or self.refusal(error)
+
+    def refusal(self, error: Exception) -> list[Problem]:
+        """What the reader of the type itself says, where the schema finds nothing wrong."""
+        return [_from_msgspec(error, schemas.inline(self.document("input")))]
+
+    def read(self, data: bytes | msgspec.Raw) -> Any:
+        raise NotImplementedError
+
+    def read_output(self, data: bytes | msgspec.Raw) -> Any:
+        raise NotImplementedError
+
+
+def _from_msgspec(error: Exception, schema: Schema) -> Problem:
+    """`Expected `int`, got `str` - at `$.rows[0].name`` as a problem."""
+    text, _, at = str(error).partition(" - at `")
+    place = at.partition("`")[0].removeprefix("$").replace("[...]", "").replace("]", "").replace("[", ".")
+    path = tuple(int(step) if step.isdecimal() else step for step in place.split(".") if step)
+    if "format" in schema and not path:
+        return Problem((), f"expected {schemas.expected(schema, schema)}")
+    message = text.replace("`", "")
+    return Problem(path, message[:1].lower() + message[1:])

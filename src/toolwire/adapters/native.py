@@ -1,0 +1,64 @@
+"""Adapters without pydantic: msgspec reads the whole type, or the nodes do what msgspec cannot."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from toolwire import schemas
+from toolwire.adapters.base import Adapter, Mode
+from toolwire.adapters.hooks import decode_hook
+from toolwire.adapters.nodes import Definitions, Node, Refused
+from toolwire.schemas import Problem, Schema
+
+
+class GraphAdapter(Adapter):
+    def __init__(self, tp: Any, root: Node) -> None:
+        super().__init__(tp)
+        self._root = root
+
+    def document(self, mode: Mode) -> Schema:
+        definitions = Definitions(mode)
+        schema = self._root.schema(definitions)
+        return {**schema, "$defs": definitions.bodies} if definitions.bodies else schema
+
+    @property
+    def root(self) -> Node:
+        return self._root
+
+
+class NativeAdapter(GraphAdapter):
+    """msgspec reads the whole type."""
+
+    def __init__(self, tp: Any, root: Node) -> None:
+        super().__init__(tp, root)
+        native = root.native_type()
+        self._decode = msgspec.json.Decoder(native, dec_hook=decode_hook).decode
+        self._open = root.has_open_records()
+        self.field_type = None if self._open else native
+
+    def read(self, data: bytes | msgspec.Raw) -> Any:
+        value = self._decode(data)
+        if self._open:
+            unknown = list(islice(self._root.unknown(msgspec.json.decode(data), ()), schemas.MAX_PROBLEMS))
+            if unknown:
+                raise Refused(unknown)
+        return value
+
+    def read_output(self, data: bytes | msgspec.Raw) -> Any:
+        return self._decode(data)
+
+    def refusal(self, error: Exception) -> list[Problem]:
+        return error.problems if isinstance(error, Refused) else super().refusal(error)
+
+
+class ComposedAdapter(GraphAdapter):
+    """The node graph reads the type from plain JSON values."""
+
+    def read(self, data: bytes | msgspec.Raw) -> Any:
+        return self._root.convert(msgspec.json.decode(data), True)
+
+    def read_output(self, data: bytes | msgspec.Raw) -> Any:
+        return self._root.convert(msgspec.json.decode(data), False)

@@ -1,0 +1,410 @@
+"""The parts of a type as nodes: each knows its schema, and how to build its value from plain JSON values."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import PurePath
+from typing import Any, Final
+
+import msgspec
+
+from toolwire import schemas
+from toolwire.adapters.base import Mode
+from toolwire.adapters.hooks import decode_hook
+from toolwire.schemas import Json, Problem, Schema
+
+
+class Refused(msgspec.ValidationError):
+    """A value has keys that its type does not know."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("refused")
+        self.problems = problems
+
+
+class Definitions:
+    """The `$defs` of one schema while it is written."""
+
+    def __init__(self, mode: Mode) -> None:
+        self.mode: Mode = mode
+        self.bodies: dict[str, Json] = {}
+        self._names: dict[int, str] = {}
+
+    def reference(self, node: RecordNode) -> Schema:
+        name = self._names.get(id(node))
+        if name is None:
+            name, number = node.name, 2
+            while name in self.bodies:
+                name, number = f"{node.name}{number}", number + 1
+            self._names[id(node)] = name
+            self.bodies[name] = {}
+            self.bodies[name] = node.body(self)
+        return {"$ref": f"#/$defs/{name}"}
+
+
+class Node:
+    """One part of a type. `native`: msgspec reads it alone; `rewritten`: only by another name than the author's."""
+
+    native = True
+    rewritten = False
+    # Text and extra keywords from `Annotated`, written next to the schema.
+    around: Schema = {}
+
+    def children(self) -> Iterable[Node]:
+        return ()
+
+    def native_type(self) -> Any:
+        raise NotImplementedError
+
+    def own_schema(self, definitions: Definitions) -> Schema:
+        raise NotImplementedError
+
+    def schema(self, definitions: Definitions) -> Schema:
+        return {**self.own_schema(definitions), **self.around}
+
+    def convert(self, value: Json, closed: bool) -> Any:
+        """The Python value of a JSON value; `closed` refuses unknown keys. Raises `msgspec.ValidationError`."""
+        return msgspec.convert(value, self.native_type(), str_keys=True, dec_hook=decode_hook)
+
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
+        """Keys that no record has, which msgspec passes over in silence."""
+        return iter(())
+
+    def has_open_records(self, seen: frozenset[int] = frozenset()) -> bool:
+        return id(self) not in seen and any(child.has_open_records(seen | {id(self)}) for child in self.children())
+
+
+class LeafNode(Node):
+    """A type without parts: msgspec reads it, with the constraints given."""
+
+    def __init__(self, tp: Any, schema: Schema, rewritten: bool = False) -> None:
+        self.tp = tp
+        self.plain = schema
+        self.rewritten = rewritten
+
+    def native_type(self) -> Any:
+        return self.tp
+
+    def own_schema(self, definitions: Definitions) -> Schema:
+        return dict(self.plain)
+
+
+_LISTS: Final = (list, typing.Sequence, typing.Collection, typing.Iterable, typing.MutableSequence)
+
+
+class ArrayNode(Node):
+    """`list[T]`, `set[T]`, `tuple[T, ...]` and the like."""
+
+    def __init__(self, origin: Any, item: Node) -> None:
+        self.origin = origin
+        self.item = item
+        self.meta: msgspec.Meta | None = None
+
+    def children(self) -> Iterable[Node]:
+        return (self.item,)
+
+    def native_type(self) -> Any:
+        item = self.item.native_type()
+        tp = self.origin[(item, ...) if self.origin is tuple else item]
+        return typing.Annotated[tp, self.meta] if self.meta else tp
+
+    def own_schema(self, definitions: Definitions) -> Schema:
+        item = self.item.schema(definitions)
+        schema = {"type": "array", "items": item} if item else {"type": "array"}
+        return {**schema, **_lengths(self.meta, "Items")}
+
+    def convert(self, value: Json, closed: bool) -> Any:
+        if self.native and not closed:
+            return super().convert(value, closed)
+        msgspec.convert(value, typing.Annotated[list[Any], self.meta] if self.meta else list[Any])
+        items = [_located(self.item, item, closed, position) for position, item in enumerate(value)]
+        return items if self.origin in _LISTS else self.origin(items)
+
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
+        for position, item in enumerate(value if isinstance(value, list) else ()):
+            yield from self.item.unknown(item, (*path, position))
+
+
+def _lengths(meta: msgspec.Meta | None, noun: str) -> Schema:
+    if meta is None:
+        return {}
+    pairs = ((f"min{noun}", meta.min_length), (f"max{noun}", meta.max_length))
+    return {key: value for key, value in pairs if value is not None}
+
+
+class TupleNode(Node):
+    """`tuple[A, B]` and NamedTuple: a place for each part."""
+
+    def __init__(self, tp: Any, items: list[Node], build: Callable[[list[Any]], Any], names: tuple[str, ...]) -> None:
+        self.tp = tp
+        self.items = items
+        self.build = build
+        self.names = names
+        self.required = len(items)
+
+    def children(self) -> Iterable[Node]:
+        return self.items
+
+    def native_type(self) -> Any:
+        plain: Any = tuple
+        return self.tp if self.names else plain[tuple(item.native_type() for item in self.items)]
+
+    def own_schema(self, definitions: Definitions) -> Schema:
+        places = [item.schema(definitions) for item in self.items]
+        for place, name in zip(places, self.names, strict=False):
+            place.setdefault("description", name)
+        schema: Schema = {"type": "array"}
+        if places:
+            schema["prefixItems"] = places
+        return {**schema, "items": False, "minItems": self.required, "maxItems": len(self.items)}
+
+    def convert(self, value: Json, closed: bool) -> Any:
+        if not isinstance(value, list) or not self.required <= len(value) <= len(self.items):
+            raise msgspec.ValidationError(f"Expected an array of {len(self.items)} items")
+        pairs = enumerate(zip(self.items, value, strict=False))
+        return self.build([_located(item, part, closed, position) for position, (item, part) in pairs])
+
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
+        pairs = zip(self.items, value if isinstance(value, list) else (), strict=False)
+        for position, (item, part) in enumerate(pairs):
+            yield from item.unknown(part, (*path, position))
+
+
+class MappingNode(Node):
+    """`dict[K, V]`."""
+
+    def __init__(self, origin: Any, key: Node, value: Node) -> None:
+        self.origin = origin
+        self.key = key
+        self.value = value
+        self.meta: msgspec.Meta | None = None
+
+    def children(self) -> Iterable[Node]:
+        return (self.key, self.value)
+
+    def native_type(self) -> Any:
+        tp = self.origin[self.key.native_type(), self.value.native_type()]
+        return typing.Annotated[tp, self.meta] if self.meta else tp
+
+    def own_schema(self, definitions: Definitions) -> Schema:
+        schema: Schema = {"type": "object"}
+        key, value = self.key.schema(definitions), self.value.schema(definitions)
+        if key.get("type") == "string" and len(key) > 1:
+            schema["propertyNames"] = {name: part for name, part in key.items() if name != "type"}
+        if value:
+            schema["additionalProperties"] = value
+        return {**schema, **_lengths(self.meta, "Properties")}
+
+    def convert(self, value: Json, closed: bool) -> Any:
+        msgspec.convert(value, typing.Annotated[dict[Any, Any], self.meta] if self.meta else dict[Any, Any])
+        return {
+            self.key.convert(name, closed): _located(self.value, part, closed, name) for name, part in value.items()
+        }
+
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
+        for name, part in value.items() if isinstance(value, dict) else ():
+            yield from self.value.unknown(part, (*path, name))
+
+
+class UnionNode(Node):
+    """A choice. The most telling alternative is tried first: text that reads as a date is a date, then a string."""
+
+    def __init__(self, members: list[Node]) -> None:
+        self.members = members
+        self._by_rank = sorted(members, key=_rank)
+
+    def children(self) -> Iterable[Node]:
+        return self.members
+
+    def native_type(self) -> Any:
+        return typing.Union[tuple(member.native_type() for member in self.members)]  # noqa: UP007
+
+    def own_schema(self, definitions: Definitions) -> Schema:
+        choices = [member.schema(definitions) for member in self.members]
+        if {"type": "number"} in choices:
+            choices = [choice for choice in choices if choice != {"type": "integer"}]
+        if {} in choices:
+            return {}
+        return choices[0] if len(choices) == 1 else {"anyOf": choices}
+
+    def convert(self, value: Json, closed: bool) -> Any:
+        for member in self._by_rank:
+            try:
+                return member.convert(value, closed)
+            except msgspec.ValidationError:
+                continue
+        raise msgspec.ValidationError("Fits none of the alternatives")
+
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
+        found: list[Problem] = []
+        for member in self.members:
+            if member.takes(value) if isinstance(member, RecordNode) else not isinstance(member, LeafNode):
+                found = list(islice(member.unknown(value, path), schemas.MAX_PROBLEMS))
+                if not found:
+                    break
+        yield from found
+
+
+_RANKS: Final[dict[Any, int]] = {
+    type(None): 0,
+    bool: 0,
+    int: 2,
+    float: 3,
+    str: 5,
+    bytes: 6,
+    bytearray: 6,
+    Any: 7,
+    object: 7,
+}
+
+
+def _rank(node: Node) -> int:
+    if not isinstance(node, LeafNode):
+        return 1
+    base = bare(node.tp)
+    if isinstance(base, type) and issubclass(base, PurePath):
+        return _RANKS[str]  # takes every string, so that the order of the author decides
+    return _RANKS.get(base, 1)
+
+
+@dataclasses.dataclass(slots=True)
+class Field:
+    attribute: str
+    name: str
+    node: Node
+    required: bool
+    default: Json = msgspec.UNSET
+    settable: bool = True
+
+
+class RecordNode(Node):
+    """A class with named members: dataclass, TypedDict, msgspec Struct."""
+
+    def __init__(self, tp: Any, name: str) -> None:
+        self.tp = tp
+        self.name = name
+        self.cls: Any = typing.get_origin(tp) or tp
+        self.fields: list[Field] = []
+        self.tag: tuple[str, Json] | None = None
+        self.closed_by_itself = False
+        self.is_typed_dict = typing.is_typeddict(self.cls)
+
+    def children(self) -> Iterable[Node]:
+        return [field.node for field in self.fields]
+
+    def native_type(self) -> Any:
+        return self.tp
+
+    def own_schema(self, definitions: Definitions) -> Schema:
+        return definitions.reference(self)
+
+    def body(self, definitions: Definitions) -> Schema:
+        schema: Schema = {"type": "object"}
+        if description := _class_text(self.cls):
+            schema["description"] = description
+        properties: dict[str, Json] = {}
+        required: list[str] = []
+        if self.tag:
+            properties[self.tag[0]] = {"const": self.tag[1]}
+            required.append(self.tag[0])
+        for field in self.fields:
+            if definitions.mode == "input" and not field.settable:
+                continue
+            member = field.node.schema(definitions)
+            properties[field.name] = member if field.default is msgspec.UNSET else {**member, "default": field.default}
+            if field.required:
+                required.append(field.name)
+        schema["properties"] = properties
+        if required:
+            schema["required"] = required
+        if definitions.mode == "input":
+            schema["additionalProperties"] = False
+        return schema
+
+    def convert(self, value: Json, closed: bool) -> Any:
+        if not isinstance(value, dict):
+            raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
+        if self.tag and value.get(self.tag[0]) != self.tag[1]:
+            raise msgspec.ValidationError(f"Expected {self.tag[0]} to be {self.tag[1]!r}")
+        if closed and (unknown := list(islice(self._unknown_here(value, ()), schemas.MAX_PROBLEMS))):
+            raise Refused(unknown)
+        built: dict[str, Any] = {}
+        for field in self.fields:
+            if not field.settable:
+                continue
+            if field.name in value:
+                built[field.attribute] = _located(field.node, value[field.name], closed, field.name)
+            elif field.required:
+                raise msgspec.ValidationError(f"Object missing required field `{field.name}`")
+        if self.is_typed_dict:
+            return built
+        try:
+            return self.cls(**built)
+        except (ValueError, TypeError) as error:  # raised by the author's own __post_init__
+            raise msgspec.ValidationError(str(error)) from error
+
+    def takes(self, value: Json) -> bool:
+        return isinstance(value, dict) and (self.tag is None or value.get(self.tag[0]) == self.tag[1])
+
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
+        if not isinstance(value, dict):
+            return
+        yield from self._unknown_here(value, path)
+        for field in self.fields:
+            if field.name in value:
+                yield from field.node.unknown(value[field.name], (*path, field.name))
+
+    def _unknown_here(self, value: dict[str, Json], path: schemas.Path) -> Iterator[Problem]:
+        known = [field.name for field in self.fields if field.settable] + ([self.tag[0]] if self.tag else [])
+        return (schemas.unknown_key(path, name, known) for name in value if name not in known)
+
+    def has_open_records(self, seen: frozenset[int] = frozenset()) -> bool:
+        return not self.closed_by_itself or super().has_open_records(seen)
+
+
+def _class_text(cls: Any) -> str | None:
+    import inspect
+
+    text = cls.__dict__.get("__doc__")
+    if not isinstance(text, str) or text.startswith(f"{cls.__name__}("):  # the signature that dataclass writes
+        return None
+    return inspect.cleandoc(text) or None
+
+
+class DescribedNode(Node):
+    """A record with a text of its own at one place."""
+
+    def __init__(self, inner: Node, around: Schema) -> None:
+        self.inner = inner
+        self.around = around
+
+    def children(self) -> Iterable[Node]:
+        return (self.inner,)
+
+    def native_type(self) -> Any:
+        return self.inner.native_type()
+
+    def own_schema(self, definitions: Definitions) -> Schema:
+        return self.inner.schema(definitions)
+
+    def convert(self, value: Json, closed: bool) -> Any:
+        return self.inner.convert(value, closed)
+
+    def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
+        return self.inner.unknown(value, path)
+
+
+def _located(node: Node, value: Json, closed: bool, step: str | int) -> Any:
+    try:
+        return node.convert(value, closed)
+    except msgspec.ValidationError as error:
+        text, _, at = str(error).partition(" - at `$")
+        place = f"[{step}]" if isinstance(step, int) else f".{step}"
+        raise msgspec.ValidationError(f"{text} - at `${place}{at.removesuffix('`')}`") from error
+
+
+def bare(tp: Any) -> Any:
+    return typing.get_args(tp)[0] if typing.get_origin(tp) is typing.Annotated else tp

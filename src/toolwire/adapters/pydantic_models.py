@@ -1,0 +1,195 @@
+"""Types that mention pydantic are left to pydantic, which only this module imports, and only when there is one."""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from typing import Any, cast
+
+import msgspec
+
+from toolwire import schemas
+from toolwire.adapters.annotations import ANNOTATED, Namespace, evaluate, type_name
+from toolwire.adapters.base import Adapter, Mode
+from toolwire.adapters.constraints import meta_limits, meta_text, text_of
+from toolwire.schemas import Invalid, Json, Problem, Schema
+
+
+class PydanticAdapter(Adapter):
+    """pydantic reads and writes the type, as its models say."""
+
+    def __init__(self, tp: Any, namespace: Namespace) -> None:
+        super().__init__(tp)
+        import pydantic
+
+        self._error: type[Exception] = pydantic.ValidationError
+        try:
+            self._adapter: Any = pydantic.TypeAdapter(_for_pydantic(tp, namespace))
+            self._schemas = {"input": self._generate(pydantic, "input"), "output": self._generate(pydantic, "output")}
+        except (pydantic.errors.PydanticUserError, pydantic.errors.PydanticUndefinedAnnotation) as error:
+            reason = str(error).partition("\n")[0]
+            raise TypeError(f"pydantic cannot read {type_name(tp)}: {reason}") from None
+
+    def _generate(self, pydantic: Any, mode: Mode) -> Schema:
+        generator = _pydantic_generator(pydantic)
+        theirs = "validation" if mode == "input" else "serialization"
+        written, shared = pydantic.TypeAdapter.json_schemas([("it", theirs, self._adapter)], schema_generator=generator)
+        schema: Schema = {**written["it", theirs], **{key: shared[key] for key in ("$defs",) if key in shared}}
+        if mode == "input":
+            # A model that says nothing about extra keys gets the rule of every other tool: unknown ones are refused.
+            self._extra = {} if generator.says_extra or not generator.can_forbid else {"extra": "forbid"}
+            schema = _closed(schema) if self._extra else schema
+        return schema
+
+    def document(self, mode: Mode) -> Schema:
+        return self._schemas[mode]
+
+    def read(self, data: bytes | msgspec.Raw) -> Any:
+        return self._adapter.validate_json(bytes(data), **self._extra)
+
+    def read_output(self, data: bytes | msgspec.Raw) -> Any:
+        return self._adapter.validate_json(bytes(data))
+
+    def encode(self, value: Any) -> bytes:
+        return cast(bytes, self._adapter.dump_json(value, by_alias=True))
+
+    def validate_output(self, value: Any) -> bytes:
+        try:
+            checked = self._adapter.validate_python(value)
+        except self._error as error:
+            raise Invalid(self.refusal(error)) from None
+        try:
+            return cast(bytes, self._adapter.dump_json(checked, by_alias=True, warnings="error"))
+        except ValueError:
+            raise TypeError(f"a value of type {type_name(type(value))} has no JSON form") from None
+
+    def refusal(self, error: Exception) -> list[Problem]:
+        if not isinstance(error, self._error):
+            return super().refusal(error)
+        found = cast(Any, error).errors(include_url=False, include_context=False, include_input=False)
+        return [_from_pydantic(each) for each in found[: schemas.MAX_PROBLEMS]]
+
+
+def _from_pydantic(found: dict[str, Any]) -> Problem:
+    message = str(found["msg"])
+    return Problem(tuple(found["loc"]), message[:1].lower() + message[1:])
+
+
+def _pydantic_generator(pydantic: Any) -> Any:
+    """A schema generator that makes no titles up, and notes whether some model chose what to do with extra keys."""
+    import inspect
+
+    base: Any = pydantic.json_schema.GenerateJsonSchema
+
+    class Generator(base):  # type: ignore[misc]
+        says_extra = False
+        can_forbid = "extra" in inspect.signature(pydantic.TypeAdapter.validate_json).parameters
+
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            return False
+
+        def model_schema(self, schema: Any) -> Any:
+            return self._untitled(super().model_schema(schema), schema)
+
+        def dataclass_schema(self, schema: Any) -> Any:
+            return self._untitled(super().dataclass_schema(schema), schema)
+
+        def typed_dict_schema(self, schema: Any) -> Any:
+            return self._untitled(super().typed_dict_schema(schema), schema)
+
+        def enum_schema(self, schema: Any) -> Any:
+            return self._untitled(super().enum_schema(schema), schema)
+
+        def _untitled(self, written: Any, schema: Any) -> Any:
+            cls = schema.get("cls")
+            config = getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None) or {}
+            if "extra" in config:
+                Generator.says_extra = True
+            if written.get("title") == getattr(cls, "__name__", None) and not config.get("title"):
+                written.pop("title", None)
+            return written
+
+    return Generator
+
+
+def _closed(schema: Json) -> Json:
+    if isinstance(schema, list):
+        return [_closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: value if key in ("default", "enum", "examples") else _closed(value) for key, value in schema.items()}
+    if result.get("type") == "object" and isinstance(result.get("properties"), dict):
+        result.setdefault("additionalProperties", False)
+    return result
+
+
+def _for_pydantic(tp: Any, namespace: Namespace) -> Any:
+    """The type with msgspec's constraints and plain texts in pydantic's words, so that none is lost."""
+    import pydantic
+
+    if isinstance(tp, (str, typing.ForwardRef)):
+        tp = evaluate(tp if isinstance(tp, str) else tp.__forward_arg__, {}, namespace, "a type")
+    origin, arguments = typing.get_origin(tp), typing.get_args(tp)
+    if origin is typing.Annotated:
+        inner: Any = _for_pydantic(arguments[0], namespace)
+        for item in tp.__metadata__:
+            extra: Any = item
+            if isinstance(item, msgspec.Meta):
+                limits = {key: value for key, value in meta_limits(item).items() if key != "tz"}
+                if item.tz is not None:
+                    raise TypeError("msgspec.Meta(tz=…) next to pydantic: use pydantic.AwareDatetime or NaiveDatetime")
+                text = meta_text(item)
+                extra = pydantic.Field(description=text.pop("description", None), json_schema_extra=text, **limits)
+            elif text := text_of(item):
+                extra = pydantic.Field(description=text.pop("description", None), json_schema_extra=text or None)
+            inner = typing.Annotated[inner, extra]
+        return inner
+    if origin in (typing.Union, types.UnionType):
+        return typing.Union[tuple(_for_pydantic(argument, namespace) for argument in arguments)]  # noqa: UP007
+    if origin in (list, set, frozenset, dict, tuple):
+        return origin[tuple(each if each is ... else _for_pydantic(each, namespace) for each in arguments)]
+    return tp
+
+
+def from_field_default(annotation: Any, default: Any) -> tuple[Any, Any, str | None]:
+    """A parameter's annotation, default and wire name, with `pydantic.Field` read wherever it was written.
+
+    `x: int = Field(3, ge=1)` means `x: Annotated[int, Field(ge=1)] = 3`. An absent default is UNSET.
+    """
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is None:
+        return annotation, default, None
+    info: Any = getattr(pydantic, "fields", None)
+    if info is None:
+        return annotation, default, None
+    if isinstance(default, info.FieldInfo):
+        annotation = typing.Annotated[annotation, default]
+        default = msgspec.UNSET
+    if typing.get_origin(annotation) is not typing.Annotated:
+        return annotation, default, None
+    alias: str | None = None
+    metadata: list[Any] = []
+    for item in annotation.__metadata__:
+        if not isinstance(item, info.FieldInfo):
+            metadata.append(item)
+            continue
+        if default is msgspec.UNSET and not item.is_required():
+            default = item.get_default(call_default_factory=True)
+        found, item = _without_alias(item)
+        alias = found or alias
+        metadata.append(item)
+    return ANNOTATED[(typing.get_args(annotation)[0], *metadata)], default, alias
+
+
+def _without_alias(item: Any) -> tuple[str | None, Any]:
+    """The other name that a `Field` gives, and the Field without it: a name belongs to a parameter, not to a type."""
+    import copy
+
+    if item.alias is None and item.validation_alias is None:
+        return None, item
+    if item.validation_alias is not None and not isinstance(item.validation_alias, str):
+        raise TypeError("a parameter has one name: use a plain string as validation_alias")
+    plain = copy.copy(item)
+    plain.alias = plain.validation_alias = plain.serialization_alias = None
+    return item.validation_alias or item.alias, plain

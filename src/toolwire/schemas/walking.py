@@ -1,0 +1,54 @@
+"""Finding one's way in a schema: the subschemas under its keywords, and what a pointer or a path leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+Json = Any
+Schema = dict[str, Any]
+
+# Keywords with a list of subschemas that judge the same value.
+SAME_VALUE_LIST: Final = ("allOf", "anyOf", "oneOf")
+
+
+def direct(schema: Schema, keywords: Iterable[str]) -> Iterator[Json]:
+    return (schema[key] for key in keywords if isinstance(schema.get(key), (dict, bool)))
+
+
+def listed(schema: Schema, keywords: Iterable[str]) -> Iterator[Json]:
+    return (part for key in keywords if isinstance(schema.get(key), list) for part in schema[key])
+
+
+def mapped(schema: Schema, keywords: Iterable[str]) -> Iterator[tuple[str, Json]]:
+    return (
+        (name, part)
+        for key in keywords
+        if isinstance(schema.get(key), dict)
+        for name, part in schema[key].items()
+        if isinstance(part, (dict, bool))
+    )
+
+
+def at_pointer(document: Json, pointer: str) -> Json | None:
+    """What a JSON pointer (`/$defs/Row`) leads to, or None."""
+    for token in pointer.split("/")[1:]:
+        name = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, dict) and name in document:
+            document = document[name]
+        elif isinstance(document, list) and name.isdecimal() and int(name) < len(document):
+            document = document[int(name)]
+        else:
+            return None
+    return document
+
+
+def walk(root: Json, steps: Iterable[str | int]) -> Json:
+    """What a path leads to, or None."""
+    schema: Json = root
+    for step in steps:
+        try:
+            schema = schema[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return schema

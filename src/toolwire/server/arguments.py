@@ -1,0 +1,345 @@
+"""Readers of arguments: JSON text to keyword arguments, or one sentence for each thing that is wrong.
+
+A call with plain arguments is one msgspec decode into a Struct made for the function; only a call that is refused pays
+for finding out why, argument by argument.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire import adapters, schemas
+from toolwire.adapters import Adapter, Invalid, Problem
+from toolwire.protocol.errors import ServerError, ToolwireError
+from toolwire.schemas import Json, Schema, Validator
+from toolwire.server.signature import Signature
+
+NO_ARGUMENTS: Final[Schema] = {"type": "object", "additionalProperties": False}
+_MAX_LINES: Final = 20
+
+
+class InvalidArguments(ToolwireError):
+    """Arguments that do not fit; `lines` has one sentence for each thing that is wrong, meant for the model."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+class Parameter(NamedTuple):
+    """One argument of a component. `default` is UNSET when there is none."""
+
+    name: str
+    annotation: Any
+    required: bool
+    default: Any
+    description: str | None
+
+
+class Reader(NamedTuple):
+    """What callers are shown, and what reads the arguments that they send."""
+
+    schema: Schema
+    read: Callable[..., dict[str, Any]]
+
+
+# -- Typed parameters -------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(slots=True)
+class _Argument:
+    """A parameter that callers fill: its name in Python and on the wire, its type, its default."""
+
+    name: str
+    wire_name: str
+    adapter: Adapter
+    default: Any
+    # What the annotation or the docstring says; the text of a class stays with the class.
+    text: str | None
+    parameter: Parameter
+
+
+def typed_reader(signature: Signature, texts: dict[str, str], name: str) -> tuple[tuple[Parameter, ...], Reader]:
+    arguments = [_argument(signature, parameter, texts) for parameter in signature.rest]
+    document = _input_document(arguments)
+    compact = cast(Schema, schemas.without_optional_null(document))
+    reader = _StructReader(arguments, document, f"the input schema of {name!r}")
+    return tuple(argument.parameter for argument in arguments), Reader(compact, reader.read)
+
+
+def _argument(signature: Signature, parameter: Any, texts: dict[str, str]) -> _Argument:
+    annotation = signature.annotations[parameter.name]
+    annotation = Any if annotation is parameter.empty else annotation
+    default = UNSET if parameter.default is parameter.empty else parameter.default
+    annotation, default, alias = adapters.from_field_default(annotation, default)
+    if default is None and not _takes_none(annotation):
+        annotation = typing.Optional[annotation]  # noqa: UP045  `x: int = None`
+    if default is UNSET and _is_optional(annotation):
+        default = None  # an optional type may be left out, whether or not a default repeats it
+    try:
+        adapter = adapters.adapter(annotation, namespace=signature.namespace)
+    except TypeError as error:
+        raise TypeError(f"{signature.label}, parameter {parameter.name!r}: {error}") from None
+    described = adapter.schema("input").get("description")
+    own_text = described if typing.get_origin(annotation) is typing.Annotated else None
+    text = own_text or texts.get(parameter.name)
+    plain = Parameter(alias or parameter.name, annotation, default is UNSET, default, text or described)
+    return _Argument(parameter.name, alias or parameter.name, adapter, default, text, plain)
+
+
+def _takes_none(annotation: Any) -> bool:
+    return annotation in (Any, object, None, type(None)) or _is_optional(annotation)
+
+
+def _is_optional(annotation: Any) -> bool:
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _is_optional(typing.get_args(annotation)[0])
+    union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return union and type(None) in typing.get_args(annotation)
+
+
+def _input_document(arguments: list[_Argument]) -> Schema:
+    definitions: dict[str, Json] = {}
+    properties: dict[str, Json] = {}
+    for argument in arguments:
+        member = schemas.merge(definitions, argument.adapter.document("input"))
+        if argument.text:
+            member = {**member, "description": argument.text}
+        default = UNSET if argument.default is UNSET else adapters.json_default(argument.default)
+        properties[argument.wire_name] = member if default is UNSET else {**member, "default": default}
+    if not properties:
+        return dict(NO_ARGUMENTS)
+    required = [argument.wire_name for argument in arguments if argument.default is UNSET]
+    document: Schema = {"type": "object", "properties": properties}
+    if required:
+        document["required"] = required
+    document["additionalProperties"] = False
+    return schemas.inline({**document, "$defs": definitions})
+
+
+class _StructReader:
+    """Reads the arguments object into a Struct made for the function."""
+
+    def __init__(self, arguments: list[_Argument], document: Schema, what: str) -> None:
+        self._arguments = arguments
+        self._document = document
+        self._what = what
+        self._validator: Validator | None = None
+        self._late = tuple((each.name, each.adapter.read, each.default) for each in arguments if not _is_direct(each))
+        fields = [_struct_field(each) for each in arguments]
+        rename = {each.name: each.wire_name for each in arguments if each.name != each.wire_name}
+        made = msgspec.defstruct(
+            "Arguments", fields, forbid_unknown_fields=True, kw_only=True, gc=False, rename=rename or None
+        )
+        self._decode = msgspec.json.Decoder(made, dec_hook=adapters.decode_hook).decode
+        self.read: Callable[..., dict[str, Any]] = self._read_late if self._late else self._read_plain
+
+    def _read_plain(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
+        try:
+            return msgspec.structs.asdict(self._decode(b"{}" if raw is UNSET else raw))
+        except (msgspec.DecodeError, RecursionError):
+            return self._reread(raw, self._decode_plain)
+
+    def _decode_plain(self, raw: bytes | Raw) -> dict[str, Any]:
+        return msgspec.structs.asdict(self._decode(raw))
+
+    def _read_late(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
+        try:
+            return self._decode_late(b"{}" if raw is UNSET else raw)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            return self._reread(raw, self._decode_late)
+
+    def _decode_late(self, raw: bytes | Raw) -> dict[str, Any]:
+        values = msgspec.structs.asdict(self._decode(raw))
+        for name, read, default in self._late:
+            sent = values[name]
+            values[name] = default if sent is UNSET else read(sent)
+        return values
+
+    def _reread(self, raw: bytes | Raw | UnsetType, decode: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:
+        """Arguments refused as sent: read them as what they may stand for, or say all that is wrong."""
+        sent = _sent_object(raw)
+        validator = self._explainer()
+        meant = sent if validator is None else schemas.understood(sent, validator)
+        try:
+            return decode(msgspec.json.encode(meant))
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            problems = self._by_name(meant) if validator is None else validator.check(meant)
+            refused = self._refused(meant)
+            # The types decide what is wrong, the schema says it better: 12.5 is a Decimal, though the schema says text.
+            kept = [problem for problem in problems if problem.kind != "invalid" or _argument_of(problem) in refused]
+            named = {_argument_of(problem) for problem in kept}
+            more = [problem for name, found in refused.items() if name not in named for problem in found]
+            raise InvalidArguments(_lines(kept + more or problems)) from None
+
+    def _explainer(self) -> Validator | None:
+        """The schema as a validator, made for the first refusal; None if the engine cannot take a pattern in it."""
+        if self._validator is None:
+            try:
+                self._validator = schemas.compile(self._document, what=self._what)
+            except schemas.SchemaError:
+                return None
+        return self._validator
+
+    def _by_name(self, meant: dict[str, Json]) -> list[Problem]:
+        known = {argument.wire_name: argument for argument in self._arguments}
+        unknown = [schemas.unknown_key((), name, known) for name in list(meant)[:_MAX_LINES] if name not in known]
+        required = [name for name, argument in known.items() if argument.default is UNSET and name not in meant]
+        return unknown + [Problem((name,), "it is required", "missing") for name in required]
+
+    def _refused(self, meant: dict[str, Json]) -> dict[str, list[Problem]]:
+        """The arguments that do not fit their types, each read by itself, since msgspec stops at its first error."""
+        refused: dict[str, list[Problem]] = {}
+        for argument in self._arguments:
+            name = argument.wire_name
+            if name in meant:
+                try:
+                    argument.adapter.decode(msgspec.json.encode(meant[name]))
+                except Invalid as error:
+                    refused[name] = [problem._replace(path=(name, *problem.path)) for problem in error.problems]
+        return refused
+
+
+def _argument_of(problem: Problem) -> str | int | None:
+    return problem.path[0] if problem.path else None
+
+
+def _is_direct(argument: _Argument) -> bool:
+    return argument.adapter.field_type is not None
+
+
+def _struct_field(argument: _Argument) -> tuple[str, Any] | tuple[str, Any, Any]:
+    if not _is_direct(argument):
+        return (argument.name, Raw) if argument.default is UNSET else (argument.name, Raw, UNSET)
+    if argument.default is UNSET:
+        return (argument.name, argument.adapter.field_type)
+    if argument.default is None or isinstance(argument.default, (str, int, float, bool)):
+        return (argument.name, argument.adapter.field_type, argument.default)
+
+    def default() -> Any:  # the very object of the signature, as a plain call would use it
+        return argument.default
+
+    return (argument.name, argument.adapter.field_type, msgspec.field(default_factory=default))
+
+
+# -- Raw schemas ------------------------------------------------------------------------------------------------------
+
+
+def raw_reader(
+    signature: Signature, schema: Schema, decoder: Callable[[dict[str, Any]], Any] | None, name: str
+) -> tuple[Reader, str | None]:
+    what = f"the input schema of {name!r}"
+    validator = schemas.compile(schema, what=what)
+    if schema.get("type") != "object":
+        raise schemas.SchemaError(f'{what} must have "type": "object" at its root')
+    handed, context = _handed(signature, schema, decoder is not None, name)
+    defaults = {
+        key: member["default"]
+        for key, member in schema.get("properties", {}).items()
+        if isinstance(member, dict) and "default" in member
+    }
+    return Reader(schema, _RawReader(validator, defaults, decoder, handed).read), context
+
+
+def _handed(signature: Signature, schema: Schema, decoded: bool, name: str) -> tuple[str | tuple[str, ...], str | None]:
+    """How the function wants its arguments: whole under one name, or by their names; and the name of its context.
+
+    One parameter takes the arguments whole, a second one the context. Parameters that are called like members of the
+    schema take these members.
+    """
+    rest, context = signature.rest, signature.context
+    members = schema.get("properties", {})
+    names = tuple(each.name for each in rest)
+    if names and not decoded and all(each in members for each in names) and not _takes_whole(signature, rest):
+        return names, context
+    if len(names) == 2 and context is None:
+        return names[0], names[1]
+    if len(names) == 1:
+        return names[0], context
+    if not names:
+        return (), context
+    raise ServerError(
+        f"{name!r} has a raw input schema: its function takes the arguments (and the context), "
+        f"or parameters named like members of the schema, not {', '.join(names)}"
+    )
+
+
+def _takes_whole(signature: Signature, rest: list[Any]) -> bool:
+    if len(rest) != 1:
+        return False
+    annotation = signature.annotations[rest[0].name]
+    origin = typing.get_origin(annotation) or annotation
+    return annotation is rest[0].empty or (isinstance(origin, type) and issubclass(origin, Mapping))
+
+
+class _RawReader:
+    """Checks the arguments object against the author's own schema."""
+
+    def __init__(
+        self,
+        validator: Validator,
+        defaults: dict[str, Json],
+        decoder: Callable[[dict[str, Any]], Any] | None,
+        handed: str | tuple[str, ...],
+    ) -> None:
+        self._validator = validator
+        self._defaults = defaults
+        self._decoder = decoder
+        self._handed = handed
+
+    def read(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
+        sent = _sent_object(raw)
+        if problems := self._validator.check(sent):
+            sent = schemas.understood(sent, self._validator)
+            if problems := self._validator.check(sent):
+                raise InvalidArguments(_lines(problems))
+        elif not isinstance(raw, UnsetType) and b"." in bytes(raw):
+            sent = schemas.whole_numbers(sent, self._validator.schema, self._validator.schema)
+        for name, default in self._defaults.items():
+            if name not in sent:
+                sent[name] = msgspec.json.decode(msgspec.json.encode(default))
+        if isinstance(self._handed, tuple):
+            return {name: sent[name] for name in self._handed if name in sent}
+        return {self._handed: sent if self._decoder is None else self._decoded(sent)}
+
+    def _decoded(self, sent: dict[str, Json]) -> Any:
+        assert self._decoder is not None
+        try:
+            return self._decoder(sent)
+        except ValueError as error:  # what a decoder says about a value is meant for whoever sent it
+            raise InvalidArguments([f"The arguments do not fit: {error}"]) from error
+
+
+# -- What was sent, and what is wrong with it -------------------------------------------------------------------------
+
+
+def _sent_object(raw: bytes | Raw | UnsetType) -> dict[str, Json]:
+    try:
+        sent = {} if isinstance(raw, UnsetType) else msgspec.json.decode(raw)
+    except RecursionError:
+        raise InvalidArguments(["The arguments are too deeply nested"]) from None
+    except msgspec.DecodeError:
+        raise InvalidArguments(["The arguments are not valid JSON"]) from None
+    if isinstance(sent, str):  # the whole object in a string
+        try:
+            sent = msgspec.json.decode(sent)
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    if sent is None:
+        return {}
+    if not isinstance(sent, dict):
+        raise InvalidArguments(["The arguments must be one JSON object with a member for each argument"])
+    return sent
+
+
+def _lines(problems: list[Problem]) -> list[str]:
+    lines = list(dict.fromkeys(schemas.sentence(problem) for problem in problems))
+    more = len(lines) - _MAX_LINES
+    return [*lines[:_MAX_LINES], f"… and {more} more"] if more > 0 else lines

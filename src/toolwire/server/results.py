@@ -1,0 +1,251 @@
+"""Converters of results: what a handler returns as content, as structured content, or as both."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire import adapters, schemas
+from toolwire.adapters import Adapter, Invalid
+from toolwire.content import Audio, File, Image, ToolResult, to_blocks
+from toolwire.protocol.errors import ServerError, ToolwireError
+from toolwire.protocol.types import (
+    AudioContent,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+    UnknownContent,
+)
+from toolwire.schemas import Schema, Validator
+from toolwire.server.signature import Signature
+
+
+class ResultError(ToolwireError, TypeError):
+    """A handler returned what cannot be sent: not JSON, or not what its output schema promises. For the log, masked."""
+
+
+class Converted(msgspec.Struct, frozen=True, gc=False):
+    """A handler's value as a tool result. `structured` is JSON text (`Raw`), or UNSET when there is none."""
+
+    content: list[ContentBlock]
+    structured: Any = UNSET
+    is_error: bool = False
+    meta: dict[str, Any] | Raw | UnsetType = UNSET
+
+
+class Returns(NamedTuple):
+    """What callers are promised, and what turns a handler's value into a result."""
+
+    schema: Schema | None
+    convert: Callable[[Any], Converted]
+
+
+_CONTENT_TYPES: Final = (
+    TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, UnknownContent,
+    ResourceContents, Image, Audio, File, ToolResult, CallToolResult,
+)  # fmt: skip
+_LISTS: Final = ("Sequence", "Iterable", "Collection")
+
+
+def returns_of(
+    signature: Signature,
+    name: str,
+    output_schema: Schema | None,
+    structured: bool | None,
+    encoder: Callable[[Any], Any] | None,
+) -> Returns:
+    """The converter for what the function is declared to return."""
+    if output_schema is not None:
+        validator = schemas.compile(output_schema, what=f"the output schema of {name!r}")
+        return Returns(output_schema, _Checked(name, validator, encoder).convert)
+    returned = _result_type(signature)
+    if structured and _is_content(returned):
+        raise ServerError(f"{name!r} returns content, which is never structured: leave structured= out")
+    # A plain string, an untyped dict or content has no schema worth sending (and is not sent twice) unless asked for.
+    if (
+        encoder is not None
+        or structured is False
+        or _is_content(returned)
+        or (_is_untyped(returned) and not structured)
+    ):
+        keeps_list = _is_content(returned) and returned is not str
+        return Returns(None, _Dynamic(name, bool(structured), structured is False, encoder, keeps_list).convert)
+    if returned is UNSET or returned in (Any, object):
+        return Returns(None, _Dynamic(name, bool(structured), False, encoder, False).convert)
+    try:
+        adapter = adapters.adapter(returned, namespace=signature.namespace)
+    except TypeError as error:
+        raise TypeError(f"{signature.label}, result: {error}; or give encoder=") from None
+    return Returns(adapter.schema("output"), _Typed(name, adapter).convert)
+
+
+def _result_type(signature: Signature) -> Any:
+    """The declared type of the result. Of a generator, the type that it returns; its yields are reports."""
+    returned = signature.returns
+    origin, arguments = typing.get_origin(returned), typing.get_args(returned)
+    label = getattr(origin or returned, "__name__", "")
+    if label in ("Generator", "AsyncGenerator", "Iterator", "AsyncIterator", "AsyncIterable"):
+        is_result = label == "Generator" and len(arguments) == 3 and arguments[2] not in (None, type(None), Any)
+        return arguments[2] if is_result else UNSET
+    return returned
+
+
+def _is_content(returned: Any) -> bool:
+    if typing.get_origin(returned) is typing.Annotated:
+        return _is_content(typing.get_args(returned)[0])
+    if isinstance(returned, type) and issubclass(returned, _CONTENT_TYPES):
+        return True
+    origin, arguments = typing.get_origin(returned), typing.get_args(returned)
+    if origin is tuple and arguments == (bytes, str):
+        return True
+    is_choice = origin in (typing.Union, types.UnionType)
+    is_list = (isinstance(origin, type) and issubclass(origin, (list, tuple))) or getattr(
+        origin, "__name__", ""
+    ) in _LISTS
+    return (is_choice or is_list) and any(_is_content(argument) for argument in arguments)
+
+
+def _is_untyped(returned: Any) -> bool:
+    """Types that say nothing a schema could: str, None, bare or Any-valued containers, and choices among these."""
+    if returned is UNSET or returned in (Any, object, None, type(None), str, dict, list, tuple):
+        return True
+    origin, arguments = typing.get_origin(returned), typing.get_args(returned)
+    if origin is typing.Annotated:
+        return _is_untyped(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return all(_is_untyped(argument) for argument in arguments)
+    is_plain = origin in (dict, list, tuple) or getattr(origin, "__name__", "") in ("Mapping", *_LISTS)
+    return is_plain and bool(arguments) and arguments[-1] in (Any, object)
+
+
+class _Converter:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _as_is(self, result: ToolResult | CallToolResult, has_schema: bool) -> Converted:
+        """A result in full is used as it is; only a structured value that breaks the promised schema is refused."""
+        wire = result.to_wire() if isinstance(result, ToolResult) else result
+        structured = wire.structured_content
+        if has_schema and wire.is_error is not True:
+            if structured is UNSET:
+                # 2025-06-18 server/tools onwards: with an output schema, a success carries structured content.
+                raise ResultError(f"{self._name!r} has an output schema but returned no structured value")
+            structured = self._checked(structured)
+        return Converted(wire.content, structured, wire.is_error is True, wire.meta)
+
+    def _checked(self, value: Any) -> Raw:
+        raise NotImplementedError
+
+    def _mismatch(self, error: Invalid) -> ResultError:
+        lines = "; ".join(schemas.sentence(problem, "result") for problem in error.problems[:5])
+        return ResultError(f"{self._name!r} returned what its output schema does not allow: {lines}")
+
+    def _not_json(self, value: Any) -> ResultError:
+        return ResultError(f"{self._name!r} returned a value of type {type(value).__name__}, which has no JSON form")
+
+
+class _Typed(_Converter):
+    """A declared type: checked, sent as JSON text and as structured content."""
+
+    def __init__(self, name: str, adapter: Adapter) -> None:
+        super().__init__(name)
+        self._adapter = adapter
+
+    def convert(self, value: Any) -> Converted:
+        if isinstance(value, (ToolResult, CallToolResult)):
+            return self._as_is(value, True)
+        data = self._checked(value)
+        return Converted([TextContent(bytes(data).decode())], data)
+
+    def _checked(self, value: Any) -> Raw:
+        try:
+            value = msgspec.json.decode(value) if isinstance(value, Raw) else value
+            return Raw(self._adapter.validate_output(value))
+        except Invalid as error:
+            raise self._mismatch(error) from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._not_json(value) from error
+
+
+class _Checked(_Converter):
+    """A raw output schema: checked, sent as JSON text and as structured content."""
+
+    def __init__(self, name: str, validator: Validator, encoder: Callable[[Any], Any] | None) -> None:
+        super().__init__(name)
+        self._validator = validator
+        self._encoder = encoder
+
+    def convert(self, value: Any) -> Converted:
+        if isinstance(value, (ToolResult, CallToolResult)):
+            return self._as_is(value, True)
+        data = self._checked(value if self._encoder is None else self._encoder(value))
+        return Converted([TextContent(bytes(data).decode())], data)
+
+    def _checked(self, value: Any) -> Raw:
+        try:
+            data = bytes(value) if isinstance(value, Raw) else msgspec.json.encode(value, enc_hook=adapters.encode_hook)
+            plain = msgspec.json.decode(data)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._not_json(value) from error
+        if problems := self._validator.check(plain):
+            raise self._mismatch(Invalid(problems))
+        return Raw(data)
+
+
+class _Dynamic(_Converter):
+    """Nothing useful declared: the value itself says what it is."""
+
+    def __init__(
+        self,
+        name: str,
+        structured: bool,
+        text_only: bool,
+        encoder: Callable[[Any], Any] | None,
+        lists_are_content: bool,
+    ) -> None:
+        super().__init__(name)
+        self._structured = structured
+        self._text_only = text_only
+        self._encoder = encoder
+        self._lists_are_content = lists_are_content
+
+    def convert(self, value: Any) -> Converted:
+        if self._encoder is not None and not isinstance(value, (ToolResult, CallToolResult)):
+            value = self._encoder(value)
+        if isinstance(value, str) and not self._structured:
+            return Converted([TextContent(value)])
+        if value is None and not self._structured:
+            return Converted([])
+        if isinstance(value, (ToolResult, CallToolResult)):
+            return self._as_is(value, False)
+        if self._lists_are_content and isinstance(value, (list, tuple)) and not value:
+            return Converted([])
+        blocks = None if self._structured else to_blocks(list(value) if _is_sequence(value) else value)
+        if blocks is not None:
+            return Converted(blocks)
+        try:
+            data = msgspec.json.encode(value, enc_hook=adapters.encode_hook)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._not_json(value) from error
+        is_typed = self._structured or (not self._text_only and _is_record(value))
+        return Converted([TextContent(data.decode())], Raw(data) if is_typed else UNSET)
+
+
+def _is_sequence(value: Any) -> bool:
+    """A tuple that is a list of content, rather than a pair of bytes and type or a NamedTuple."""
+    return type(value) is tuple and not (len(value) == 2 and isinstance(value[0], (bytes, bytearray)))
+
+
+def _is_record(value: Any) -> bool:
+    """Whether the value's own class says what its members are."""
+    cls = type(value)
+    return isinstance(value, msgspec.Struct) or hasattr(cls, "__dataclass_fields__") or hasattr(cls, "model_fields")

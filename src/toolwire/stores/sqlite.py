@@ -1,0 +1,399 @@
+"""The three stores in one SQLite file: for several processes on one machine, and for what has to survive a restart.
+
+    server = Server("notes", stores=SqliteStores("state.db"))
+
+The limits hold for all processes together. Times to live are counted by the clock on the wall, since the file outlives
+every other clock.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Final
+
+from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFull, Stores
+from toolwire.stores.sqlite_file import SqliteFile, StoreFailed
+
+__all__ = ["SqliteBus", "SqliteKV", "SqliteLog", "SqliteStores", "StoreFailed"]
+
+_VERSION: Final = 1
+#: How many expired values one transaction clears away beside its own work.
+_SWEEP_STEPS: Final = 64
+#: Messages of the bus are kept for processes that are behind: this long, and no more than this.
+_BUS_SECONDS: Final = 60.0
+_BUS_MESSAGES: Final = 10_000
+_BUS_BYTES: Final = 64 * 1024 * 1024
+_BUS_PAGE: Final = 1000
+
+# Positions of the log count up over all streams and start at the time of day in microseconds, so that a position from a
+# file that is gone is recognised as lost. The sums are kept by triggers, because counting would read everything.
+_SCHEMA: Final = """
+CREATE TABLE totals (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    kv_items INTEGER NOT NULL DEFAULT 0,
+    kv_bytes INTEGER NOT NULL DEFAULT 0,
+    log_streams INTEGER NOT NULL DEFAULT 0,
+    log_bytes INTEGER NOT NULL DEFAULT 0,
+    log_position INTEGER NOT NULL,
+    bus_bytes INTEGER NOT NULL DEFAULT 0
+);;
+INSERT INTO totals (only, log_position) VALUES (1, {position});;
+
+CREATE TABLE kv (key BLOB PRIMARY KEY, value BLOB NOT NULL, deadline REAL);;
+CREATE INDEX kv_deadline ON kv (deadline) WHERE deadline IS NOT NULL;;
+CREATE TRIGGER kv_added AFTER INSERT ON kv BEGIN
+    UPDATE totals SET kv_items = kv_items + 1, kv_bytes = kv_bytes + length(new.key) + length(new.value);
+END;;
+CREATE TRIGGER kv_changed AFTER UPDATE OF value ON kv BEGIN
+    UPDATE totals SET kv_bytes = kv_bytes + length(new.value) - length(old.value);
+END;;
+CREATE TRIGGER kv_removed AFTER DELETE ON kv BEGIN
+    UPDATE totals SET kv_items = kv_items - 1, kv_bytes = kv_bytes - length(old.key) - length(old.value);
+END;;
+
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY,
+    name BLOB NOT NULL UNIQUE,
+    floor INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    events INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0
+);;
+CREATE INDEX streams_by_age ON streams (last);;
+CREATE TABLE events (
+    stream INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (stream, position)
+) WITHOUT ROWID;;
+CREATE TRIGGER stream_added AFTER INSERT ON streams BEGIN
+    UPDATE totals SET log_streams = log_streams + 1;
+END;;
+CREATE TRIGGER stream_changed AFTER UPDATE OF bytes ON streams BEGIN
+    UPDATE totals SET log_bytes = log_bytes + new.bytes - old.bytes;
+END;;
+CREATE TRIGGER stream_removed AFTER DELETE ON streams BEGIN
+    UPDATE totals SET log_streams = log_streams - 1, log_bytes = log_bytes - old.bytes;
+    DELETE FROM events WHERE stream = old.id;
+END;;
+
+CREATE TABLE bus (id INTEGER PRIMARY KEY AUTOINCREMENT, topic BLOB NOT NULL, data BLOB NOT NULL, sent REAL NOT NULL);;
+CREATE INDEX bus_sent ON bus (sent);;
+CREATE TRIGGER bus_added AFTER INSERT ON bus BEGIN
+    UPDATE totals SET bus_bytes = bus_bytes + length(new.data);
+END;;
+CREATE TRIGGER bus_removed AFTER DELETE ON bus BEGIN
+    UPDATE totals SET bus_bytes = bus_bytes - length(old.data);
+END
+"""
+
+
+class SqliteStores(Stores):
+    """`KV`, `Log` and `Bus` in the file at `path`, which is made when it is missing, readable by its owner alone.
+
+    Nothing is opened before the first use, so that it can be made before a process forks and used afterwards.
+    """
+
+    _file: SqliteFile
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_items: int = 100_000,
+        max_bytes: int = 64 * 1024 * 1024,
+        max_events: int = 256,
+        max_stream_bytes: int = 1024 * 1024,
+        max_streams: int = 10_000,
+        max_log_bytes: int = 256 * 1024 * 1024,
+        max_subscribers: int = 100_000,
+        max_pending: int = 1024,
+        clock: Callable[[], float] = time.time,
+        first_position: int | None = None,
+    ) -> None:
+        position = time.time_ns() // 1000 if first_position is None else first_position - 1
+        file = SqliteFile(
+            path,
+            _SCHEMA.format(position=position),
+            _VERSION,
+            look=lambda connection: bus.look(connection),
+            tidy=lambda connection: _tidy(connection, clock()),
+        )
+        bus = SqliteBus(file, max_subscribers=max_subscribers, max_pending=max_pending, clock=clock)
+        super().__init__(
+            SqliteKV(file, max_items=max_items, max_bytes=max_bytes, clock=clock),
+            SqliteLog(
+                file,
+                max_events=max_events,
+                max_bytes=max_stream_bytes,
+                max_streams=max_streams,
+                max_total_bytes=max_log_bytes,
+            ),
+            bus,
+        )
+        # The container is frozen, and this is its making.
+        object.__setattr__(self, "_file", file)
+
+    async def open(self) -> None:
+        """Open the file now instead of at the first use; raises `StoreFailed` when it cannot be used."""
+        await self._file.read(_nothing)
+
+    def close(self) -> None:
+        """Finish what is under way and let go of the file. Nothing can be asked of the stores afterwards."""
+        self._file.close()
+
+
+def _nothing(connection: sqlite3.Connection) -> None:
+    return
+
+
+def _encode(name: str) -> bytes:
+    """Names as bytes: any text will do, even what is not valid Unicode."""
+    return name.encode("utf-8", "surrogatepass")
+
+
+def _tidy(connection: sqlite3.Connection, now: float) -> None:
+    _sweep(connection, now, _SWEEP_STEPS)
+    connection.execute(
+        "DELETE FROM bus WHERE id IN (SELECT id FROM bus WHERE sent < ? LIMIT 100)", (now - _BUS_SECONDS,)
+    )
+
+
+def _sweep(connection: sqlite3.Connection, now: float, steps: int) -> None:
+    connection.execute(
+        "DELETE FROM kv WHERE rowid IN (SELECT rowid FROM kv WHERE deadline <= ? ORDER BY deadline LIMIT ?)",
+        (now, steps),
+    )
+
+
+# --- KV -------------------------------------------------------------------------------------------
+
+
+class SqliteKV:
+    def __init__(self, file: SqliteFile, *, max_items: int, max_bytes: int, clock: Callable[[], float]) -> None:
+        self._file = file
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._clock = clock
+
+    async def get(self, key: str) -> bytes | None:
+        name = _encode(key)
+        return await self._file.read(lambda connection: self._live(connection, name))
+
+    async def put(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        ttl: float | None = None,
+        if_absent: bool = False,
+        expect: bytes | None = None,
+    ) -> bool:
+        name, value = _encode(key), bytes(value)
+
+        def work(connection: sqlite3.Connection) -> bool:
+            now = self._clock()
+            present = self._live(connection, name)
+            if (if_absent and present is not None) or (expect is not None and present != expect):
+                return False
+            if present is None:
+                connection.execute("DELETE FROM kv WHERE key = ?", (name,))
+            self._make_room(connection, name, value, present)
+            connection.execute(
+                "INSERT INTO kv (key, value, deadline) VALUES (?, ?, ?)"
+                " ON CONFLICT (key) DO UPDATE SET value = excluded.value, deadline = excluded.deadline",
+                (name, value, None if ttl is None else now + ttl),
+            )
+            return True
+
+        return await self._file.write(work)
+
+    async def delete(self, key: str) -> bool:
+        name = _encode(key)
+
+        def work(connection: sqlite3.Connection) -> bool:
+            present = self._live(connection, name)
+            connection.execute("DELETE FROM kv WHERE key = ?", (name,))
+            return present is not None
+
+        return await self._file.write(work)
+
+    async def expire(self, key: str, ttl: float | None) -> bool:
+        name = _encode(key)
+
+        def work(connection: sqlite3.Connection) -> bool:
+            now = self._clock()
+            changed = connection.execute(
+                "UPDATE kv SET deadline = ? WHERE key = ? AND (deadline IS NULL OR deadline > ?)",
+                (None if ttl is None else now + ttl, name, now),
+            )
+            return changed.rowcount > 0
+
+        return await self._file.write(work)
+
+    def _live(self, connection: sqlite3.Connection, name: bytes) -> bytes | None:
+        row = connection.execute(
+            "SELECT value FROM kv WHERE key = ? AND (deadline IS NULL OR deadline > ?)", (name, self._clock())
+        ).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def _make_room(self, connection: sqlite3.Connection, name: bytes, value: bytes, present: bytes | None) -> None:
+        items = 0 if present is not None else 1
+        size = len(value) - len(present) if present is not None else len(name) + len(value)
+        if self._fits(connection, items, size):
+            return
+        _sweep(connection, self._clock(), self._max_items)
+        if not self._fits(connection, items, size):
+            raise StoreFull("The key-value store is full.")
+
+    def _fits(self, connection: sqlite3.Connection, items: int, size: int) -> bool:
+        # What shrinks or only replaces is never refused.
+        kept_items, kept_bytes = connection.execute("SELECT kv_items, kv_bytes FROM totals").fetchone()
+        return (items <= 0 or kept_items + items <= self._max_items) and (
+            size <= 0 or kept_bytes + size <= self._max_bytes
+        )
+
+
+# --- Log ------------------------------------------------------------------------------------------
+
+
+class SqliteLog:
+    def __init__(
+        self, file: SqliteFile, *, max_events: int, max_bytes: int, max_streams: int, max_total_bytes: int
+    ) -> None:
+        self._file = file
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._max_streams = max_streams
+        self._max_total_bytes = max_total_bytes
+
+    async def append(self, stream: str, data: bytes) -> int:
+        name, data = _encode(stream), bytes(data)
+
+        def work(connection: sqlite3.Connection) -> int:
+            (before,) = connection.execute("SELECT log_position FROM totals").fetchone()
+            position: int = before + 1
+            connection.execute("UPDATE totals SET log_position = ?", (position,))
+            connection.execute(
+                "INSERT INTO streams (name, floor, last) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING",
+                (name, before, before),
+            )
+            identifier, events, size = connection.execute(
+                "UPDATE streams SET last = ?, events = events + 1, bytes = bytes + ? WHERE name = ?"
+                " RETURNING id, events, bytes",
+                (position, len(data), name),
+            ).fetchone()
+            connection.execute("INSERT INTO events VALUES (?, ?, ?)", (identifier, position, data))
+            self._drop_oldest(connection, identifier, events, size)
+            self._forget_silent(connection)
+            return position
+
+        return await self._file.write(work)
+
+    async def read_after(self, stream: str, position: Position | None, limit: int) -> list[tuple[Position, bytes]]:
+        name = _encode(stream)
+
+        def work(connection: sqlite3.Connection) -> list[tuple[Position, bytes]]:
+            kept = connection.execute("SELECT id, floor, last FROM streams WHERE name = ?", (name,)).fetchone()
+            if position is not None and (
+                kept is None or not isinstance(position, int) or not kept[1] <= position <= kept[2]
+            ):
+                raise PositionLost("The events after this position are no longer kept.")
+            if kept is None:
+                return []
+            found = connection.execute(
+                "SELECT position, data FROM events WHERE stream = ? AND position > ? ORDER BY position LIMIT ?",
+                (kept[0], kept[1] if position is None else position, max(limit, 0)),
+            )
+            return [(number, bytes(data)) for number, data in found]
+
+        return await self._file.read(work)
+
+    async def delete(self, stream: str) -> bool:
+        name = _encode(stream)
+
+        def work(connection: sqlite3.Connection) -> bool:
+            return connection.execute("DELETE FROM streams WHERE name = ?", (name,)).rowcount > 0
+
+        return await self._file.write(work)
+
+    def _drop_oldest(self, connection: sqlite3.Connection, stream: int, events: int, size: int) -> None:
+        floor = None
+        oldest = connection.execute(
+            "SELECT position, length(data) FROM events WHERE stream = ? ORDER BY position", (stream,)
+        )
+        while events > self._max_events or size > self._max_bytes:
+            floor, length = oldest.fetchone()
+            events -= 1
+            size -= length
+        oldest.close()
+        if floor is not None:
+            connection.execute("DELETE FROM events WHERE stream = ? AND position <= ?", (stream, floor))
+            connection.execute(
+                "UPDATE streams SET floor = ?, events = ?, bytes = ? WHERE id = ?", (floor, events, size, stream)
+            )
+
+    def _forget_silent(self, connection: sqlite3.Connection) -> None:
+        while True:
+            streams, size = connection.execute("SELECT log_streams, log_bytes FROM totals").fetchone()
+            if streams <= self._max_streams and size <= self._max_total_bytes:
+                return
+            connection.execute("DELETE FROM streams WHERE id = (SELECT id FROM streams ORDER BY last LIMIT 1)")
+
+
+# --- Bus ------------------------------------------------------------------------------------------
+
+
+class SqliteBus(MemoryBus):
+    """A message is written down first. Each process reads what was written, in that order, and hands it out to its own
+    subscribers the way the bus in memory does."""
+
+    def __init__(self, file: SqliteFile, *, max_subscribers: int, max_pending: int, clock: Callable[[], float]) -> None:
+        super().__init__(max_subscribers=max_subscribers, max_pending=max_pending)
+        self._file = file
+        self._clock = clock
+        #: The last message that was handed out here; None before the first look.
+        self._seen: int | None = None
+
+    async def publish(self, topic: str, data: bytes) -> None:
+        name, data = _encode(topic), bytes(data)
+
+        def work(connection: sqlite3.Connection) -> None:
+            added = connection.execute(
+                "INSERT INTO bus (topic, data, sent) VALUES (?, ?, ?)", (name, data, self._clock())
+            )
+            assert added.lastrowid is not None
+            connection.execute("DELETE FROM bus WHERE id <= ?", (added.lastrowid - _BUS_MESSAGES,))
+            while connection.execute("SELECT bus_bytes FROM totals").fetchone()[0] > _BUS_BYTES:
+                connection.execute("DELETE FROM bus WHERE id = (SELECT min(id) FROM bus)")
+
+        await self._file.write(work, ring=True)
+
+    def subscribe(
+        self, topic: str, callback: Callable[[bytes], None], *, on_lost: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        self._file.wake()
+        return super().subscribe(topic, callback, on_lost=on_lost)
+
+    def look(self, connection: sqlite3.Connection) -> None:
+        """Hand out what was written since the last look; called in the thread of the file."""
+        while True:
+            (last,) = connection.execute(
+                "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'bus'), 0)"
+            ).fetchone()
+            if self._seen is None:
+                self._seen = last
+            if last == self._seen:
+                return
+            rows = connection.execute(
+                "SELECT id, topic, data FROM bus WHERE id > ? ORDER BY id LIMIT ?", (self._seen, _BUS_PAGE)
+            ).fetchall()
+            # Numbers are given without a gap: one that is missing was dropped before this process came to read it.
+            if (rows[0][0] if rows else last + 1) != self._seen + 1:
+                self._tell_lost()
+            for _, topic, data in rows:
+                self._hand_out(bytes(topic).decode("utf-8", "surrogatepass"), bytes(data), None)
+            self._seen = rows[-1][0] if rows else last

@@ -1,0 +1,319 @@
+"""One SQLite file and the one thread that touches it, for whoever wants something done there from an event loop.
+
+What is asked for while the thread is at work becomes its next transaction, so that many small changes cost one. The file
+is in WAL mode: readers never wait, several processes may use it at once, and a process that is killed leaves nothing
+behind that the next one could not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from toolwire.protocol.errors import ToolwireError
+from toolwire.stores.doorbell import Doorbell
+
+_logger = logging.getLogger("toolwire.stores")
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+#: "twst" in the header of the file says whose it is.
+APPLICATION_ID: Final = 0x74777374
+BUSY_SECONDS: Final = 30.0
+MAX_BATCH: Final = 500
+TIDY_SECONDS: Final = 30.0
+#: How often to look for what other processes wrote: when they ring, that is a precaution.
+LOOK_SECONDS_AUDIBLE: Final = 1.0
+LOOK_SECONDS: Final = 0.05
+
+
+class StoreFailed(ToolwireError):
+    """The file of a store cannot be used."""
+
+
+class SqliteFile:
+    """The file, opened by the first who wants something of it."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        schema: str,
+        version: int,
+        *,
+        look: Work[None],
+        tidy: Work[None],
+    ) -> None:
+        """`look` is called after every change, whoever made it; `tidy` in a transaction, now and then."""
+        self.path = Path(path).absolute()
+        self._schema = schema
+        self._version = version
+        self._look = look
+        self._tidy = tidy
+        self._lock = threading.Lock()
+        self._jobs: list[_Job] = []
+        self._rung = False
+        self._closed = False
+        self._process: int | None = None
+        self._thread: threading.Thread | None = None
+        self._bell: Doorbell | None = None
+
+    # --- on the event loops ---
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._submit(work, False)
+
+    async def write(self, work: Work[T], *, ring: bool = False) -> T:
+        """`ring`: other processes should look at once."""
+        return await self._submit(work, True, ring)
+
+    def _submit(self, work: Work[T], writes: bool, ring: bool = False) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            self._ensure_thread()
+            self._jobs.append(_Job(work, writes, ring, loop, future))
+            waking, self._rung = not self._rung, True
+            if waking and self._bell is not None:
+                self._bell.ring()
+        return future
+
+    def wake(self) -> None:
+        """Start to look at what others write, without wanting anything else."""
+        with self._lock:
+            self._ensure_thread()
+
+    def _ensure_thread(self) -> None:
+        if self._closed:
+            raise StoreFailed("The store is closed")
+        if self._process is not None and self._process != os.getpid():
+            # SQLite's own account of its locks would be wrong in the child.
+            raise StoreFailed("The store was in use when the process forked: use it only afterwards")
+        if self._thread is None:
+            self._process = os.getpid()
+            self._bell = Doorbell(self.path.with_name(self.path.name + "-wake"))
+            self._rung = False
+            self._thread = threading.Thread(
+                target=self._run, args=(self._bell,), name=f"toolwire {self.path.name}", daemon=True
+            )
+            self._thread.start()
+
+    def close(self) -> None:
+        """Finish what was asked for, and let go of the file."""
+        with self._lock:
+            self._closed = True
+            thread, bell = self._thread, self._bell
+            if bell is not None and self._process == os.getpid():
+                bell.ring()
+        if thread is not None and self._process == os.getpid():
+            thread.join()
+
+    # --- in the thread ---
+
+    def _run(self, bell: Doorbell) -> None:
+        try:
+            with contextlib.closing(self._open()) as connection:
+                self._serve(connection, bell)
+        except (sqlite3.Error, OSError, StoreFailed) as error:
+            self._fail(error)
+        finally:
+            bell.close()
+
+    def _serve(self, connection: sqlite3.Connection, bell: Doorbell) -> None:
+        version = _data_version(connection)
+        every = LOOK_SECONDS_AUDIBLE if bell.audible else LOOK_SECONDS
+        tidied = time.monotonic()
+        self._guarded(self._look, connection)
+        while True:
+            bell.wait(every)
+            with self._lock:
+                jobs, self._jobs = self._jobs, []
+                self._rung = False
+                closed = self._closed
+            for start in range(0, len(jobs), MAX_BATCH):
+                self._transact(connection, bell, jobs[start : start + MAX_BATCH])
+            if closed:
+                return
+            now = _data_version(connection)
+            if now != version:
+                version = now
+                self._guarded(self._look, connection)
+            if time.monotonic() - tidied > TIDY_SECONDS:
+                tidied = time.monotonic()
+                self._guarded(self._tidy_alone, connection)
+
+    def _transact(self, connection: sqlite3.Connection, bell: Doorbell, jobs: Sequence[_Job]) -> None:
+        """Do the jobs in one transaction; where one of them breaks it, each in its own."""
+        writes = any(job.writes for job in jobs)
+        try:
+            connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            if writes:
+                self._tidy(connection)
+            for job in jobs:
+                job.run(connection)
+            connection.execute("COMMIT")
+        except Exception as error:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._transact(connection, bell, [job])
+                return
+            jobs[0].fail(_failure(self.path, error) if isinstance(error, sqlite3.Error) else error)
+        if writes:
+            # Before anybody hears that it is done: who subscribes after a message was sent does not get it.
+            self._guarded(self._look, connection)
+        _settle_all(jobs)
+        if any(job.ring for job in jobs):
+            bell.ring_others()
+
+    def _tidy_alone(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._tidy(connection)
+        finally:
+            connection.execute("COMMIT")
+
+    def _guarded(self, work: Work[None], connection: sqlite3.Connection) -> None:
+        try:
+            work(connection)
+        except sqlite3.Error:
+            _logger.exception("The store %s could not be looked at", self.path.name)
+
+    def _fail(self, error: Exception) -> None:
+        """Tell everyone who waits; the next to come tries anew."""
+        with self._lock:
+            jobs, self._jobs = self._jobs, []
+            self._thread = self._bell = None
+        for job in jobs:
+            job.fail(_failure(self.path, error))
+        _settle_all(jobs)
+
+    # --- opening ---
+
+    def _open(self) -> sqlite3.Connection:
+        # Readable by its owner alone; the files that SQLite puts beside it get the same mode.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            self._check_owner(connection)
+            _enter_wal(connection)
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA journal_size_limit = 16777216")
+            self._create_schema(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_owner(self, connection: sqlite3.Connection) -> None:
+        (owner,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and owner != APPLICATION_ID:
+            raise StoreFailed("it belongs to another program")
+        if tables and version != self._version:
+            raise StoreFailed(f"it has version {version}, this program writes version {self._version}")
+
+    def _create_schema(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in self._schema.split(";;"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {self._version}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+class _Job:
+    __slots__ = ("_error", "_future", "_loop", "_result", "_work", "ring", "writes")
+
+    def __init__(
+        self, work: Work[Any], writes: bool, ring: bool, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]
+    ) -> None:
+        self._work = work
+        self.writes = writes
+        self.ring = ring
+        self._loop = loop
+        self._future = future
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        self._error = None
+        try:
+            self._result = self._work(connection)
+        except ToolwireError as error:
+            # An answer like any other: the transaction goes on.
+            self._error = error
+
+    def fail(self, error: BaseException) -> None:
+        self._error = error
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def settle(self) -> None:
+        if self._future.done():
+            return  # Whoever asked has given up.
+        if self._error is not None:
+            self._future.set_exception(self._error)
+        else:
+            self._future.set_result(self._result)
+
+
+def _settle_all(jobs: Sequence[_Job]) -> None:
+    """Hand out the results, with one wake-up for each loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, done in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # It was closed meanwhile.
+            loop.call_soon_threadsafe(_settle, done)
+
+
+def _settle(jobs: Sequence[_Job]) -> None:
+    for job in jobs:
+        job.settle()
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    # The one step for which SQLite does not wait for a lock by itself: others may be opening the file right now.
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreFailed("its file system does not support what several processes need (WAL)")
+        return
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    """A number that changes when another connection has changed the file."""
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    return int(version)
+
+
+def _failure(path: Path, error: Exception) -> StoreFailed:
+    failure = StoreFailed(f"The store {str(path)!r} cannot be used: {error}")
+    failure.__cause__ = error
+    return failure

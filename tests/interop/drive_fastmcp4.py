@@ -1,0 +1,127 @@
+"""Drive a stdio server with the `fastmcp` client, release 4, and report what the client understood.
+
+`python drive_fastmcp4.py SCENARIO COMMAND...` prints one JSON object, the same as drive_mcp1.py does. `DRIVE_MODE` is the
+client's `mode`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+import mcp_types as types
+from fastmcp import Client
+from fastmcp.client.elicitation import ElicitResult
+from fastmcp.client.transports import StdioTransport
+
+
+class Driver:
+    """One connection, and what came over it besides answers."""
+
+    def __init__(self) -> None:
+        self.report: dict[str, Any] = {"progress": []}
+        self.arrived = asyncio.Event()
+        self.client: Client[Any]
+
+    async def elicitation(self, message: str, response_type: Any, params: Any, context: Any) -> Any:
+        self.report.setdefault("asked_user", []).append(message)
+        properties = params.requested_schema["properties"]
+        answers: dict[str, Any] = {"size": "large", "count": 2, "gift": True}
+        if list(properties) == ["value"]:
+            answers = {"value": "Ada" if properties["value"]["type"] == "string" else True}
+        return ElicitResult(action="accept", content=answers)
+
+    async def sampling(self, messages: Any, params: Any, context: Any) -> str:
+        self.report["asked_model"] = messages[0].content.text
+        return "It is."
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self.report["progress"].append([progress, total, message])
+        self.arrived.set()
+
+    async def until_progress(self, count: int) -> None:
+        while len(self.report["progress"]) < count:
+            self.arrived.clear()
+            await self.arrived.wait()
+
+    async def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Any:
+        result = await self.client.call_tool_mcp(name, arguments or {}, **options)
+        return {
+            "types": [block.type for block in result.content],
+            "text": "\n".join(block.text for block in result.content if block.type == "text"),
+            "structured": result.structured_content,
+            "error": bool(result.is_error),
+        }
+
+
+async def tools(driver: Driver) -> None:
+    listed = await driver.client.list_tools()
+    driver.report["tools"] = {
+        tool.name: tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed
+    }
+    calls = driver.report["calls"] = {}
+    calls["echo"] = await driver.call("echo", {"text": "héllo"})
+    calls["forecast"] = await driver.call("forecast", {"city": "Oslo"})
+    for name in ("cities", "picture", "sound", "link", "attachment", "refuse", "crash"):
+        calls[name] = await driver.call(name)
+    for name, arguments in (("nonsense", {}), ("echo", {"txt": "x"})):
+        try:
+            calls[f"bad {name}"] = await driver.call(name, arguments)
+        except Exception as error:
+            calls[f"bad {name}"] = {"raised": str(error)}
+
+
+async def reading(driver: Driver) -> None:
+    report, client = driver.report, driver.client
+    report["resources"] = [str(each.uri) for each in await client.list_resources()]
+    report["templates"] = [each.uri_template for each in await client.list_resource_templates()]
+    report["read"] = {}
+    for uri in ("note://today", "note://tomorrow", "picture://pixel", "nothing://here"):
+        try:
+            contents: Any = (await client.read_resource(uri))[0]
+            report["read"][uri] = contents.text if hasattr(contents, "text") else contents.blob
+        except Exception as error:
+            report["read"][uri] = {"raised": str(error)}
+    report["prompts"] = [each.name for each in await client.list_prompts()]
+    review = await client.get_prompt("review", {"subject": "this", "tone": "harsh"})
+    report["review"] = [[message.role, message.content.text] for message in review.messages]  # type: ignore[union-attr]
+    illustrated = await client.get_prompt("illustrated")
+    report["illustrated"] = [message.content.type for message in illustrated.messages]
+    prompt = types.PromptReference(type="ref/prompt", name="review")
+    report["completion"] = (await client.complete(prompt, {"name": "tone", "value": "k"})).values
+    template = types.ResourceTemplateReference(type="ref/resource", uri="note://{day}")
+    report["days"] = (await client.complete(template, {"name": "day", "value": "to"})).values
+
+
+async def counting(driver: Driver) -> None:
+    driver.report["counted"] = await driver.call("count", {"to": 3}, progress_handler=driver.progress)
+    await driver.until_progress(3)
+
+
+async def asking(driver: Driver) -> None:
+    for name in ("order", "wizard", "opinion", "folders"):
+        driver.report[name] = await driver.call(name)
+
+
+async def main(scenario: str, command: list[str]) -> None:
+    driver = Driver()
+    driver.client = Client(
+        StdioTransport(command[0], command[1:], keep_alive=False),
+        mode=os.environ.get("DRIVE_MODE", "auto"),
+        roots=["file:///work"],
+        sampling_handler=driver.sampling,
+        elicitation_handler=driver.elicitation,
+    )
+    async with driver.client as client:
+        driver.report["revision"] = client.protocol_version
+        driver.report["server"] = client.server_info.name if client.server_info else None
+        driver.report["instructions"] = client.instructions
+        await globals()[scenario](driver)
+    print(json.dumps(driver.report))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,214 @@
+"""Clients that we did not write against our server, over stdio, each on the revisions that it speaks.
+
+Every client plays the same scenarios with the fixture of the golden transcripts and reports what it understood; what it
+should have understood depends on the revision only. `make interop` installs the clients and runs this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.golden.fixture import META, PIXEL, make_server
+from tests.interop import peers
+
+from toolwire.types import REVISIONS
+
+pytestmark = pytest.mark.skipif(
+    "TOOLWIRE_PEERS" not in os.environ, reason="TOOLWIRE_PEERS names no folder with other libraries (see make interop)"
+)
+
+FIXTURE = Path(__file__).resolve().parents[1] / "golden" / "fixture.py"
+ALL = ("tools", "reading", "reports", "asking", "changes")
+# A second page is more than the types of the oldest releases can ask for.
+FIRST_PAGE_ONLY = ("mcp-1.6.0", "mcp-1.2.1")
+
+Report = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Client:
+    name: str
+    revision: str
+    scenarios: tuple[str, ...] = ALL
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def play(self, scenario: str) -> Report:
+        """Let the client play a scenario with our server; what it reports."""
+        server = [sys.executable, str(FIXTURE)]
+        played = subprocess.run(
+            [*self.command(), scenario, *server],
+            cwd=peers.node_folder() if self.is_node else None,
+            env=os.environ | self.environment,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=50,
+        )
+        assert played.returncode == 0, played.stderr
+        report: Report = json.loads(played.stdout)
+        return report
+
+    @property
+    def is_node(self) -> bool:
+        return self.name.startswith("node")
+
+    def command(self) -> list[str]:
+        if self.is_node:
+            node = shutil.which("node")
+            if node is None or not peers.node_ready():
+                pytest.skip("no TypeScript clients installed")
+            return [node, str(peers.SCRIPTS / "drive_node.mjs")]
+        peer = peers.BY_NAME[self.name]
+        if not peer.ready:
+            pytest.skip(f"no {self.name} installed")
+        return [str(peer.python), str(peer.driver)]
+
+
+LEGACY, AUTO = {"DRIVE_MODE": "legacy"}, {"DRIVE_MODE": "auto"}
+FASTMCP = ("tools", "reading", "asking", "counting")
+CLIENTS = (
+    # This release has no callbacks at all.
+    Client("mcp-1.2.1", "2024-11-05", ("tools", "reading")),
+    Client("mcp-1.6.0", "2024-11-05"),
+    Client("mcp-1.9.4", "2025-03-26"),
+    Client("mcp-1.22.0", "2025-06-18"),
+    Client("mcp-1.30.0", "2025-11-25"),
+    Client("mcp-2.3.0", "2025-11-25", environment=LEGACY),
+    Client("mcp-2.3.0", "2026-07-28", environment=AUTO),
+    Client("fastmcp-4.1.2", "2025-11-25", FASTMCP, LEGACY),
+    Client("fastmcp-4.1.2", "2026-07-28", FASTMCP, AUTO),
+    Client("node-sdk-1", "2025-11-25", environment={"DRIVE_PACKAGE": "sdk"}),
+    Client("node-client-2", "2025-11-25", environment={"DRIVE_PACKAGE": "client", **LEGACY}),
+    Client("node-client-2", "2026-07-28", environment={"DRIVE_PACKAGE": "client", **AUTO}),
+)
+
+
+def clients(scenario: str) -> pytest.MarkDecorator:
+    able = [each for each in CLIENTS if scenario in each.scenarios]
+    return pytest.mark.parametrize("client", able, ids=[f"{each.name}-{each.revision}" for each in able])
+
+
+def since(client: Client, revision: str) -> bool:
+    return REVISIONS.index(client.revision) >= REVISIONS.index(revision)
+
+
+def test_every_revision_has_a_client() -> None:
+    assert {client.revision for client in CLIENTS} == set(REVISIONS)
+
+
+@clients("tools")
+def test_tools(client: Client) -> None:
+    report = client.play("tools")
+    assert (report["revision"], report["server"]) == (client.revision, "golden")
+    assert report["instructions"] == "Call anything."
+    check_definitions(client, report["tools"])
+    check_calls(client, report["calls"])
+
+
+def check_definitions(client: Client, tools: Report) -> None:
+    names = sorted(tool.name for tool in make_server().tools)
+    assert list(tools) == (names[:6] if client.name in FIRST_PAGE_ONLY else names)
+    echo = tools["echo"]
+    assert echo["inputSchema"]["required"] == ["text"]
+    assert echo.get("title") == ("Echo" if since(client, "2025-06-18") else None)
+    # Python releases before 2 dump this member under its Python name.
+    assert echo.get("_meta", echo.get("meta")) == (META if since(client, "2025-06-18") else None)
+    assert ("annotations" in echo) == since(client, "2025-03-26")
+    assert ("icons" in echo) == since(client, "2025-11-25")
+    assert ("outputSchema" in tools["cities"]) == since(client, "2025-06-18")
+
+
+def check_calls(client: Client, calls: Report) -> None:
+    structured = since(client, "2025-06-18")
+    assert calls["echo"] == {"types": ["text"], "text": "héllo", "structured": None, "error": False}
+    assert json.loads(calls["forecast"]["text"]) == {"city": "Oslo", "high": 21.5, "rain": False}
+    assert (calls["forecast"]["structured"] is not None) == structured
+    names: Any = ["Oslo", "Paris"] if client.revision == "2026-07-28" else {"result": ["Oslo", "Paris"]}
+    assert calls["cities"]["structured"] == (names if structured else None)
+    assert calls["picture"]["types"] == ["image"]
+    assert calls["sound"]["types"] == (["audio"] if since(client, "2025-03-26") else ["text"])
+    assert calls["link"]["types"] == (["resource_link"] if structured else ["text"])
+    assert calls["attachment"]["types"] == ["text", "resource"]
+    assert (calls["refuse"]["text"], calls["refuse"]["error"]) == ("The shop is closed", True)
+    assert calls["crash"]["error"] is True
+    assert "secret" not in calls["crash"]["text"]
+    assert "nonsense" in calls["bad nonsense"]["raised"]
+    assert calls["bad echo"]["error"] is True
+    assert "text" in calls["bad echo"]["text"]
+
+
+@clients("reading")
+def test_resources_prompts_and_completions(client: Client) -> None:
+    report = client.play("reading")
+    assert report["resources"] == ["note://today", "picture://pixel"]
+    assert report["templates"] == ["note://{day}"]
+    read = report["read"]
+    assert (read["note://today"], read["note://tomorrow"]) == ("Buy milk.", "Rest.")
+    assert bytes_of(read["picture://pixel"]) == PIXEL
+    assert "Resource not found" in read["nothing://here"]["raised"]
+    assert report["prompts"] == ["illustrated", "review"]
+    assert report["review"] == [["user", "Review this in a harsh way."], ["assistant", "Gladly."]]
+    audio = "audio" if since(client, "2025-03-26") else "text"
+    link = "resource_link" if since(client, "2025-06-18") else "text"
+    assert report["illustrated"] == ["text", "image", audio, link]
+    assert report["completion"] == ["kind", "keen"]
+    assert report["days"] == ["today", "tomorrow"]
+
+
+def bytes_of(text: str) -> bytes:
+    import base64
+
+    return base64.b64decode(text)
+
+
+@clients("reports")
+def test_progress_logging_and_cancellation(client: Client) -> None:
+    report = client.play("reports")
+    assert report["counted"]["text"] == "counted to 3"
+    assert report["paced"]["text"] == "arrived"
+    message = since(client, "2025-03-26")
+    counted = [[number, 3, f"at {number}" if message else None] for number in (1, 2, 3)]
+    assert report["progress"] == ([] if client.is_node else counted) + [[0.5, 1, None]]
+    middle, high = ["info", {"detail": "middle"}], ["error", "high"]
+    assert report["logs"] == [middle, high, high, ["error", "waiting"]]
+    assert report["after"]["text"] == "still here"
+
+
+@clients("counting")
+def test_progress(client: Client) -> None:
+    report = client.play("counting")
+    assert report["counted"]["text"] == "counted to 3"
+    assert report["progress"] == [[1, 3, "at 1"], [2, 3, "at 2"], [3, 3, "at 3"]]
+
+
+@clients("asking")
+def test_elicitation_sampling_and_roots(client: Client) -> None:
+    report = client.play("asking")
+    if since(client, "2025-06-18"):
+        assert report["asked_user"] == ["What would you like?", "Your name?", "Ada, are you sure?"]
+        assert report["order"]["text"] == "accept: Order(size='large', count=2, gift=True)"
+        assert report["wizard"]["text"] == "Ada is sure"
+    else:
+        assert "asked_user" not in report
+        assert report["order"]["error"] is True
+        assert report["wizard"]["error"] is True
+    assert report["asked_model"] == "Is it art?"
+    assert report["opinion"]["text"].endswith(": It is.")
+    assert report["folders"]["text"] == "file:///work"
+
+
+@clients("changes")
+def test_changes(client: Client) -> None:
+    report = client.play("changes")
+    assert report["updated"] == ["note://today"]
+    families = ("tools", "resources", "prompts")
+    assert report["changed"] == [f"notifications/{family}/list_changed" for family in families]
+    assert report["sprout"]["text"] == "sprouted"

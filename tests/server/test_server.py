@@ -1,0 +1,532 @@
+"""The server object: making it, running it, stopping it, talking to it without a transport, what it declares."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.wireclient import LEGACY, MODERN, REVISIONS, connect, modern_meta
+
+from toolwire import Context, Limits, Prompt, Resource, ResourceTemplate, Server, Tool, testing, types
+from toolwire.protocol.errors import ServerError
+from toolwire.wire.channel import Channel, memory_pair
+
+ICON = {"src": "https://example.net/i.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "light"}
+
+
+async def ping_tool() -> str:
+    return "pong"
+
+
+# --- Making one ---
+
+
+@pytest.mark.covers("J1", "J58")
+async def test_a_name_is_enough() -> None:
+    server = Server("almanac")
+    async with connect(server) as client:
+        result = await client.initialize("2025-11-25")
+    assert result["serverInfo"] == {"name": "almanac", "version": "1.0.0"}
+    assert result["protocolVersion"] == "2025-11-25"
+    assert "instructions" not in result
+    assert (server.tools, server.resources, server.templates, server.prompts) == ([], [], [], [])
+
+
+@pytest.mark.covers("J1", "S9")
+async def test_everything_in_one_call(tmp_path: Any) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "found.py").write_text("def found() -> str:\n    return 'found'\n")
+    server = Server(
+        "almanac",
+        version="2.1",
+        title="Almanac",
+        description="Days and tides.",
+        icons=[ICON],
+        website_url="https://almanac.example",
+        instructions="Dates are UTC.",
+        capabilities={"experimental": {"x": {}}},
+        tools=[ping_tool],
+        resources=[Resource("note://a", content="x")],
+        templates=[ResourceTemplate("note://{id}")],
+        prompts=[Prompt.text("x", name="p")],
+        directory=tmp_path,
+    )
+    async with connect(server) as client:
+        result = await client.initialize("2025-11-25")
+    assert result["serverInfo"]["version"] == "2.1"
+    assert result["instructions"] == "Dates are UTC."
+    assert result["capabilities"]["experimental"] == {"x": {}}
+    assert [tool.name for tool in server.tools] == ["found", "ping_tool"]
+    assert (len(server.resources), len(server.templates), len(server.prompts)) == (1, 1, 1)
+
+
+@pytest.mark.covers("J2")
+@pytest.mark.parametrize("wrap", [lambda item: item, lambda item: [item], lambda item: (item,), lambda item: None])
+def test_one_component_several_or_none(wrap: Callable[[Any], Any]) -> None:
+    server = Server(
+        "s",
+        tools=wrap(Tool(ping_tool)),
+        resources=wrap(Resource("note://a", content="x")),
+        templates=wrap(ResourceTemplate("note://{id}")),
+        prompts=wrap(Prompt.text("x", name="p")),
+    )
+    counts = [len(each) for each in (server.tools, server.resources, server.templates, server.prompts)]
+    assert counts == ([0] * 4 if wrap(1) is None else [1] * 4)
+
+
+def test_components_may_come_from_any_iterable() -> None:
+    server = Server(
+        "s", tools=(Tool(ping_tool, name=name) for name in "ab"), prompts=iter([Prompt.text("x", name="p")])
+    )
+    assert [tool.name for tool in server.tools] == ["a", "b"]
+    assert len(server.prompts) == 1
+
+
+@pytest.mark.covers("J5")
+async def test_adding_chains() -> None:
+    server = Server("s")
+    assert (
+        server.add(Tool(ping_tool))
+        .add(Resource("note://a", content="x"))
+        .add(ResourceTemplate("note://{id}"))
+        .add(Prompt.text("x", name="p"))
+        .remove("p")
+        is server
+    )
+    assert (len(server.tools), len(server.resources), len(server.templates), len(server.prompts)) == (1, 1, 1, 0)
+
+
+@pytest.mark.covers("J6")
+def test_the_server_shows_what_it_is_made_of() -> None:
+    server = Server("s", version="3", tools=ping_tool, limits=Limits(tool=7))
+    assert (server.name, server.version, server.limits.tool, server.active) == ("s", "3", 7, False)
+    assert [tool.name for tool in server.tools] == ["ping_tool"]
+    assert server.stores.kv is not None
+    assert repr(server) == "Server('s', version='3')"
+
+
+@pytest.mark.covers("J9", "J17")
+@pytest.mark.parametrize("revision", LEGACY)
+async def test_identity_of_the_server_by_revision(revision: str) -> None:
+    server = Server("s", title="T", description="D", icons=ICON, website_url="https://x.example")
+    async with connect(server) as client:
+        identity = (await client.initialize(revision))["serverInfo"]
+    full = {"name": "s", "version": "1.0.0", "title": "T", "description": "D", "icons": [ICON]}
+    full["websiteUrl"] = "https://x.example"
+    known = {
+        "2024-11-05": ["name", "version"],
+        "2025-03-26": ["name", "version"],
+        "2025-06-18": ["name", "version", "title"],
+        "2025-11-25": list(full),
+    }
+    assert identity == {key: full[key] for key in known[revision]}
+
+
+@pytest.mark.covers("J9", "META-8")
+async def test_identity_on_the_current_revision_is_in_every_result() -> None:
+    server = Server("s", title="T", description="D", icons=ICON, tools=ping_tool)
+    async with connect(server, MODERN) as client:
+        for method in ("server/discover", "tools/list"):
+            identity = (await client.result(method))["_meta"]["io.modelcontextprotocol/serverInfo"]
+            assert identity == {"name": "s", "version": "1.0.0", "title": "T", "description": "D", "icons": [ICON]}
+
+
+@pytest.mark.covers("J9")
+async def test_the_identity_and_capabilities_of_the_client_reach_the_handler() -> None:
+    seen: list[Any] = []
+
+    async def look(ctx: Context) -> None:
+        seen.append((ctx.client, dict(ctx.client_capabilities)))
+
+    capabilities = {"experimental": {"x": {"y": 1}}, "roots": {"listChanged": True}, "sampling": {}, "later": {"a": 1}}
+    async with connect(Server("s", tools=look)) as client:
+        await client.initialize("2025-11-25", capabilities, title="Raw", description="By hand.")
+        await client.call("look")
+    identity, declared = seen[0]
+    assert (identity.name, identity.title, identity.description) == ("raw", "Raw", "By hand.")
+    assert declared == capabilities
+
+
+@pytest.mark.covers("T-1")
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [(each, each) for each in LEGACY]
+    + [("1999-01-01", "2025-11-25"), ("2099-01-01", "2025-11-25"), ("", "2025-11-25")],
+)
+async def test_versions_are_negotiated(asked: str, answered: str) -> None:
+    async with connect(Server("s")) as client:
+        assert (await client.initialize(asked))["protocolVersion"] == answered
+
+
+# --- Capabilities ---
+
+
+@pytest.mark.covers("J64", "DIS-1")
+async def test_the_default_set() -> None:
+    async with connect(Server("s"), MODERN) as client:
+        assert (await client.result("server/discover"))["capabilities"] == {
+            "logging": {},
+            "tools": {"listChanged": True},
+        }
+
+
+@pytest.mark.covers("J64")
+async def test_overrides_win_and_none_takes_away() -> None:
+    server = Server(
+        "s",
+        tools=ping_tool,
+        resources=Resource("note://a", content="x"),
+        capabilities={"tools": {"listChanged": False}, "logging": None, "experimental": {"a": {}}},
+    )
+    async with connect(server) as client:
+        assert (await client.initialize("2025-11-25"))["capabilities"] == {
+            "tools": {"listChanged": False},
+            "resources": {"subscribe": True, "listChanged": True},
+            "experimental": {"a": {}},
+        }
+
+
+@pytest.mark.covers("DIS-1", "1.8.1")
+@pytest.mark.parametrize("revision", LEGACY)
+async def test_a_method_behind_a_capability_that_is_not_there_is_not_found(revision: str) -> None:
+    server = Server("s", tools=ping_tool, capabilities={"logging": None})
+    async with connect(server, revision) as client:
+        for method, params in [
+            ("resources/list", {}),
+            ("resources/read", {"uri": "note://a"}),
+            ("prompts/list", {}),
+            ("prompts/get", {"name": "p"}),
+            ("logging/setLevel", {"level": "info"}),
+        ]:
+            assert (await client.error(method, params))["code"] == -32601, method
+
+
+@pytest.mark.covers("DIS-1", "VER-3")
+async def test_what_is_declared_on_the_current_revision_works_and_the_rest_does_not() -> None:
+    methods = {"tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list"}
+    full = Server("f", tools=ping_tool, resources=Resource("n://a", content=1), prompts=Prompt.text("x", name="p"))
+    for server in (Server("e"), full, Server("r", resources=Resource("n://a", content=1))):
+        async with connect(server, MODERN) as client:
+            declared = (await client.result("server/discover"))["capabilities"]
+            for capability, method in methods.items():
+                response = await client.request(method)
+                assert ("result" in response) is (capability in declared), (server, method)
+                assert capability in declared or response["error"]["code"] == -32601
+
+
+@pytest.mark.covers("STL-6", "STL-3")
+async def test_lists_are_the_same_on_every_connection() -> None:
+    server = Server("s", tools=ping_tool, prompts=Prompt.text("x", name="p"))
+    async with connect(server, MODERN) as one, connect(server, MODERN) as other:
+        await one.call("ping_tool")
+        assert await one.result("tools/list") == await other.result("tools/list")
+        assert await one.result("prompts/list") == await other.result("prompts/list")
+
+
+@pytest.mark.covers("STL-1", "STL-2", "STL-4")
+async def test_state_under_a_handle_outlives_the_connection() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def put(handle: str, value: str, ctx: Context) -> None:
+        await ctx.server.stores.kv.put(f"cart:{handle}", value.encode())
+
+    @server.tool
+    async def get(handle: str, ctx: Context) -> str:
+        return (await ctx.server.stores.kv.get(f"cart:{handle}") or b"empty").decode()
+
+    async with connect(server, MODERN) as client:
+        await client.call("put", {"handle": "a", "value": "apples"})
+        assert (await client.call("get", {"handle": "b"}))["content"][0]["text"] == "empty"
+    async with connect(server, "2025-06-18") as client:
+        assert (await client.call("get", {"handle": "a"}))["content"][0]["text"] == "apples"
+
+
+@pytest.mark.covers("STL-3")
+async def test_requests_of_unrelated_conversations_interleave() -> None:
+    server = Server("s")
+    gates: dict[str, asyncio.Event] = {}
+
+    @server.tool
+    async def wait(name: str, ctx: Context) -> str:
+        ctx.state["name"] = name
+        gates[name] = asyncio.Event()
+        await gates[name].wait()
+        return str(ctx.state["name"])
+
+    async with connect(server, MODERN) as client:
+        first = client.start("tools/call", {"name": "wait", "arguments": {"name": "a"}})
+        second = client.start("tools/call", {"name": "wait", "arguments": {"name": "b"}})
+        await client.result("server/discover")
+        while len(gates) < 2:
+            await asyncio.sleep(0)
+        gates["b"].set()
+        assert (await second)["result"]["content"][0]["text"] == "b"
+        assert not first.done()
+        gates["a"].set()
+        assert (await first)["result"]["content"][0]["text"] == "a"
+
+
+# --- Running ---
+
+
+class Lines(Channel):
+    """A transport of a user's own: three methods, fed from another thread."""
+
+    def __init__(self) -> None:
+        self.inbox: queue.Queue[bytes | None] = queue.Queue()
+        self.outbox: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.closed = threading.Event()
+
+    async def read(self) -> bytes | None:
+        return await asyncio.to_thread(self.inbox.get)
+
+    def write(self, message: bytes) -> None:
+        self.outbox.put(json.loads(message))
+
+    async def close(self) -> None:
+        self.inbox.put(None)
+        self.closed.set()
+
+    def send(self, method: str, **params: Any) -> dict[str, Any]:
+        self.inbox.put(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode())
+        return self.outbox.get(timeout=10)
+
+
+@pytest.fixture
+def running() -> Any:
+    server, channel, outcome = Server("s", tools=ping_tool), Lines(), queue.Queue()  # type: ignore[var-annotated]
+
+    def run() -> None:
+        try:
+            outcome.put(server.run(channel))
+        except BaseException as error:
+            outcome.put(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    channel.send("ping")
+    yield server, channel, outcome
+    channel.inbox.put(None)
+    thread.join(10)
+
+
+@pytest.mark.covers("J3", "J7", "J88")
+def test_running_blocks_until_the_input_ends(running: Any) -> None:
+    server, channel, outcome = running
+    assert server.active
+    answer = channel.send("tools/call", name="ping_tool", _meta=modern_meta())
+    assert answer["result"]["content"] == [{"type": "text", "text": "pong"}]
+    assert outcome.empty()
+    channel.inbox.put(None)
+    assert outcome.get(timeout=10) is None
+    assert not server.active
+    assert channel.closed.is_set()
+
+
+@pytest.mark.covers("J3")
+def test_a_running_server_is_not_started_again(running: Any) -> None:
+    server, _, _ = running
+    with pytest.raises(ServerError, match="The server 's' is already running"):
+        server.start(Lines())
+
+
+@pytest.mark.covers("J4")
+def test_stopping_from_another_thread(running: Any) -> None:
+    server, _, outcome = running
+    server.stop()
+    assert outcome.get(timeout=10) is None
+    assert not server.active
+    with pytest.raises(ServerError, match="The server 's' is not running"):
+        server.stop()
+
+
+@pytest.mark.covers("J3")
+def test_a_stopped_server_can_be_started_again() -> None:
+    server = Server("s", tools=ping_tool)
+    for _ in range(2):
+        channel = Lines()
+        channel.inbox.put(None)
+        server.run(channel)
+    assert not server.active
+
+
+@pytest.mark.covers("J4")
+def test_a_server_that_never_ran_cannot_be_stopped() -> None:
+    with pytest.raises(ServerError, match="not running"):
+        Server("s").stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"transport": "carrier-pigeon"}, "'carrier-pigeon' is not a transport"),
+        ({"transport": "stdio", "colour": "red"}, "run\\(\\) has no option 'colour'"),
+    ],
+)
+def test_mistakes_when_running(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ServerError, match=text):
+        Server("s").run(**options)
+
+
+def test_a_server_needs_a_name() -> None:
+    with pytest.raises(ServerError, match="A server needs a name"):
+        Server("")
+
+
+# --- Without a transport ---
+
+
+@pytest.mark.covers("J8")
+async def test_text_in_text_out_on_the_current_revision() -> None:
+    server = Server("s", tools=ping_tool)
+    request = {"jsonrpc": "2.0", "id": "a", "method": "tools/call"}
+    answer = await server.process(json.dumps(request | {"params": {"name": "ping_tool", "_meta": modern_meta()}}))
+    assert answer is not None
+    assert json.loads(answer)["id"] == "a"
+    assert json.loads(answer)["result"]["content"] == [{"type": "text", "text": "pong"}]
+
+
+@pytest.mark.covers("J8")
+async def test_text_in_text_out_with_a_handshake() -> None:
+    server = Server("s", tools=ping_tool)
+
+    async def say(message: dict[str, Any]) -> Any:
+        answer = await server.process(json.dumps({"jsonrpc": "2.0", **message}).encode())
+        return None if answer is None else json.loads(answer)
+
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    assert (await say({"id": 1, "method": "initialize", "params": hello}))["result"]["protocolVersion"] == "2025-06-18"
+    assert await say({"method": "notifications/initialized"}) is None
+    assert (await say({"id": 2, "method": "ping"})) == {"jsonrpc": "2.0", "id": 2, "result": {}}
+    assert (await say({"id": 3, "method": "tools/list"}))["result"]["tools"][0]["name"] == "ping_tool"
+    assert (await say({"id": 4, "method": "nope"}))["error"]["code"] == -32601
+
+
+@pytest.mark.covers("J8")
+@pytest.mark.parametrize(
+    ("text", "code"), [("{nonsense", -32700), ("[]", -32600), ('{"jsonrpc":"2.0","id":1}', -32600)]
+)
+async def test_what_is_no_message_is_answered_with_an_error(text: str, code: int) -> None:
+    answer = await Server("s").process(text)
+    assert answer is not None
+    assert json.loads(answer)["error"]["code"] == code
+
+
+@pytest.mark.covers("J8")
+async def test_texts_processed_at_once_get_their_own_answers() -> None:
+    server = Server("s")
+    gate = asyncio.Event()
+
+    @server.tool
+    async def wait(name: str) -> str:
+        if name == "slow":
+            await gate.wait()
+        return name
+
+    async def say(identifier: int, name: str) -> Any:
+        params = {"name": "wait", "arguments": {"name": name}, "_meta": modern_meta()}
+        message = {"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params}
+        return json.loads(await server.process(json.dumps(message)) or "null")
+
+    slow = asyncio.create_task(say(1, "slow"))
+    quick = await asyncio.create_task(say(2, "quick"))
+    assert (quick["id"], quick["result"]["content"][0]["text"]) == (2, "quick")
+    gate.set()
+    late = await slow
+    assert (late["id"], late["result"]["content"][0]["text"]) == (1, "slow")
+
+
+async def test_local_calls_ask_nobody() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return str((await ctx.elicit("Sure?", bool)).accepted)
+
+    @server.tool
+    async def report(ctx: Context) -> str:
+        return f"{await ctx.progress(1)} {await ctx.info('x')} {ctx.principal} {ctx.session_id}"
+
+    assert (await server.call_tool("report")).text == "False False None None"
+    with pytest.raises(Exception, match="does not support forms"):
+        await server.call_tool("ask")
+
+
+# --- Lifespan ---
+
+
+@pytest.mark.covers("S9")
+async def test_the_lifespan_is_entered_once_for_all_connections() -> None:
+    events: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[str]:
+        events.append(f"enter {server.name}")
+        yield "value"
+        events.append("leave")
+
+    server = Server("s", lifespan=lifespan)
+
+    @server.tool
+    async def look(ctx: Context) -> str:
+        return str(ctx.lifespan)
+
+    async with connect(server, MODERN) as one, connect(server, "2025-06-18") as other:
+        assert (await one.call("look"))["content"][0]["text"] == "value"
+        assert (await other.call("look"))["content"][0]["text"] == "value"
+        assert events == ["enter s"]
+    assert events == ["enter s", "leave"]
+
+
+async def test_a_lifespan_that_fails_fails_serving() -> None:
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        raise RuntimeError("no database")
+        yield
+
+    server = Server("s", lifespan=lifespan, tools=ping_tool)
+    _, theirs = memory_pair()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no database"):
+            await server.serve(theirs)
+    with pytest.raises(RuntimeError, match="no database"):
+        await server.call_tool("ping_tool")
+
+
+# --- Protocol helpers ---
+
+
+@pytest.mark.covers("J54", "J55")
+def test_versions_and_features_can_be_asked_for() -> None:
+    assert [each for each in types.REVISIONS if types.is_supported(each)] == list(REVISIONS)
+    assert not types.is_supported("2023-01-01")
+    assert types.supports("2025-06-18", "resource_links")
+    assert not types.supports("2025-03-26", "resource_links")
+
+
+@pytest.mark.covers("J63", "R9")
+async def test_an_error_of_a_handlers_own() -> None:
+    from toolwire import ProtocolError
+
+    server = Server("s")
+
+    @server.tool
+    async def refuse() -> None:
+        raise ProtocolError(-31999, "Out of paper", {"tray": 2})
+
+    async with connect(server, MODERN) as client:
+        error = await client.error("tools/call", {"name": "refuse"})
+    assert error == {"code": -31999, "message": "Out of paper", "data": {"tray": 2}}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_the_client_and_the_server_go_together(revision: str) -> None:
+    async with testing.connect(Server("s", tools=ping_tool), revision=revision) as (client, _):
+        assert (await client.call_tool("ping_tool")).text == "pong"
