@@ -44,13 +44,9 @@ check: $(READY) ## lint, formatting, types for three platforms, layers
 	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
-ifneq ($(wildcard tests/interop),)
-interop: $(READY) $(PEERS)/.ready ## run the tests against other MCP libraries
-	TOOLWIRE_PEER_PYTHON=$(abspath $(PEERS)/bin/python) $(BIN)/python -m pytest -q tests/interop
-else
-interop:
-	@echo "interop: there is no tests/interop yet, so nothing ran"
-endif
+interop: $(READY) ## run the tests against other MCP libraries (installs them into .bench/peers; the TypeScript ones need Node)
+	@$(BIN)/python tests/interop/peers.py
+	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop
 
 bench: $(PEERS)/.ready ## measure against mcp and fastmcp (BENCH_QUICK=1 for a short look)
 	@$(PEERS)/bin/python bench/run.py

@@ -236,13 +236,13 @@ def test_problems_are_bounded() -> None:
     assert len(check({"items": {"type": "string"}}, [1] * 500)) == schemas.MAX_PROBLEMS
 
 
-@pytest.mark.parametrize("value", [{1: 2}, object(), {"a": object()}], ids=str)
+@pytest.mark.parametrize("value", [{1: 2}, object(), {"a": object()}])
 def test_what_is_not_json_is_a_problem(value: Any) -> None:
     assert check({"type": "array"}, value) != []
 
 
 @pytest.mark.parametrize(
-    "schema", [[], "x", True, None, {"type": "strin"}, {"properties": []}, {"minimum": "x"}, {"a": object()}], ids=str
+    "schema", [[], "x", True, None, {"type": "strin"}, {"properties": []}, {"minimum": "x"}, {"a": object()}], ids=range(8)
 )
 def test_a_malformed_schema_is_refused(schema: Any) -> None:
     with pytest.raises(SchemaError, match="the schema"):

@@ -104,10 +104,15 @@ def requests(modern: bool) -> list[dict[str, Any]]:
             ("logging/setLevel", {"level": "error"}),
             ("resources/subscribe", {"uri": "thing://fixed"}),
             ("resources/unsubscribe", {"uri": "thing://fixed"}),
-            ("initialize", {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "a", "version": "b"}}),
+            (
+                "initialize",
+                {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "a", "version": "b"}},
+            ),
         ]
     meta = modern_meta(CAPABILITIES, progress_token="t", log_level="debug") if modern else {"progressToken": 5}
-    return [{"jsonrpc": "2.0", "id": 0, "method": method, "params": {**params, "_meta": meta}} for method, params in calls]
+    return [
+        {"jsonrpc": "2.0", "id": 0, "method": method, "params": {**params, "_meta": meta}} for method, params in calls
+    ]
 
 
 OTHERS: list[Any] = [
@@ -121,11 +126,25 @@ OTHERS: list[Any] = [
 ]
 
 INTERESTING: list[Any] = [
-    None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 10**30, 0.5, -0.0, 1e308, "", "x", "0",
-    "\x00", "é", "\U0001f600", "a" * 300, "../../etc/passwd", "%00", "2026-07-28", "2.0", "tools/call", "thing://a/x", [],
-    {}, [[]], [1, 2], {"a": 1}, {"_meta": {}}, {"": ""}, ["x"] * 50,
+    None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 10**30, 0.5, -0.0, 1e308, "", "x",
+    "0", "\x00", "é", "\U0001f600", "a" * 300, "../../etc/passwd", "%00", "2026-07-28", "2.0", "tools/call", "a:b",
+    "thing://a/x", [], {}, [[]], [1, 2], {"a": 1}, {"_meta": {}}, {"": ""}, ["x"] * 50,
 ]  # fmt: skip
-NAMES = ["id", "method", "params", "result", "error", "jsonrpc", "_meta", "name", "arguments", "uri", "cursor", "__class__", ""]
+NAMES = [
+    "id",
+    "method",
+    "params",
+    "result",
+    "error",
+    "jsonrpc",
+    "_meta",
+    "name",
+    "arguments",
+    "uri",
+    "cursor",
+    "__class__",
+    "",
+]
 
 # --- mutations: a kind, two numbers that choose where, and a value ---
 
@@ -441,7 +460,9 @@ def test_no_message_upsets_a_server(wire: Wire) -> None:
 
 @pytest.mark.timeout(300)
 def test_no_bytes_upset_a_server(wire: Wire) -> None:
-    @settings(max_examples=max(10, MESSAGES // 100), deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(
+        max_examples=max(10, MESSAGES // 100), deadline=None, suppress_health_check=list(HealthCheck), database=None
+    )
     @given(st.lists(st.binary(max_size=60), min_size=10, max_size=10))
     def feed(frames: list[bytes]) -> None:
         wire.exchange(frames)

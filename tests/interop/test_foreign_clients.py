@@ -6,6 +6,7 @@ should have understood depends on the revision only. `make interop` installs the
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -164,8 +165,6 @@ def test_resources_prompts_and_completions(client: Client) -> None:
 
 
 def bytes_of(text: str) -> bytes:
-    import base64
-
     return base64.b64decode(text)
 
 

@@ -34,7 +34,11 @@ NOT_A_REQUEST = "The message is not a JSON-RPC 2.0 request"
 # No surrogates: they have no UTF-8 form. Integers as wide as the wire carries exactly.
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=20,
 )
@@ -245,7 +249,9 @@ def test_an_error_that_is_no_error_object_is_owed_nothing(error: bytes) -> None:
 
 @pytest.mark.covers("1.1.1.1", "1.1.1")
 def test_an_array_is_a_batch_of_messages_in_order() -> None:
-    frame = b' [{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"},{"jsonrpc":"2.0","id":2,"result":{}}]'
+    frame = (
+        b' [{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"},{"jsonrpc":"2.0","id":2,"result":{}}]'
+    )
     assert plain(decode(frame)) == [
         (Request, {"id": 1, "method": "a", "params": UNSET}),
         (Notification, {"method": "b", "params": UNSET}),

@@ -198,7 +198,9 @@ def test_completion_needs_its_capability_except_on_2024_11_05() -> None:
 
 
 @pytest.mark.covers("1.3.2.6")
-@pytest.mark.parametrize("method", ["roots/list", "sampling/createMessage", "elicitation/create", "notifications/progress"])
+@pytest.mark.parametrize(
+    "method", ["roots/list", "sampling/createMessage", "elicitation/create", "notifications/progress"]
+)
 @pytest.mark.parametrize("revision", LEGACY)
 def test_a_client_cannot_ask_what_only_servers_ask_or_what_is_no_request(revision: str, method: str) -> None:
     error = opened(revision).refused(method, {})
@@ -487,7 +489,7 @@ def test_a_client_refuses_what_it_did_not_declare_or_does_not_know() -> None:
         with pytest.raises(ProtocolError) as caught:
             terms.accept(Request(1, method, UNSET))
         assert (caught.value.code, caught.value.message) == (-32601, f"Method not found: {method}")
-    with pytest.raises(ProtocolError, match="Method not found: m{200} "):
+    with pytest.raises(ProtocolError, match=r"Method not found: m{200} "):
         terms.accept(Request(1, "m" * 300, UNSET))
     assert terms.accept(Request(1, "ping", UNSET)) == {}
     terms = ClientLifecycle(lambda revision: CLIENT_CAPABILITIES)
@@ -531,7 +533,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
-METAS = st.dictionaries(st.sampled_from([*sorted(t.MODERN_META_KEYS), "progressToken", "traceparent"]), JSON | st.just(MODERN))
+METAS = st.dictionaries(
+    st.sampled_from([*sorted(t.MODERN_META_KEYS), "progressToken", "traceparent"]), JSON | st.just(MODERN)
+)
 PARAMS = st.just(UNSET) | JSON | st.fixed_dictionaries({}, optional={"_meta": METAS | JSON, "name": JSON, "uri": JSON})
 METHODS = st.sampled_from(sorted({name for revision in REVISIONS for name in methods(revision)} | {"no/such"}))
 

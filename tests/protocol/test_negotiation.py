@@ -46,7 +46,8 @@ def play(*outcomes: Outcome, revision: str | None = None) -> tuple[list[Ask], Ag
     asked = [next(steps)]
     try:
         for outcome in outcomes:
-            asked.append(steps.send(outcome))
+            ask = steps.send(outcome)
+            asked.append(ask)
     except StopIteration as end:
         return asked, end.value
     raise AssertionError(f"it still asks {asked[-1].method}")
@@ -274,7 +275,9 @@ def agree(pair: Pair, revision: str | None = None) -> Agreement:
 
 
 @pytest.mark.covers("ERA-1", "1.3.2.2")
-@pytest.mark.parametrize("served", [(each,) for each in REVISIONS] + [tuple(reversed(LEGACY)), SUPPORTED, LEGACY[1::-1]])
+@pytest.mark.parametrize(
+    "served", [(each,) for each in REVISIONS] + [tuple(reversed(LEGACY)), SUPPORTED, LEGACY[1::-1]]
+)
 def test_a_client_and_a_server_agree_on_the_newest_they_share(served: tuple[str, ...]) -> None:
     pair = Pair(Offer(), served)
     assert agree(pair).revision == served[0]

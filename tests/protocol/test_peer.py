@@ -179,7 +179,9 @@ def test_a_server_says_what_it_could_not_read() -> None:
 
 
 @pytest.mark.covers("RPC-6", "STD-6", "1.1.5")
-@pytest.mark.parametrize("frame", [b"{", b'{"jsonrpc":"1.0","id":3,"method":"ping"}', b'{"jsonrpc":"2.0","id":9}', b"[]"])
+@pytest.mark.parametrize(
+    "frame", [b"{", b'{"jsonrpc":"1.0","id":3,"method":"ping"}', b'{"jsonrpc":"2.0","id":9}', b"[]"]
+)
 def test_a_client_answers_nothing_it_cannot_read(frame: bytes) -> None:
     pair = opened(MODERN)
     (event,) = pair.to_client(frame)

@@ -66,7 +66,9 @@ def call(identifier: str, arguments: str, name: str = "anything", revision: str 
     """A `tools/call` whose id and arguments are JSON written by hand."""
     meta = f',"_meta":{META}' if revision == MODERN else ""
     params = f'{{"name":"{name}","arguments":{arguments}{meta}}}'
-    return f'{{"jsonrpc":"2.0","id":{identifier},"method":"tools/call","params":{params}}}'.encode("utf-8", "surrogatepass")
+    return f'{{"jsonrpc":"2.0","id":{identifier},"method":"tools/call","params":{params}}}'.encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 # --- frames ---
@@ -110,7 +112,9 @@ FRAMES: list[tuple[str, bytes, int, Any]] = [
 
 @pytest.mark.covers("RPC-1", "RPC-2", "ERR-4", "1.1.2")
 @pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize(("frame", "code", "identifier"), [each[1:] for each in FRAMES], ids=[each[0] for each in FRAMES])
+@pytest.mark.parametrize(
+    ("frame", "code", "identifier"), [each[1:] for each in FRAMES], ids=[each[0] for each in FRAMES]
+)
 async def test_a_bad_frame_is_refused(revision: str, frame: bytes, code: int, identifier: Any) -> None:
     async with connect(misbehaving(), revision) as client:
         answer = await next_message(client, frame)
@@ -226,7 +230,9 @@ async def test_params_that_are_no_object_are_refused(revision: str, params: byte
 
 @pytest.mark.covers("2.2.25", "T-18")
 @pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize("arguments", [{}, {"a": 1}, {"a": "one", "b": 2}, {"a": 1, "b": 2, "c": 3}, {"a": None, "b": 1}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"a": 1}, {"a": "one", "b": 2}, {"a": 1, "b": 2, "c": 3}, {"a": None, "b": 1}]
+)
 async def test_arguments_that_do_not_fit_are_an_error_result(revision: str, arguments: dict[str, Any]) -> None:
     async with connect(misbehaving(), revision) as client:
         result = await client.call("add", arguments)
@@ -362,11 +368,7 @@ def failing() -> Server:
     return server
 
 
-FAILURES = [
-    name
-    for name in (tool.name for tool in failing().tools)
-    if name not in ("add", "anything")
-]
+FAILURES = [name for name in (tool.name for tool in failing().tools) if name not in ("add", "anything")]
 
 
 @pytest.mark.covers("R19", "R10")
@@ -391,9 +393,7 @@ async def test_a_failing_tool_is_masked_under_an_id_and_logged_under_it(
 
 
 @pytest.mark.parametrize("revision", ERAS)
-async def test_other_components_that_fail_are_masked_errors(
-    revision: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_other_components_that_fail_are_masked_errors(revision: str, caplog: pytest.LogCaptureFixture) -> None:
     server = misbehaving()
 
     @server.resource("bad://one")

@@ -398,7 +398,7 @@ class Principal:
         self.provider = provider
 
 
-@pytest.mark.covers("MRTR-6", "ELI-7")
+@pytest.mark.covers("MRTR-6")
 async def test_a_state_is_good_for_its_principal_only() -> None:
     server = greeter()
     async with connect(server, MODERN, EVERYTHING, principal=Principal("ada")) as client:
@@ -435,6 +435,26 @@ async def test_a_state_is_good_for_its_request_only() -> None:
     async with connect(stranger, MODERN, EVERYTHING) as client:
         error = await client.error("tools/call", HELLO | answered(first, first="Ada"))
         assert error["message"] == INVALID
+
+
+@pytest.mark.covers("MRTR-7")
+async def test_a_state_that_is_sent_twice_repeats_no_step() -> None:
+    server = Server("asks")
+    ordered: list[int] = []
+
+    @server.tool
+    async def order(ctx: Context) -> str:
+        number = await ctx.step("order", lambda: ordered.append(1) or len(ordered))
+        answer = await ctx.elicit("First name?", str, key="first")
+        return f"{number} {answer.data}"
+
+    async with connect(server, MODERN, EVERYTHING) as client:
+        first = await client.call("order")
+        for name in ("Ada", "Ada", "Eve"):
+            done = await client.call("order", **answered(first, first=name))
+            assert done["content"][0]["text"] == f"1 {name}"
+    # What must happen once happens in a step; nothing else about a state is good for one use only.
+    assert ordered == [1]
 
 
 async def test_the_same_request_spelt_differently_is_the_same_request() -> None:

@@ -264,6 +264,20 @@ async def test_callbacks_in_this_process(server: Server) -> None:
     assert seen == ["note://today"]
 
 
+async def test_a_callback_that_fails_does_not_keep_the_others_from_being_told(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    def fail(uri: str) -> None:
+        raise RuntimeError("no")
+
+    server.subscribe("note://today", fail).subscribe("note://today", seen.append)
+    server.notify_updated("note://today")
+    assert seen == ["note://today"]
+    assert "a callback for note://today failed" in caplog.text
+
+
 async def test_only_families_change(server: Server) -> None:
     with pytest.raises(ServerError, match="'templates' is not tools, resources or prompts"):
         server.notify_changed("templates")

@@ -172,9 +172,7 @@ async def test_requests_run_side_by_side_and_are_answered_as_they_end(pair: Any)
         await far.until(1)
         script.let("a", "b")
         await far.until(3)
-        assert far.received == [
-            {"jsonrpc": "2.0", "id": name, "result": {"name": name}} for name in ("c", "a", "b")
-        ]
+        assert far.received == [{"jsonrpc": "2.0", "id": name, "result": {"name": name}} for name in ("c", "a", "b")]
         assert not session.peer.incoming
 
 
@@ -267,13 +265,13 @@ async def test_an_oversized_frame_is_refused_and_the_connection_goes_on() -> Non
         assert answered["result"] == {"name": "a"}
 
 
-async def test_the_principal_of_a_connection_is_that_of_its_requests() -> None:
-    for principal in (None, "ada"):
-        script = Script()
-        async with serving(script, principal=principal) as (far, _):
-            far.call("a")
-            await script.until(lambda: bool(script.started))
-            assert script.requests[0].principal == principal
+@pytest.mark.parametrize("principal", [None, "ada"])
+async def test_the_principal_of_a_connection_is_that_of_its_requests(principal: str | None) -> None:
+    script = Script()
+    async with serving(script, principal=principal) as (far, _):
+        far.call("a")
+        await script.until(lambda: bool(script.started))
+        assert script.requests[0].principal == principal
 
 
 async def test_a_failing_handler_of_notifications_is_logged(caplog: pytest.LogCaptureFixture) -> None:

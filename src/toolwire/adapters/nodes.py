@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -270,8 +269,9 @@ def _rank(node: Node) -> int:
     return _RANKS.get(base, 1)
 
 
-@dataclasses.dataclass(slots=True)
-class Field:
+class Field(msgspec.Struct):
+    """A member of a record: its name in Python and on the wire, its node, its default."""
+
     attribute: str
     name: str
     node: Node

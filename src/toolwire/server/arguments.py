@@ -6,7 +6,6 @@ for finding out why, argument by argument.
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -53,8 +52,7 @@ class Reader(NamedTuple):
 # -- Typed parameters -------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(slots=True)
-class _Argument:
+class _Argument(msgspec.Struct, frozen=True):
     """A parameter that callers fill: its name in Python and on the wire, its type, its default."""
 
     name: str

@@ -35,6 +35,12 @@ class Cache(Struct, frozen=True):
     ttl_ms: int = 0
     scope: Literal["public", "private"] = "private"
 
+    def __post_init__(self) -> None:
+        if type(self.ttl_ms) is not int or self.ttl_ms < 0:
+            raise ServerError(f"A cache hint has a whole number of milliseconds, 0 or more, not {self.ttl_ms!r}")
+        if self.scope not in ("public", "private"):
+            raise ServerError(f"The scope of a cache hint is 'public' or 'private', not {self.scope!r}")
+
 
 class Component:
     """What all four kinds share."""

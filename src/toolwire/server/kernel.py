@@ -457,14 +457,12 @@ class Kernel:
     async def _call_tool(self, ctx: Context) -> Any:
         params: t.CallToolRequestParams = ctx._request.params
         found = self.catalog.tool(params.name)
-        if found is None:
-            if self.lowlevel.active:
+        try:
+            if found is None and self.lowlevel.active:
                 found = await self.lowlevel.find(params.name, ctx)
             if found is None:
                 raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
-        tool = found.component
-        try:
-            return await self._run(ctx, found, tool.call(ctx, params.arguments))
+            return await self._run(ctx, found, found.component.call(ctx, params.arguments))
         except (ProtocolError, asyncio.CancelledError):
             raise
         except UrlRequired as error:
@@ -474,7 +472,12 @@ class Kernel:
 
     async def _list_tools(self, ctx: Context) -> Any:
         if self.lowlevel.lists:
-            tools = await self.lowlevel.tools(ctx)
+            try:
+                tools = await self.lowlevel.tools(ctx)
+            except (ProtocolError, asyncio.CancelledError):
+                raise
+            except Exception as error:
+                return self._failed(ctx, error, "the list of tools")
             return self._cached(t.ListToolsResult(tools=[shape(tool, ctx.revision) for tool in tools]))
         return self._listed(ctx, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
 

@@ -84,7 +84,13 @@ def _generator_on_loop(binding: Binding) -> Invoke:
 
 
 async def _as_async(iterator: Iterator[Any]) -> AsyncIterator[Any]:
-    for item in iterator:
+    while True:
+        try:
+            item = next(iterator)
+        except StopIteration as end:
+            if end.value is not None:
+                yield end.value
+            return
         yield item
 
 
@@ -145,7 +151,11 @@ def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext
         try:
             value = next(iterator)
         except StopIteration as end:
-            return last if end.value is None else end.value
+            if end.value is None:
+                return last
+            if count:  # With a value returned, everything yielded was progress.
+                ctx.progress(*_as_progress(last, count))
+            return end.value
         if count:
             ctx.progress(*_as_progress(last, count))
         count, last = count + 1, value

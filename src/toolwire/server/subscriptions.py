@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from msgspec import UNSET, Struct
 from toolwire.protocol import types as t
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.wire.session import Outlet, Session
+
+log = logging.getLogger("toolwire.server")
 
 LIST_CHANGED: Final = {
     "tools": "notifications/tools/list_changed",
@@ -172,7 +175,10 @@ class Hub:
             _on_loop(listener.loop, listener.tell, change)
         if change.kind == "updated":
             for callback in tuple(self.callbacks.get(change.uri, ())):
-                callback(change.uri)
+                try:
+                    callback(change.uri)
+                except Exception:
+                    log.exception("a callback for %s failed", change.uri)
 
     def end_streams(self, session: Any | None = None) -> None:
         for stream in tuple(self.streams):

@@ -287,7 +287,8 @@ class SqliteLog:
                 (position, len(data), name),
             ).fetchone()
             connection.execute("INSERT INTO events VALUES (?, ?, ?)", (identifier, position, data))
-            self._drop_oldest(connection, identifier, events, size)
+            if events > self._max_events or size > self._max_bytes:
+                self._drop_oldest(connection, identifier, events, size)
             self._forget_silent(connection)
             return position
 
@@ -321,7 +322,7 @@ class SqliteLog:
         return await self._file.write(work)
 
     def _drop_oldest(self, connection: sqlite3.Connection, stream: int, events: int, size: int) -> None:
-        floor = None
+        floor = 0
         oldest = connection.execute(
             "SELECT position, length(data) FROM events WHERE stream = ? ORDER BY position", (stream,)
         )
@@ -330,11 +331,10 @@ class SqliteLog:
             events -= 1
             size -= length
         oldest.close()
-        if floor is not None:
-            connection.execute("DELETE FROM events WHERE stream = ? AND position <= ?", (stream, floor))
-            connection.execute(
-                "UPDATE streams SET floor = ?, events = ?, bytes = ? WHERE id = ?", (floor, events, size, stream)
-            )
+        connection.execute("DELETE FROM events WHERE stream = ? AND position <= ?", (stream, floor))
+        connection.execute(
+            "UPDATE streams SET floor = ?, events = ?, bytes = ? WHERE id = ?", (floor, events, size, stream)
+        )
 
     def _forget_silent(self, connection: sqlite3.Connection) -> None:
         while True:

@@ -1,8 +1,8 @@
 """One SQLite file and the one thread that touches it, for whoever wants something done there from an event loop.
 
-What is asked for while the thread is at work becomes its next transaction, so that many small changes cost one. The file
-is in WAL mode: readers never wait, several processes may use it at once, and a process that is killed leaves nothing
-behind that the next one could not read.
+What is asked for while the thread is at work becomes its next transaction, so that many small changes cost one. The
+file is in WAL mode: readers never wait, several processes may use it at once, and a process that is killed leaves
+nothing behind that the next one could not read.
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+"""What a server tells unasked: that a list changed, or that a resource has new contents."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import UNSET, Struct
+
+from toolwire.protocol import types as t
+
+LIST_CHANGED: Final = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+}
+UPDATED: Final = "notifications/resources/updated"
+
+
+class Change(Struct, frozen=True):
+    """Something that happened: a family's list changed, a resource was updated, or an extension published."""
+
+    kind: str
+    uri: str = ""
+    method: str = ""
+    params: Any = None
+
+
+def covers(subscribed: set[str], uri: str) -> bool:
+    """Whether a subscription is for this resource, or for one that contains it (1.10.6)."""
+    if uri in subscribed:
+        return True
+    return any(uri.startswith(one if one.endswith("/") else one + "/") for one in subscribed)
+
+
+def legacy_notification(change: Change, subscribed: set[str]) -> tuple[str, Any] | None:
+    """What a legacy client is told of a change: list changes unasked, updates of what it subscribed to, no more."""
+    if change.method:
+        return None
+    if change.kind == "updated":
+        if not covers(subscribed, change.uri):
+            return None
+        return UPDATED, t.ResourceUpdatedNotificationParams(uri=change.uri)
+    return LIST_CHANGED[change.kind], UNSET

@@ -1,0 +1,143 @@
+"""The events of a session's streams in the `Log`, under ids that name their stream.
+
+2025-03-26 basic/transports, resumability: an event id is unique among the streams of a session, and what is replayed
+belongs to the stream it names. The session is part of the key, so an id of another session names nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from toolwire.protocol.sealing import encode_base64url
+from toolwire.stores import Log, Position
+
+log = logging.getLogger("toolwire.http")
+
+# What an entry is: a message, the last message of its stream, an end without a message, or an id with nothing to say.
+MESSAGE: Final = b"m"
+LAST: Final = b"l"
+END: Final = b"e"
+PRIMING: Final = b"p"
+
+# A single event over this would push everything else, and itself, out of the log.
+MAX_ENTRY: Final = 1024 * 1024 - 64
+PAGE: Final = 64
+# Streams that came to their end and are kept for a client that missed it.
+MAX_RETIRED: Final = 1000
+
+_STREAM: Final = re.compile(r"[pg][A-Za-z0-9_-]{11}")
+
+
+class Entry(Struct):
+    """One event as it was logged."""
+
+    position: Position
+    kind: bytes
+    data: bytes
+
+
+class Resume(Struct):
+    """Where a client wants to go on: after `position` of a stream, or from its beginning."""
+
+    stream: str
+    position: Position | None
+
+    @property
+    def from_post(self) -> bool:
+        return self.stream.startswith("p")
+
+
+def stream_name(kind: Literal["p", "g"], random: Callable[[int], bytes]) -> str:
+    """A new stream: `p` for one that answers a POST, `g` for one that a GET opened."""
+    return kind + encode_base64url(random(8))
+
+
+def event_id(stream: str, position: Position | None) -> str:
+    # Stores count in integers or in texts; the tilde tells which when the id comes back.
+    text = "" if position is None else str(position) if isinstance(position, int) else f"~{position}"
+    return f"{stream}.{text}"
+
+
+def parse_event_id(text: str) -> Resume | None:
+    """None for what was never an event id of ours."""
+    stream, dot, place = text.partition(".")
+    if not dot or len(text) > 200 or not _STREAM.fullmatch(stream):
+        return None
+    if not place:
+        return Resume(stream, None)
+    if place.startswith("~"):
+        return Resume(stream, place[1:])
+    if not place.isascii() or not place.isdigit() or len(place) > 20:
+        return None
+    return Resume(stream, int(place))
+
+
+class EventLog:
+    """The log as streams see it."""
+
+    def __init__(self, store: Log) -> None:
+        self._log = store
+        self._retired: deque[tuple[float, str]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._deleting: set[asyncio.Task[None]] = set()
+
+    async def append(self, session: str, stream: str, kind: bytes, data: bytes) -> Position:
+        return await self._log.append(_key(session, stream), kind + data)
+
+    async def read(self, session: str, resume: Resume, limit: int = PAGE) -> list[Entry]:
+        """What follows; raises `PositionLost`."""
+        found = await self._log.read_after(_key(session, resume.stream), resume.position, limit)
+        return [Entry(position, data[:1], data[1:]) for position, data in found]
+
+    def retire(self, session: str, stream: str, seconds: float) -> None:
+        """Nothing more will be appended: forget the stream in a while."""
+        loop = asyncio.get_running_loop()
+        self._retired.append((loop.time() + seconds, _key(session, stream)))
+        if len(self._retired) > MAX_RETIRED:
+            self._forget(self._retired.popleft()[1])
+        if self._timer is None:
+            self._timer = loop.call_at(self._retired[0][0], self._sweep)
+
+    def forget_all(self) -> None:
+        """The application stops: nobody will be here to forget the rest later."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._retired:
+            self._forget(self._retired.popleft()[1])
+
+    async def settled(self) -> None:
+        """Wait until what was forgotten is gone."""
+        if self._deleting:
+            await asyncio.wait(self._deleting)
+
+    def _sweep(self) -> None:
+        # Streams are kept for different times, so one that is due may wait for its elders; never the other way round.
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        while self._retired and self._retired[0][0] <= loop.time():
+            self._forget(self._retired.popleft()[1])
+        if self._retired:
+            self._timer = loop.call_at(self._retired[0][0], self._sweep)
+
+    def _forget(self, key: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._delete(key))
+        self._deleting.add(task)
+        task.add_done_callback(self._deleting.discard)
+
+    async def _delete(self, key: str) -> None:
+        try:
+            await self._log.delete(key)
+        except Exception:
+            log.exception("a stream could not be forgotten")
+
+
+def _key(session: str, stream: str) -> str:
+    return f"toolwire:events:{session}:{stream}"

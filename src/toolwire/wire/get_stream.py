@@ -1,0 +1,262 @@
+"""Streams that a GET carries: one that goes on with what a POST began, or the session's own for what nobody asked for.
+
+Both are read from the log, so it does not matter which process wrote there. An idle stream is one task that waits for
+the client to go away; everything else is made when there is something to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from toolwire.protocol import types as t
+from toolwire.protocol.changes import Change, legacy_notification
+from toolwire.protocol.framing import encode_comment, encode_event
+from toolwire.protocol.jsonrpc import encode_notification
+from toolwire.protocol.revisions import supports
+from toolwire.stores import Position, PositionLost
+from toolwire.wire.event_log import END, LAST, MAX_ENTRY, MESSAGE, PAGE, EventLog, Resume, event_id
+from toolwire.wire.http_outlet import KEEP_ALIVE, STREAM_HEADERS
+from toolwire.wire.http_reply import HeaderList, Receive, SendMessage
+from toolwire.wire.post_stream import DEFAULT_RETRY
+from toolwire.wire.session_token import SessionToken
+
+log = logging.getLogger("toolwire.http")
+
+# How long a stream is written on after its connection broke.
+LINGER: Final = 60.0
+# Different notifications that are kept for a log that is behind.
+MAX_PENDING: Final = 1000
+
+
+class Owner(Protocol):
+    """Whoever knows the streams of a process."""
+
+    events: EventLog
+
+    async def alive(self, token: SessionToken) -> bool:
+        """Whether the session still exists; it counts as used."""
+
+    def disconnected(self, stream: GetStream) -> None:
+        """The client went away."""
+
+    def closed(self, stream: GetStream) -> None:
+        """The stream has come to its end here."""
+
+
+class GetStream:
+    """A connection that carries a stream from the log, after a position; it ends where the stream ends."""
+
+    __slots__ = (
+        "_ended",
+        "_send",
+        "_sending",
+        "_sends_comment",
+        "_task",
+        "_timer",
+        "_work",
+        "_woken",
+        "id",
+        "name",
+        "owner",
+        "position",
+        "token",
+    )
+
+    def __init__(self, owner: Owner, identifier: str, token: SessionToken, resume: Resume) -> None:
+        self.owner = owner
+        self.id = identifier
+        self.token = token
+        self.name = resume.stream
+        self.position: Position | None = resume.position
+        self._send: SendMessage | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._woken = False
+        self._sending = False
+        self._sends_comment = False
+        self._ended = False
+
+    @property
+    def attached(self) -> bool:
+        """Whether a connection carries the stream here."""
+        return self._send is not None
+
+    async def serve(self, receive: Receive, send: SendMessage, headers: HeaderList) -> None:
+        """Carry the stream until the client goes away, or the stream ends."""
+        await send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *headers]})
+        # Whatever the first event is, headers that wait for a body would look like a server that hangs.
+        await send({"type": "http.response.body", "body": self._first(), "more_body": True})
+        self._send = send
+        self.wake()
+        try:
+            if not self._ended:
+                self._task = asyncio.current_task()
+                self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._beat)
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+        except asyncio.CancelledError:
+            if not self._ended or self._task is None or self._task.uncancel():
+                raise
+        finally:
+            self._leave()
+            if self._ended:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _leave(self) -> None:
+        self._send = self._task = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._work is not None and self._sending:
+            self._work.cancel()
+        if self._ended:
+            self.owner.closed(self)
+        else:
+            self.owner.disconnected(self)
+
+    def _first(self) -> bytes:
+        return encode_comment("open")
+
+    def end(self) -> None:
+        """End the connection properly."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def wake(self) -> None:
+        """There is something new in the log."""
+        self._woken = True
+        if self._work is None and not self._ended:
+            self._work = asyncio.get_running_loop().create_task(self._run())
+
+    def _beat(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._beat)
+        self._sends_comment = True
+        self.wake()
+
+    async def _run(self) -> None:
+        try:
+            while self._woken:
+                self._woken = False
+                await self._write()
+                if self._send is not None:
+                    await self._carry(self._send)
+        except Exception:
+            log.exception("a stream broke")
+            self.end()
+        finally:
+            self._work = None
+            if self._woken:
+                self.wake()
+
+    async def _write(self) -> None:
+        """Append what this process has to say on the stream."""
+
+    async def _carry(self, send: SendMessage) -> None:
+        quiet, self._sends_comment = self._sends_comment, False
+        if quiet and not await self.owner.alive(self.token):
+            self.end()
+            return
+        while self._send is send and (entries := await self._read()):
+            quiet = False
+            events = [
+                encode_event(entry.data, id=event_id(self.name, entry.position))
+                for entry in entries
+                if entry.kind in (MESSAGE, LAST)
+            ]
+            if events:
+                await self._transmit(send, b"".join(events))
+            self.position = entries[-1].position
+            if entries[-1].kind in (LAST, END):
+                self.end()
+                return
+        if quiet:
+            await self._transmit(send, encode_comment("keep-alive"))
+
+    async def _transmit(self, send: SendMessage, data: bytes) -> None:
+        self._sending = True
+        try:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        finally:
+            self._sending = False
+
+    async def _read(self) -> list[Any]:
+        try:
+            return await self.owner.events.read(self.token.id, Resume(self.name, self.position), PAGE)
+        except PositionLost:
+            if self.position is None:
+                raise
+            # More was said than is kept; what is left comes next.
+            self.position = None
+            return await self.owner.events.read(self.token.id, Resume(self.name, None), PAGE)
+
+
+class Listener(GetStream):
+    """The session's own stream: list changes, updates of what it subscribed to, and log messages.
+
+    Of all listeners of a session, in whatever process, one at a time has the word (`speaks`), so that nothing is said
+    on two streams (2025-03-26 basic/transports, multiple connections).
+    """
+
+    __slots__ = ("_pending", "claimed", "level", "lingering", "named", "speaks", "told", "uris")
+
+    def __init__(self, owner: Owner, identifier: str, token: SessionToken, resume: Resume) -> None:
+        super().__init__(owner, identifier, token, resume)
+        self.speaks = False
+        self.claimed: asyncio.Future[None] | None = asyncio.get_running_loop().create_future()
+        self.level: t.LoggingLevel = "info"
+        self.uris: set[str] = set()
+        self.told = False
+        """Whether another process has said what the session wants since the stream was opened."""
+        self.lingering: asyncio.TimerHandle | None = None
+        self.named = resume.position is not None
+        """Whether the client has an id to come back with."""
+        self._pending: deque[bytes] | None = None
+
+    def _first(self) -> bytes:
+        if not supports(self.token.revision, "sse_priming"):
+            return super()._first()
+        # Nothing is logged for it: the beginning of a stream is a place like any other.
+        self.named = True
+        return encode_event(b"", id=event_id(self.name, self.position), retry=DEFAULT_RETRY)
+
+    def changed(self, change: Change) -> None:
+        notification = legacy_notification(change, self.uris)
+        if notification is not None:
+            self.say(encode_notification(*notification))
+
+    def say(self, message: bytes) -> None:
+        """Say something on this stream, if it has the word."""
+        if not self.speaks or len(message) > MAX_ENTRY or (not self.attached and self.lingering is None):
+            return
+        if self._pending is None:
+            self._pending = deque()
+        if message in self._pending:
+            return  # A log that is behind need not be told twice.
+        if len(self._pending) >= MAX_PENDING:
+            self._pending.popleft()
+        self._pending.append(message)
+        self.wake()
+
+    async def _write(self) -> None:
+        while self._pending:
+            await self.owner.events.append(self.token.id, self.name, MESSAGE, self._pending.popleft())
+            self.named = True
+        self._pending = None
+
+    def linger(self, release: Callable[[], None]) -> None:
+        """Go on writing for a client that may come back."""
+        self.lingering = asyncio.get_running_loop().call_later(LINGER, release)
+
+    def let_go(self) -> None:
+        """Stop writing: nobody came back, or another connection has taken over."""
+        self.speaks = False
+        if self.lingering is not None:
+            self.lingering.cancel()
+            self.lingering = None

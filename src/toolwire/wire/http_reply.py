@@ -1,0 +1,46 @@
+"""Plain HTTP answers over ASGI, and the refusals among them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+from toolwire.protocol.errors import INVALID_REQUEST
+from toolwire.protocol.jsonrpc import RequestId, encode_error
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+SendMessage: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+HeaderList: TypeAlias = tuple[tuple[bytes, bytes], ...]
+
+JSON_TYPE: Final[HeaderList] = ((b"content-type", b"application/json"),)
+TEXT_TYPE: Final[HeaderList] = ((b"content-type", b"text/plain; charset=utf-8"),)
+
+
+class Refused(Exception):
+    """A request that gets a status and a body, and nothing else."""
+
+    def __init__(self, status: int, body: str | bytes, headers: HeaderList = ()) -> None:
+        super().__init__(status)
+        self.status = status
+        # Text is for people who look at the wire; bytes are a JSON-RPC error.
+        self.type, self.body = (TEXT_TYPE, body.encode()) if isinstance(body, str) else (JSON_TYPE, body)
+        self.headers = headers
+
+
+def refused(
+    status: int,
+    message: str,
+    identifier: RequestId | None = None,
+    headers: HeaderList = (),
+    *,
+    code: int = INVALID_REQUEST,
+) -> Refused:
+    """A refusal whose body is a JSON-RPC error (2025-11-25 basic/transports: it may be one without an id)."""
+    return Refused(status, encode_error(identifier, code, message), headers)
+
+
+async def respond(send: SendMessage, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})

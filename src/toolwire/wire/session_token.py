@@ -1,0 +1,85 @@
+"""Session ids that say what they stand for, sealed: whoever holds the key can serve a session it has never seen.
+
+2025-11-25 basic/transports, session management: an id is unique, cryptographically strong and made of visible ASCII.
+What is forged, expired or somebody else's does not open, and nobody learns which of these it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Final
+
+from msgspec import Struct
+
+from toolwire.protocol.revisions import LEGACY
+from toolwire.protocol.sealing import BadSeal, Sealer, decode_base64url, encode_base64url
+
+MAX_LENGTH: Final = 512
+ID_BYTES: Final = 16
+HOME_BYTES: Final = 8
+_DIGEST_BYTES: Final = 16
+# Form, id, revision, capabilities, principal, issued, expires, home.
+_LAYOUT: Final = struct.Struct(f">B{ID_BYTES}sBI{_DIGEST_BYTES}sQQ{HOME_BYTES}s")
+_FORM: Final = 1
+
+
+class SessionToken(Struct, frozen=True):
+    """What a session id says."""
+
+    id: str
+    revision: str
+    capabilities: int
+    """The bits of `capability_bits`."""
+    principal: bytes
+    """Whose session it is, as a digest."""
+    issued: int
+    expires: int
+    home: bytes
+    """Where more is known of the session: which store, or which process."""
+
+
+class SessionTokens:
+    """Writes and reads session ids of one purpose; an id of another purpose, or of another server, does not open."""
+
+    def __init__(self, sealer: Sealer, purpose: str) -> None:
+        self._sealer = sealer
+        self._context = purpose.encode()
+
+    def write(self, token: SessionToken) -> str:
+        return self._sealer.seal(
+            _LAYOUT.pack(
+                _FORM,
+                decode_base64url(token.id),
+                LEGACY.index(token.revision),
+                token.capabilities,
+                token.principal,
+                token.issued,
+                token.expires,
+                token.home,
+            ),
+            self._context,
+        )
+
+    def read(self, text: str, *, principal: bytes, now: float) -> SessionToken | None:
+        """The token of this principal, if it still holds."""
+        if len(text) > MAX_LENGTH or not text.isascii():
+            return None
+        try:
+            payload = self._sealer.open(text, self._context)
+        except BadSeal:
+            return None
+        if len(payload) != _LAYOUT.size or payload[0] != _FORM:
+            return None
+        _, identifier, revision, capabilities, owner, issued, expires, home = _LAYOUT.unpack(payload)
+        # spec-earlier 3.4.5.6: a session belongs to whoever opened it.
+        if expires <= now or owner != principal or revision >= len(LEGACY):
+            return None
+        return SessionToken(
+            encode_base64url(identifier), LEGACY[revision], capabilities, owner, issued, expires, home
+        )
+
+
+def principal_digest(key: str) -> bytes:
+    """A principal as it stands in a token."""
+    return hashlib.sha256(key.encode()).digest()[:_DIGEST_BYTES]

@@ -1,0 +1,125 @@
+"""One list handler and one call handler instead of components."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.wireclient import MODERN, REVISIONS, connect
+
+from toolwire import Context, Server, ToolError, ToolResult, types
+from toolwire.protocol.errors import ServerError
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}, "required": ["n"]}
+
+
+def text(result: dict[str, Any]) -> str:
+    return str(result["content"][0]["text"])
+
+
+def server_with(tools: list[Any]) -> Server:
+    server = Server("s")
+
+    @server.on_list_tools
+    async def list_tools() -> list[Any]:
+        return tools
+
+    @server.on_call_tool
+    async def call_tool(name: str, arguments: dict[str, Any]) -> Any:
+        if name == "fail":
+            raise ToolError("failed")
+        if name == "full":
+            return ToolResult("full", is_error=True, meta={"k": 1})
+        return f"{name} {json.dumps(arguments)}"
+
+    return server
+
+
+TOOLS = [
+    {"name": "double", "description": "Twice.", "inputSchema": SCHEMA, "_meta": {"k": 1}},
+    types.Tool(name="fail", input_schema={"type": "object"}),
+    {"name": "full", "inputSchema": {"type": "object"}},
+]
+
+
+@pytest.mark.covers("R11")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_the_list_handler_lists_and_the_call_handler_dispatches_by_name(revision: str) -> None:
+    async with connect(server_with(TOOLS), revision) as client:
+        listed = (await client.result("tools/list"))["tools"]
+        assert [tool["name"] for tool in listed] == ["double", "fail", "full"]
+        assert listed[0]["inputSchema"] == SCHEMA
+        assert text(await client.call("double", {"n": 2})) == 'double {"n": 2}'
+        assert text(await client.call("fail")) == "failed"
+        full = await client.call("full")
+        assert (text(full), full["isError"]) == ("full", True)
+
+
+@pytest.mark.covers("R11", "R14", "JSC-6")
+async def test_arguments_are_checked_against_the_listed_schema_before_the_call() -> None:
+    async with connect(server_with(TOOLS), MODERN) as client:
+        for wrong in ({}, {"n": -1}, {"n": "x"}):
+            assert (await client.call("double", wrong))["isError"] is True
+
+
+@pytest.mark.covers("R11", "R9")
+async def test_a_name_that_is_not_listed_is_unknown() -> None:
+    async with connect(server_with(TOOLS), MODERN) as client:
+        error = await client.error("tools/call", {"name": "triple", "arguments": {}})
+    assert error["code"] == -32602
+    assert "triple" in error["message"]
+
+
+@pytest.mark.covers("R11", "R12")
+async def test_a_tool_that_appears_later_is_found() -> None:
+    tools = [TOOLS[0]]
+    server = server_with(tools)
+    async with connect(server, MODERN) as client:
+        await client.result("tools/list")
+        tools.append({"name": "late", "inputSchema": {"type": "object"}})
+        assert text(await client.call("late")) == "late {}"
+        tools[0] = {"name": "double", "inputSchema": {"type": "object"}}
+        await client.result("tools/list")
+        assert text(await client.call("double", {"n": "x"})) == 'double {"n": "x"}', "its new schema counts"
+
+
+@pytest.mark.covers("R11")
+async def test_plain_functions_and_the_context() -> None:
+    server = Server("s")
+
+    @server.on_list_tools
+    def list_tools(ctx: Context) -> list[Any]:
+        return [{"name": ctx.method.replace("/", "_"), "inputSchema": {"type": "object"}}]
+
+    @server.on_call_tool
+    def call_tool(name: str, arguments: dict[str, Any], ctx: Context) -> Any:
+        return f"{name} {ctx.request_id}"
+
+    async with connect(server, MODERN) as client:
+        assert (await client.result("tools/list"))["tools"][0]["name"] == "tools_list"
+        response = await client.request("tools/call", {"name": "tools_list"}, id="x-1")
+        assert text(response["result"]) == "tools_list x-1"
+
+
+@pytest.mark.covers("R19")
+@pytest.mark.parametrize("listed", [[{"name": "broken"}], [42], None])
+async def test_a_list_handler_that_fails_is_a_masked_error(listed: Any) -> None:
+    async with connect(server_with(listed), MODERN) as client:
+        error = await client.error("tools/list")
+        assert error["code"] == -32603
+        assert "error id" in error["message"]
+        assert (await client.call("x"))["isError"] is True
+
+
+def test_a_call_handler_with_another_signature_is_refused() -> None:
+    with pytest.raises(ServerError, match=r"takes \(name, arguments\) or \(name, arguments, ctx\)"):
+        Server("s").on_call_tool(lambda name: None)
+
+
+async def test_a_list_handler_alone_says_what_is_missing(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+    server.on_list_tools(lambda: [{"name": "x", "inputSchema": {"type": "object"}}])
+    async with connect(server, MODERN) as client:
+        assert (await client.error("tools/list"))["code"] == -32603
+    assert "A list handler needs a call handler: @server.on_call_tool" in caplog.text

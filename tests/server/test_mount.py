@@ -1,0 +1,123 @@
+"""One server inside another: a live merge of what they offer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.wireclient import LEGACY, MODERN, connect
+
+from toolwire import Context, Prompt, Resource, Server, Tool
+from toolwire.protocol.errors import ServerError
+
+
+def text(result: dict[str, Any]) -> str:
+    return str(result["content"][0]["text"])
+
+
+def tool(name: str) -> Tool:
+    async def function(ctx: Context) -> str:
+        return f"{name} of {ctx.server.name}"
+
+    return Tool(function, name=name)
+
+
+def inner() -> Server:
+    server = Server("inner", tools=tool("work"), prompts=Prompt.text("Hi {name}", name="hi"))
+    server.add(Resource("note://a", content="x", name="a"))
+    server.resource("t://{id}")(template)
+    server.completion(prompt="hi", argument="name")(names)
+    return server
+
+
+async def template(id: str) -> str:
+    return id
+
+
+async def names(partial: str) -> list[str]:
+    return [partial + "n"]
+
+
+async def test_names_of_tools_and_prompts_get_the_prefix_and_addresses_do_not() -> None:
+    server = Server("outer", tools=tool("own")).mount(inner(), prefix="in")
+    async with connect(server, MODERN) as client:
+        assert [each["name"] for each in (await client.result("tools/list"))["tools"]] == ["in_work", "own"]
+        assert [each["name"] for each in (await client.result("prompts/list"))["prompts"]] == ["in_hi"]
+        assert text(await client.call("in_work")) == "work of inner"
+        assert text(await client.call("own")) == "own of outer"
+        assert (await client.error("tools/call", {"name": "work"}))["code"] == -32602
+        got = await client.result("prompts/get", {"name": "in_hi", "arguments": {"name": "Ann"}})
+        assert got["messages"][0]["content"]["text"] == "Hi Ann"
+        for uri, expected in (("note://a", "x"), ("t://7", "7")):
+            assert (await client.result("resources/read", {"uri": uri}))["contents"][0]["text"] == expected
+        ref = {"type": "ref/prompt", "name": "in_hi"}
+        completion = await client.result(
+            "completion/complete", {"ref": ref, "argument": {"name": "name", "value": "A"}}
+        )
+        assert completion["completion"]["values"] == ["An"]
+    assert [each.name for each in server.tools] == ["work", "own"]
+
+
+async def test_without_a_prefix_the_nearest_wins() -> None:
+    server = Server("outer", tools=tool("work")).mount(inner())
+    async with connect(server, MODERN) as client:
+        assert [each["name"] for each in (await client.result("tools/list"))["tools"]] == ["work"]
+        assert text(await client.call("work")) == "work of outer"
+
+
+@pytest.mark.covers("S21", "E39")
+@pytest.mark.parametrize("revision", LEGACY)
+async def test_the_merge_is_live(revision: str) -> None:
+    mounted = inner()
+    server = Server("outer").mount(Server("middle").mount(mounted, prefix="b"), prefix="a")
+    async with connect(server, revision) as client:
+        await client.result("ping")
+        mounted.add(tool("late"))
+        await client.notified("notifications/tools/list_changed")
+        names = [each["name"] for each in (await client.result("tools/list"))["tools"]]
+        assert names == ["a_b_late", "a_b_work"]
+        mounted.remove("late")
+        await client.notified("notifications/tools/list_changed", 2)
+        assert (await client.error("tools/call", {"name": "a_b_late"}))["code"] == -32602
+
+
+async def test_updates_of_a_mounted_server_reach_subscribers() -> None:
+    mounted = inner()
+    server = Server("outer").mount(mounted, prefix="in")
+    async with connect(server, "2025-06-18") as client:
+        await client.result("resources/subscribe", {"uri": "note://a"})
+        mounted.notify_updated("note://a")
+        assert await client.notified("notifications/resources/updated") == [{"uri": "note://a"}]
+
+
+async def test_each_server_has_its_own_lifespan() -> None:
+    events: list[str] = []
+
+    def lifespan(value: str) -> Any:
+        @asynccontextmanager
+        async def manager(server: Server) -> AsyncIterator[str]:
+            events.append(f"enter {server.name}")
+            yield value
+            events.append(f"leave {server.name}")
+
+        return manager
+
+    async def look(ctx: Context) -> str:
+        return str(ctx.lifespan)
+
+    mounted = Server("inner", tools=look, lifespan=lifespan("theirs"))
+    server = Server("outer", tools=look, lifespan=lifespan("ours")).mount(mounted, prefix="in")
+    async with connect(server, MODERN) as client:
+        assert text(await client.call("look")) == "ours"
+        assert text(await client.call("in_look")) == "theirs"
+    assert events == ["enter outer", "enter inner", "leave inner", "leave outer"]
+
+
+def test_a_server_is_not_mounted_inside_itself() -> None:
+    one, other = Server("one"), Server("other")
+    one.mount(other)
+    for host, guest in ((one, one), (other, one)):
+        with pytest.raises(ServerError, match="A server cannot be mounted inside itself"):
+            host.mount(guest)

@@ -1,0 +1,429 @@
+"""What every store does, wherever it keeps its state. Each module of tests provides a `make` fixture and subclasses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolwire.stores import PositionLost, StoreFull, Stores
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Make(Protocol):
+    """New and empty stores. The limits have the names of `SqliteStores`."""
+
+    def __call__(self, *, clock: Callable[[], float] | None = None, **limits: Any) -> Stores: ...
+
+
+class Heard(list[Any]):
+    """A subscriber that remembers, and can be waited for."""
+
+    def __init__(self) -> None:
+        self._more = asyncio.Event()
+
+    def __call__(self, message: Any) -> None:
+        self.append(message)
+        self._more.set()
+
+    async def until(self, count: int) -> None:
+        while len(self) < count:
+            self._more.clear()
+            await self._more.wait()
+
+
+def in_threads(count: int, function: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=function, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+Step = tuple[str, str, bytes, float | None]
+
+
+class KVContract:
+    async def test_put_get_delete(self, make: Make) -> None:
+        kv = make().kv
+        assert await kv.get("a") is None
+        assert await kv.put("a", b"1")
+        assert await kv.get("a") == b"1"
+        assert await kv.delete("a")
+        assert not await kv.delete("a")
+        assert await kv.get("a") is None
+
+    async def test_any_text_is_a_key_and_any_bytes_a_value(self, make: Make) -> None:
+        kv = make().kv
+        keys = ["", "a\0b", "a", "ü", "\ud800", "x" * 5000]
+        for number, key in enumerate(keys):
+            await kv.put(key, bytes([number, 0, 255]))
+        assert [await kv.get(key) for key in keys] == [bytes([number, 0, 255]) for number in range(len(keys))]
+
+    async def test_put_if(self, make: Make) -> None:
+        kv = make().kv
+        assert not await kv.put("a", b"1", expect=b"0")
+        assert await kv.put("a", b"1", if_absent=True)
+        assert not await kv.put("a", b"2", if_absent=True)
+        assert not await kv.put("a", b"2", expect=b"0")
+        assert await kv.get("a") == b"1"
+        assert await kv.put("a", b"2", expect=b"1")
+        assert await kv.get("a") == b"2"
+        assert await kv.put("b", b"", if_absent=True)
+        assert not await kv.put("b", b"1", if_absent=True)
+        assert await kv.put("b", b"1", expect=b"")
+
+    async def test_values_expire_at_their_time(self, make: Make) -> None:
+        clock = Clock()
+        kv = make(clock=clock).kv
+        await kv.put("a", b"1", ttl=10)
+        clock.now += 9.9
+        assert await kv.get("a") == b"1"
+        clock.now += 0.1
+        assert await kv.get("a") is None
+        assert not await kv.delete("a")
+        assert not await kv.expire("a", 10)
+        assert not await kv.put("a", b"2", expect=b"1")
+        assert await kv.put("a", b"2", if_absent=True)
+        clock.now += 1e9
+        assert await kv.get("a") == b"2"
+
+    async def test_the_time_to_live_can_be_renewed_shortened_and_lifted(self, make: Make) -> None:
+        clock = Clock()
+        kv = make(clock=clock).kv
+        for key in "abc":
+            await kv.put(key, b"1", ttl=10)
+        assert await kv.expire("a", 20)
+        assert await kv.expire("b", None)
+        assert await kv.expire("c", 5)
+        clock.now += 5
+        assert await kv.get("c") is None
+        clock.now += 10
+        assert await kv.get("a") == b"1"
+        clock.now += 5
+        assert await kv.get("a") is None
+        assert await kv.get("b") == b"1"
+        await kv.put("b", b"2", ttl=1)
+        clock.now += 1
+        assert await kv.get("b") is None
+
+    async def test_a_full_store_refuses_new_state_and_keeps_the_live(self, make: Make) -> None:
+        kv = make(max_items=2).kv
+        await kv.put("a", b"1")
+        await kv.put("b", b"1")
+        with pytest.raises(StoreFull):
+            await kv.put("c", b"1")
+        assert await kv.put("a", b"2"), "replacing needs no room"
+        assert (await kv.get("a"), await kv.get("b"), await kv.get("c")) == (b"2", b"1", None)
+        await kv.delete("a")
+        assert await kv.put("c", b"1")
+
+    async def test_bytes_are_bounded_too(self, make: Make) -> None:
+        kv = make(max_bytes=20).kv
+        await kv.put("a", b"x" * 9)
+        await kv.put("b", b"x" * 9)
+        with pytest.raises(StoreFull):
+            await kv.put("c", b"")
+        with pytest.raises(StoreFull):
+            await kv.put("a", b"x" * 10)
+        assert await kv.get("a") == b"x" * 9
+        assert await kv.put("a", b"x" * 4)
+        assert await kv.put("c", b"x" * 4)
+
+    async def test_the_expired_make_room_first(self, make: Make) -> None:
+        clock = Clock()
+        kv = make(max_items=100, clock=clock).kv
+        for number in range(99):
+            await kv.put(f"short {number}", b"1", ttl=1)
+        await kv.put("long", b"1", ttl=100)
+        clock.now += 1
+        for number in range(99):
+            assert await kv.put(f"new {number}", b"1")
+        assert await kv.get("long") == b"1"
+        with pytest.raises(StoreFull):
+            await kv.put("one too many", b"1")
+
+    @settings(
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors], deadline=None
+    )
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["put", "absent", "expect", "delete", "expire", "wait"]),
+                st.sampled_from("abc"),
+                st.sampled_from([b"", b"1", b"22"]),
+                st.sampled_from([None, 1.0, 2.0, 3.0]),
+            )
+        )
+    )
+    async def test_behaves_like_a_table_with_deadlines(self, memo: Memo, steps: list[Step]) -> None:
+        clock, kv = memo.clock, memo.stores.kv
+        model: dict[str, tuple[bytes, float]] = {}
+        example = next(memo.examples)
+        for action, letter, value, ttl in steps:
+            key = f"{example} {letter}"
+            model = {k: item for k, item in model.items() if item[1] > clock.now}
+            present = model[key][0] if key in model else None
+            deadline = float("inf") if ttl is None else clock.now + ttl
+            if action == "wait":
+                clock.now += ttl or 0.5
+            elif action == "delete":
+                assert await kv.delete(key) == (model.pop(key, None) is not None)
+            elif action == "expire":
+                assert await kv.expire(key, ttl) == (present is not None)
+                if present is not None:
+                    model[key] = (present, deadline)
+            else:
+                allowed = action == "put" or (present is None if action == "absent" else present == b"1")
+                expect = b"1" if action == "expect" else None
+                assert await kv.put(key, value, ttl=ttl, if_absent=action == "absent", expect=expect) == allowed
+                if allowed:
+                    model[key] = (value, deadline)
+        for letter in "abc":
+            expected = model.get(f"{example} {letter}")
+            found = await kv.get(f"{example} {letter}")
+            assert found == (expected[0] if expected and expected[1] > clock.now else None)
+
+    def test_only_one_thread_wins_a_put_if_absent(self, make: Make) -> None:
+        kv = make().kv
+        wins: list[str] = []
+
+        async def claim(number: int) -> None:
+            wins.extend([f"{key}" for key in range(300) if await kv.put(str(key), b"%d" % number, if_absent=True)])
+
+        in_threads(4, lambda number: asyncio.run(claim(number)))
+        assert sorted(wins) == sorted(map(str, range(300)))
+
+
+class Memo:
+    """What the examples of one property share."""
+
+    def __init__(self, make: Make) -> None:
+        self.clock = Clock()
+        self.stores = make(clock=self.clock)
+        self.examples = itertools.count()
+
+
+@pytest.fixture
+def memo(make: Make) -> Memo:
+    return Memo(make)
+
+
+class LogContract:
+    async def test_append_and_read_after(self, make: Make) -> None:
+        log = make().log
+        first = await log.append("s", b"1")
+        second = await log.append("s", b"2")
+        await log.append("other", b"x")
+        third = await log.append("s", b"3")
+        assert await log.read_after("s", None, 10) == [(first, b"1"), (second, b"2"), (third, b"3")]
+        assert await log.read_after("s", first, 10) == [(second, b"2"), (third, b"3")]
+        assert await log.read_after("s", first, 1) == [(second, b"2")]
+        assert await log.read_after("s", third, 10) == []
+        assert await log.read_after("s", None, 0) == []
+        assert await log.read_after("unknown", None, 10) == []
+
+    async def test_the_oldest_events_are_dropped_and_that_can_be_known(self, make: Make) -> None:
+        log = make(max_events=3).log
+        positions = [await log.append("s", b"%d" % number) for number in range(5)]
+        assert await log.read_after("s", positions[1], 10) == list(zip(positions[2:], [b"2", b"3", b"4"], strict=True))
+        with pytest.raises(PositionLost):
+            await log.read_after("s", positions[0], 10)
+        assert len(await log.read_after("s", None, 10)) == 3
+
+    async def test_the_bytes_of_a_stream_are_bounded(self, make: Make) -> None:
+        log = make(max_stream_bytes=10).log
+        first = await log.append("s", b"x" * 6)
+        second = await log.append("s", b"y" * 6)
+        assert await log.read_after("s", None, 10) == [(second, b"y" * 6)]
+        assert await log.read_after("s", first, 10) == [(second, b"y" * 6)]
+        third = await log.append("s", b"z" * 11)
+        assert await log.read_after("s", third, 10) == []
+        with pytest.raises(PositionLost):
+            await log.read_after("s", second, 10)
+
+    async def test_the_stream_that_was_silent_longest_makes_room(self, make: Make) -> None:
+        log = make(max_streams=2).log
+        a = await log.append("a", b"1")
+        b = await log.append("b", b"1")
+        await log.append("a", b"2")
+        await log.append("c", b"1")
+        assert len(await log.read_after("a", a, 10)) == 1
+        with pytest.raises(PositionLost):
+            await log.read_after("b", b, 10)
+
+    async def test_the_bytes_of_all_streams_are_bounded(self, make: Make) -> None:
+        log = make(max_log_bytes=10).log
+        await log.append("a", b"x" * 6)
+        await log.append("b", b"x" * 6)
+        assert await log.read_after("a", None, 10) == []
+        assert len(await log.read_after("b", None, 10)) == 1
+        await log.delete("b")
+        await log.append("a", b"x" * 10)
+        assert len(await log.read_after("a", None, 10)) == 1, "what was deleted counts no more"
+
+    async def test_positions_from_elsewhere_are_lost(self, make: Make) -> None:
+        log = make(first_position=100).log
+        before = await log.append("s", b"1")
+        assert before == 100
+        for position in (98, 101, 10**30, -1, "100", "x"):
+            with pytest.raises(PositionLost):
+                await log.read_after("s", position, 10)
+        with pytest.raises(PositionLost):
+            await log.read_after("unknown", before, 10)
+        assert await log.delete("s")
+        assert not await log.delete("s")
+        await log.append("other", b"")
+        await log.append("s", b"2")
+        with pytest.raises(PositionLost):
+            await log.read_after("s", before, 10)
+
+    def test_threads_append_without_losing_events(self, make: Make) -> None:
+        log = make(max_events=10_000).log
+
+        async def write(number: int) -> None:
+            for _ in range(200):
+                await log.append("s", b"%d" % number)
+
+        in_threads(4, lambda number: asyncio.run(write(number)))
+        events = asyncio.run(log.read_after("s", None, 10_000))
+        assert len(events) == len({position for position, _ in events}) == 800
+
+
+class BusContract:
+    async def test_subscribers_hear_their_topic_in_order(self, make: Make) -> None:
+        bus = make().bus
+        one, two, other = Heard(), Heard(), Heard()
+        bus.subscribe("t", one)
+        stop = bus.subscribe("t", two)
+        bus.subscribe("u", other)
+        for number in range(3):
+            await bus.publish("t", b"%d" % number)
+        await two.until(3)
+        stop()
+        stop()
+        await bus.publish("t", b"3")
+        await one.until(4)
+        assert (one, two, other) == ([b"0", b"1", b"2", b"3"], [b"0", b"1", b"2"], [])
+
+    async def test_after_the_end_nothing_is_delivered_any_more(self, make: Make) -> None:
+        bus = make().bus
+        heard, witness = Heard(), Heard()
+        stop = bus.subscribe("t", heard)
+        stop()
+        await bus.publish("t", b"1")
+        bus.subscribe("t", witness)
+        await bus.publish("t", b"2")
+        await witness.until(1)
+        assert (heard, witness) == ([], [b"2"]), "and what was sent before is not heard either"
+
+    async def test_a_callback_may_end_its_own_subscription(self, make: Make) -> None:
+        bus = make().bus
+        heard, witness = Heard(), Heard()
+
+        def callback(data: bytes) -> None:
+            heard(data)
+            stop()
+
+        stop = bus.subscribe("t", callback)
+        bus.subscribe("t", witness)
+        await bus.publish("t", b"1")
+        await bus.publish("t", b"2")
+        await witness.until(2)
+        assert heard == [b"1"]
+
+    async def test_a_failing_subscriber_harms_nobody(self, make: Make, caplog: pytest.LogCaptureFixture) -> None:
+        bus = make().bus
+        heard = Heard()
+
+        def callback(data: bytes) -> None:
+            heard(data)
+            if data == b"1":
+                raise RuntimeError("inside")
+
+        bus.subscribe("t", callback)
+        bus.subscribe("t", heard)
+        await bus.publish("t", b"1")
+        await bus.publish("t", b"2")
+        await heard.until(4)
+        assert [record.name for record in caplog.records] == ["toolwire.stores"]
+
+    async def test_the_number_of_subscribers_is_bounded(self, make: Make) -> None:
+        bus = make(max_subscribers=1).bus
+        stop = bus.subscribe("t", lambda data: None)
+        with pytest.raises(StoreFull):
+            bus.subscribe("u", lambda data: None)
+        stop()
+        bus.subscribe("u", lambda data: None)
+
+    async def test_a_slow_subscriber_is_told_that_it_missed_something(self, make: Make) -> None:
+        bus = make(max_pending=2).bus
+        here, heard = Heard(), Heard()
+
+        async def flood() -> None:
+            for number in range(5):
+                await bus.publish("t", b"%d" % number)
+
+        bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
+        bus.subscribe("done", here)
+        # This loop stands still while another one publishes.
+        in_threads(1, lambda number: asyncio.run(flood()))
+        await heard.until(3)
+        assert heard == [b"lost", b"3", b"4"]
+        await bus.publish("t", b"5")
+        await heard.until(4)
+        assert heard[-1] == b"5"
+
+    async def test_a_callback_runs_in_the_context_of_its_subscriber(self, make: Make) -> None:
+        bus = make().bus
+        variable = contextvars.ContextVar("variable", default="none")
+        heard = Heard()
+        variable.set("subscriber")
+        bus.subscribe("t", lambda data: heard(variable.get()))
+        variable.set("publisher")
+        await bus.publish("t", b"")
+        await heard.until(1)
+        assert heard == ["subscriber"]
+
+    async def test_each_subscriber_is_called_on_its_own_loop(self, make: Make) -> None:
+        bus = make().bus
+        here, there = Heard(), list[tuple[int, bytes]]()
+        ready = threading.Event()
+
+        async def other_loop() -> None:
+            done = asyncio.Event()
+
+            def on_there(data: bytes) -> None:
+                there.append((threading.get_ident(), data))
+                done.set()
+
+            bus.subscribe("t", on_there)
+            ready.set()
+            await done.wait()
+            await bus.publish("back", b"2")
+
+        bus.subscribe("back", lambda data: here((threading.get_ident(), data)))
+        thread = threading.Thread(target=lambda: asyncio.run(other_loop()))
+        thread.start()
+        await asyncio.to_thread(ready.wait)
+        await bus.publish("t", b"1")
+        await here.until(1)
+        await asyncio.to_thread(thread.join)
+        assert there == [(thread.ident, b"1")]
+        assert here == [(threading.get_ident(), b"2")]
+        # That loop is closed now: the bus notices, and goes on without its subscriber.
+        await bus.publish("t", b"3")
