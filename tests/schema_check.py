@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import jsonschema_rs
@@ -104,7 +104,7 @@ def _mismatches(revision: str, name: str, part: Any, closed: bool) -> list[str]:
     return [f"{'/'.join(map(str, error.instance_path))}: {error.message}" for error in validator.iter_errors(part)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _validator(revision: str, name: str, closed: bool) -> Any:
     schema = dict(_closed_schema(revision) if closed else _schema(revision))
     keyword = "$defs" if "$defs" in schema else "definitions"

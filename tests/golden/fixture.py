@@ -1,7 +1,7 @@
 """The server of the golden transcripts: one of everything, the same words every time.
 
-Every definition carries all the metadata there is (titles, icons, annotations, `_meta`, output schemas, cache hints), so
-that a transcript shows what each revision is told of it. `python tests/golden/fixture.py` serves it over stdio.
+Every definition carries all the metadata there is (titles, icons, annotations, `_meta`, output schemas, cache hints),
+so that a transcript shows what each revision is told of it. `python tests/golden/fixture.py` serves it over stdio.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100c9fe92ef"
     "0000000049454e44ae426082"
 )
-CLICK = b"RIFF\x24\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x1f\x00\x00\x40\x1f\x00\x00\x01\x00\x08\x00data"
+CLICK = (
+    b"RIFF\x24\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x1f\x00\x00\x40\x1f\x00\x00\x01\x00\x08\x00data"
+)
 ICON = {"src": "https://example.com/icon.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "light"}
 META = {"example.com/origin": "fixture"}
 NOTES = {"today": "Buy milk.", "tomorrow": "Rest."}
 
 
-def annotations() -> t.Annotations:
+def hints() -> t.Annotations:
     return t.Annotations(audience=["user", "assistant"], priority=0.5, last_modified="2026-01-01T00:00:00Z")
 
 
@@ -94,12 +96,12 @@ def add_results(server: Server) -> None:
     @server.tool
     async def picture() -> Any:
         """One pixel."""
-        return Image(data=PIXEL, annotations=annotations(), meta=META)
+        return Image(data=PIXEL, annotations=hints(), meta=META)
 
     @server.tool
     async def sound() -> Any:
         """One click."""
-        return Audio(data=CLICK, annotations=annotations(), meta=META)
+        return Audio(data=CLICK, annotations=hints(), meta=META)
 
     @server.tool
     async def link() -> Any:
@@ -111,7 +113,7 @@ def add_results(server: Server) -> None:
             description="What to do",
             mime_type="text/plain",
             size=9,
-            annotations=annotations(),
+            annotations=hints(),
             icons=[t.Icon(src="https://example.com/note.png")],
             meta=META,
         )
@@ -119,8 +121,8 @@ def add_results(server: Server) -> None:
     @server.tool
     async def attachment() -> Any:
         """An embedded resource and a text about it."""
-        file = File(data=b"a,b\n1,2\n", mime_type="text/csv", uri="file:///table.csv", annotations=annotations(), meta=META)
-        return [t.TextContent("Here it is", annotations=annotations(), meta=META), file]
+        file = File(data=b"a,b\n1,2\n", mime_type="text/csv", uri="file:///table.csv", annotations=hints(), meta=META)
+        return [t.TextContent("Here it is", annotations=hints(), meta=META), file]
 
     @server.tool
     async def refuse() -> str:
@@ -239,7 +241,7 @@ def add_resources(server: Server) -> None:
         title="Today's note",
         description="What to do",
         mime_type="text/plain",
-        annotations=annotations(),
+        annotations=hints(),
         size=9,
         icons=[ICON],
         meta=META,
@@ -258,7 +260,7 @@ def add_resources(server: Server) -> None:
         title="Note of a day",
         description="By its day",
         mime_type="text/plain",
-        annotations=annotations(),
+        annotations=hints(),
         icons=[ICON],
         meta=META,
     )

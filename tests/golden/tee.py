@@ -1,7 +1,7 @@
 """Stand between a client and a stdio server, pass every line on, and write down both directions in order.
 
-`python tee.py TRANSCRIPT COMMAND...` is started in the server's place. A line is written down before it is passed on, so
-that nothing appears before what caused it. Only the standard library is used: any client may start this.
+`python tee.py TRANSCRIPT COMMAND...` is started in the server's place. A line is written down before it is passed on,
+so that nothing appears before what caused it. Only the standard library is used: any client may start this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was said to clients that we did not write is said again, to the letter, and is what each revision's schema says."""
+"""What was said to clients that we did not write is said again, to the letter, and is what the schemas allow."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ async def test_the_server_says_the_same_again(path: Path) -> None:
 def test_every_message_is_valid(path: Path) -> None:
     recorded = transcript.read(path)
     conversation = Conversation(recorded.revision)
-    problems = [(message, found) for arrow, message in recorded.lines if (found := conversation.problems(arrow, message))]
+    problems = [
+        (message, found) for arrow, message in recorded.lines if (found := conversation.problems(arrow, message))
+    ]
     assert problems == []
 
 
@@ -72,7 +74,9 @@ def test_the_server_says_nothing_the_revision_does_not_know(path: Path) -> None:
 
 
 def test_every_revision_is_recorded_from_a_client_of_others() -> None:
-    recorded = {(one.revision, one.header["scenario"]): one.header["client"] for one in map(transcript.read, TRANSCRIPTS)}
+    recorded = {
+        (one.revision, one.header["scenario"]): one.header["client"] for one in map(transcript.read, TRANSCRIPTS)
+    }
     assert set(recorded) == {(revision, scenario) for revision in REVISIONS for scenario in SCENARIOS}
     assert all("toolwire" not in client.lower() for client in recorded.values())
 

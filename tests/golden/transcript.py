@@ -1,7 +1,8 @@
 """Golden transcripts: reading and writing them, and what may differ between two runs.
 
-A transcript is a text file: lines that start with `#` say what it is, then each line is an arrow and a message. "→" went
-to the server, "←" came from it. What is random in a message stands there as a placeholder, such as `<requestState 1>`.
+A transcript is a text file: lines that start with `#` say what it is, then each line is an arrow and a message. "→"
+went to the server, "←" came from it. What is random in a message stands there as a placeholder, such as
+`<requestState 1>`.
 """
 
 from __future__ import annotations

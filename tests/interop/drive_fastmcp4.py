@@ -1,7 +1,7 @@
 """Drive a stdio server with the `fastmcp` client, release 4, and report what the client understood.
 
-`python drive_fastmcp4.py SCENARIO COMMAND...` prints one JSON object, the same as drive_mcp1.py does. `DRIVE_MODE` is the
-client's `mode`.
+`python drive_fastmcp4.py SCENARIO COMMAND...` prints one JSON object, the same as drive_mcp1.py does.
+`DRIVE_MODE` is the client's `mode`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from typing import Any
 from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 
-
 # The types of the first releases have no place for a cursor where the protocol has it.
 TURNS_PAGES = "cursor" in types.ListToolsRequest.model_validate(
     {"method": "tools/list", "params": {"cursor": "x"}}

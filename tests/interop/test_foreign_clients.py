@@ -22,10 +22,6 @@ from tests.interop import peers
 
 from toolwire.types import REVISIONS
 
-pytestmark = pytest.mark.skipif(
-    "TOOLWIRE_PEERS" not in os.environ, reason="TOOLWIRE_PEERS names no folder with other libraries (see make interop)"
-)
-
 FIXTURE = Path(__file__).resolve().parents[1] / "golden" / "fixture.py"
 ALL = ("tools", "reading", "reports", "asking", "changes")
 # A second page is more than the types of the oldest releases can ask for.

@@ -6,7 +6,6 @@ The server is `serve_features.py`, run with one library after the other. `make i
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,10 +15,6 @@ from tests.interop import peers
 
 from toolwire import Client
 from toolwire.protocol import types as t
-
-pytestmark = pytest.mark.skipif(
-    "TOOLWIRE_PEERS" not in os.environ, reason="TOOLWIRE_PEERS names no folder with other libraries (see make interop)"
-)
 
 SERVERS = (
     ("mcp-1.9.4", "2025-03-26"),

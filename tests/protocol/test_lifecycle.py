@@ -568,3 +568,17 @@ def test_a_lifecycle_raises_nothing_but_refusals(method: str, params: Any) -> No
 
 def test_the_newest_legacy_revision_is_what_a_client_offers() -> None:
     assert LATEST_LEGACY == LEGACY[-1] == "2025-11-25"
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+def test_a_connection_that_agreed_elsewhere_is_taken_up(revision: str) -> None:
+    pair = Pair()
+    pair.terms.adopt(revision, {"roots": {}})
+    assert (pair.terms.era, pair.terms.revision, pair.terms.ready) == ("legacy", revision, True)
+    event = pair.served("tools/list", id=1)
+    assert (event.revision, event.capabilities) == (revision, {"roots": {}})
+    assert pair.refused("initialize", initialize(revision)).code == -32600
+    assert pair.notify_server("notifications/initialized") == []
+    bare = Pair()
+    bare.terms.adopt(revision)
+    assert bare.served("tools/list").capabilities == {}

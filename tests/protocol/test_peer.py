@@ -554,3 +554,28 @@ def test_capabilities_and_metadata_travel_with_each_request() -> None:
     assert event.client.name == "someone"  # type: ignore[union-attr]
     (sent,) = pair.server.receive(b'{"jsonrpc":"2.0","id":2,"method":"ping"}')
     assert isinstance(sent, Send)
+
+
+def test_a_server_refuses_what_is_too_long_to_read() -> None:
+    pair = opened(MODERN)
+    (event,) = pair.server.oversized()
+    assert isinstance(event, Send)
+    error = {"code": -32600, "message": "The message is over the size limit"}
+    assert json.loads(event.data) == {"jsonrpc": "2.0", "error": error}
+
+
+@pytest.mark.parametrize("outstanding", [0, 1, 2])
+def test_a_client_fails_the_one_request_that_an_answer_too_long_can_belong_to(outstanding: int) -> None:
+    pair = opened(MODERN)
+    for number in range(outstanding):
+        call(pair, number)
+    (event,) = pair.client.oversized()
+    if outstanding == 1:
+        assert isinstance(event, Answer)
+        assert event.waiter == "waiter 0"
+        assert event.error is not None
+        assert (event.error.code, event.error.message) == (-32600, "The message is over the size limit")
+        assert not pair.client.outgoing
+    else:
+        assert event == Garbage("The message is over the size limit")
+        assert len(pair.client.outgoing) == outstanding

@@ -538,6 +538,64 @@ async def test_a_dependency_asks(revision: str) -> None:
 
 
 @every_revision
+async def test_a_plain_dependency_asks(revision: str) -> None:
+    server = Server("asks")
+    left: list[type[BaseException] | None] = []
+
+    def first_name(ctx: SyncContext) -> str:
+        return str(ctx.elicit("First name?", str).data)
+
+    def last_name(ctx: SyncContext) -> Iterator[str]:
+        error: type[BaseException] | None = None
+        try:
+            yield str(ctx.elicit("Last name?", str).data)
+        except BaseException as caught:
+            error = type(caught)
+            raise
+        finally:
+            left.append(error)
+
+    @server.tool
+    async def greet(ctx: Context, first: str = Depends(first_name), last: str = Depends(last_name)) -> str:
+        async with asyncio.TaskGroup() as group:
+            title = group.create_task(ctx.elicit("Title?", str))
+            group.create_task(ctx.elicit("Sure?"))
+        return f"{title.result().data} {first} {last}"
+
+    @server.tool
+    def greet_plainly(ctx: SyncContext, first: str = Depends(first_name)) -> str:
+        return f"{ctx.elicit('Title?', str).data} {first}"
+
+    answers = {"Title?": "Countess", "First name?": "Ada", "Last name?": "Lovelace", "Sure?": True}
+    async with connect(server, revision, EVERYTHING) as client:
+        done = await call(client, "greet", {}, by_message(answers))
+        assert done.text == "Countess Ada Lovelace"
+        # First name, last name, and the two of the task group together.
+        assert len(done.rounds) == (3 if revision == MODERN else 0)
+        assert left[-1] is None
+        assert (await call(client, "greet_plainly", {}, by_message(answers))).text == "Countess Ada"
+
+
+@every_revision
+async def test_a_plain_tool_reads_a_resource_that_asks_in_a_task_group(revision: str) -> None:
+    server = Server("asks")
+
+    @server.resource("card://me")
+    async def card(ctx: Context) -> str:
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(ctx.elicit("First name?", str))
+            last = group.create_task(ctx.elicit("Last name?", str))
+        return f"{first.result().data} {last.result().data}"
+
+    @server.tool
+    def copy(ctx: SyncContext) -> str:
+        return str(ctx.read_resource("card://me")[0].text)
+
+    async with connect(server, revision, EVERYTHING) as client:
+        assert (await call(client, "copy", {}, names())).text == "Ada Lovelace"
+
+
+@every_revision
 async def test_a_middleware_asks_before_and_after_the_handler(revision: str) -> None:
     server = Server("asks")
     ran: list[int] = []
@@ -807,8 +865,8 @@ async def test_a_legacy_client_that_disconnects_while_a_question_is_open(
 
 
 @pytest.mark.parametrize("revision", OLD)
-@pytest.mark.parametrize("plain", [False, True])
-async def test_a_client_that_cancels_its_call_is_no_longer_asked(revision: str, plain: bool) -> None:
+@pytest.mark.parametrize("plain", [False, True, "dependency"])
+async def test_a_client_that_cancels_its_call_is_no_longer_asked(revision: str, plain: bool | str) -> None:
     server = Server("asks")
     ended: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -827,7 +885,10 @@ async def test_a_client_that_cancels_its_call_is_no_longer_asked(revision: str, 
             loop.call_soon_threadsafe(ended.put_nowait, "cancelled")
             raise
 
-    server.tool("ask")(ask_plainly if plain else ask)
+    async def depends(asked: None = Depends(ask_plainly)) -> None:
+        return
+
+    server.tool("ask")(depends if plain == "dependency" else ask_plainly if plain else ask)
     async with connect(server, revision, EVERYTHING) as client:
         response = client.start("tools/call", {"name": "ask"}, id="call")
         (question,) = await client.until(lambda: client.requests)

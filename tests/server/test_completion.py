@@ -177,6 +177,10 @@ async def test_a_failure_is_internal_and_masked() -> None:
         assert "hunter2" not in json.dumps(error)
 
 
+def nothing() -> list[str]:
+    return []
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -184,7 +188,7 @@ async def test_a_failure_is_internal_and_masked() -> None:
         (lambda: Server("s").completion(prompt="p", template="t", argument="x"), "one of the two"),
         (lambda: suggesting("Oslo"), "A completion is a function or a list of texts"),
         (lambda: suggesting([1]), "A completion is a function or a list of texts"),
-        (lambda: suggesting(list), "takes the partial value"),
+        (lambda: suggesting(nothing), "takes the partial value"),
         (lambda: suggesting(lambda partial, other: []), "has no parameter 'other': it takes"),
     ],
 )

@@ -106,7 +106,6 @@ async def test_the_context_shows_meta_as_it_was_sent() -> None:
     assert seen == [sent]
 
 
-@pytest.mark.covers("S18", "STL-2")
 async def test_state_lives_for_one_call() -> None:
     server = Server("s")
 
@@ -425,7 +424,7 @@ async def test_a_handler_asks_the_client_of_its_own_session(revision: str) -> No
         for client, name in ((ann, "Ann"), (bo, "Bo")):
             client.answers["elicitation/create"] = lambda params, name=name: {
                 "action": "accept",
-                "content": {key: name for key in params["requestedSchema"]["properties"]},
+                "content": dict.fromkeys(params["requestedSchema"]["properties"], name),
             }
         assert text(await ann.call("ask")) == "Ann"
         assert text(await bo.call("ask")) == "Bo"

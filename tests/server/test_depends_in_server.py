@@ -135,7 +135,7 @@ async def test_an_unanswered_question_unwinds_through_the_dependencies() -> None
         assert first["resultType"] == "input_required"
         assert journal == ["open", "CancelledError", "close"], "a transaction rolls back"
         answers = {
-            key: {"action": "accept", "content": {name: True for name in each["params"]["requestedSchema"]["properties"]}}
+            key: {"action": "accept", "content": dict.fromkeys(each["params"]["requestedSchema"]["properties"], True)}
             for key, each in first["inputRequests"].items()
         }
         second = await client.result(

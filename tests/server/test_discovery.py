@@ -92,7 +92,7 @@ def test_a_scan_groups_by_kind_and_registers_nothing(tmp_path: Path) -> None:
     assert names(found.resources) == ["today"]
     assert names(found.templates) == ["any_day"]
     assert names(found.prompts) == ["brief"]
-    assert len(found.all()) == 8
+    assert len(found.all()) == 7
 
 
 @pytest.mark.covers("J51")
@@ -100,7 +100,7 @@ def test_a_scan_groups_by_kind_and_registers_nothing(tmp_path: Path) -> None:
 def test_symbolic_links_are_followed(tmp_path: Path) -> None:
     write(tmp_path / "real", FILES)
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert len(scan(tmp_path / "link").all()) == 8
+    assert len(scan(tmp_path / "link").all()) == 7
     (tmp_path / "other" / "tools").mkdir(parents=True)
     (tmp_path / "other" / "tools" / "linked.py").symlink_to(tmp_path / "real" / "tools" / "plain.py")
     assert names(scan(tmp_path / "other").tools) == ["bye", "greet"]
@@ -121,13 +121,13 @@ def test_a_relative_path_starts_where_the_program_lies(tmp_path: Path) -> None:
 def test_a_relative_path_may_start_at_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "components", FILES)
     monkeypatch.chdir(tmp_path)
-    assert len(scan("components").all()) == 8
+    assert len(scan("components").all()) == 7
 
 
-@pytest.mark.parametrize("broken", ["raise RuntimeError('boom')", "def (", "import no_such_module", "import sys; sys.exit(1)"])
-def test_a_broken_file_does_not_stop_the_others(
-    tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize(
+    "broken", ["raise RuntimeError('boom')", "def (", "import no_such_module", "import sys; sys.exit(1)"]
+)
+def test_a_broken_file_does_not_stop_the_others(tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
     found = scan(write(tmp_path, {**FILES, "tools/a_broken.py": broken}))
     assert len(found.tools) == 4
     assert "a_broken.py was left out" in caplog.text

@@ -178,7 +178,7 @@ async def _watch(client: WireClient, made: Tour) -> None:
     await client.notified("notifications/resources/updated")
 
 
-def members(value: Any, *, inside: str = "") -> Iterator[str]:
+def members(value: Any) -> Iterator[str]:
     """The names of all members of a message, at every level, but for what a user's own JSON holds."""
     if isinstance(value, list):
         for item in value:
@@ -231,19 +231,17 @@ async def test_what_is_not_set_is_not_sent(revision: str) -> None:
     assert empty == []
 
 
-def _optional_values(value: Any, member: str = "") -> Iterator[Any]:
-    """Values of optional members; a capability and the answer of a ping say what they mean by being empty."""
+def _optional_values(value: Any) -> Iterator[Any]:
+    """The values of all members but capabilities and results, which say what they mean by being empty."""
     if isinstance(value, list):
         for item in value:
             yield from _optional_values(item)
     elif isinstance(value, dict):
         for name, item in value.items():
-            if name in ("capabilities", "result") and not item:
-                continue
-            if name == "capabilities":
-                continue
-            yield item
-            yield from _optional_values(item, name)
+            if name != "capabilities":
+                if name != "result":
+                    yield item
+                yield from _optional_values(item)
 
 
 SINCE = {

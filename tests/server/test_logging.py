@@ -14,6 +14,7 @@ from tests.wireclient import LEGACY, MODERN, PREFIX, REVISIONS, connect, modern_
 from toolwire import Context, Server, testing
 from toolwire.server import context as context_module
 from toolwire.server.context import SyncContext
+from toolwire.wire.channel import UNREAD_CONGESTED
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 MESSAGE = "notifications/message"
@@ -154,6 +155,23 @@ async def test_the_server_logs_to_every_connection_that_wants_the_level(revision
         # There a message belongs to a request.
         await modern.result("tools/list")
         assert modern.notifications == []
+
+
+async def test_the_servers_own_messages_are_checked_and_never_pile_up(server: Server) -> None:
+    async with connect(server, "2025-11-25") as client:
+        with pytest.raises(ValueError, match="unknown logging level"):
+            server.log("loud", "x")  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            server.log("info", object())
+        client.channel.pause()
+        for number in range(UNREAD_CONGESTED * 4):
+            server.log("info", number)
+        client.channel.resume()
+        await client.request("ping")
+        # A reader that is behind misses messages; they are no changes of state.
+        assert len(client.of(MESSAGE)) == UNREAD_CONGESTED + 1
+        server.log("info", "again")
+        await client.notified(MESSAGE, UNREAD_CONGESTED + 2)
 
 
 @every_revision

@@ -207,7 +207,7 @@ async def test_a_blocking_provider_runs_in_a_thread() -> None:
     assert (await read(server, "note://a"))[0]["text"] == "resources/read False"
 
 
-@pytest.mark.covers("1.10.8", "RES-2")
+@pytest.mark.covers("1.10.8", "RES-2", "2.2.28")
 @pytest.mark.parametrize("revision", LEGACY)
 async def test_an_unknown_resource_of_the_older_revisions(revision: str) -> None:
     async with connect(providing("x"), revision) as client:

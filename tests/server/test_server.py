@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.wireclient import LEGACY, MODERN, REVISIONS, connect, modern_meta
+from tests.wireclient import LEGACY, MODERN, REVISIONS, WireClient, connect, modern_meta
 
 from toolwire import Context, Limits, Prompt, Resource, ResourceTemplate, Server, Tool, testing, types
 from toolwire.protocol.errors import ServerError
@@ -103,12 +103,30 @@ async def test_adding_chains() -> None:
 
 
 @pytest.mark.covers("J6")
-def test_the_server_shows_what_it_is_made_of() -> None:
-    server = Server("s", version="3", tools=ping_tool, limits=Limits(tool=7))
+async def test_the_server_shows_what_it_is_made_of_and_who_is_there() -> None:
+    server = Server("s", version="3", resources=Resource("note://a", content="x"), limits=Limits(tool=7))
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> None:
+        started.set()
+        await go.wait()
+
     assert (server.name, server.version, server.limits.tool, server.active) == ("s", "3", 7, False)
-    assert [tool.name for tool in server.tools] == ["ping_tool"]
-    assert server.stores.kv is not None
+    assert [tool.name for tool in server.tools] == ["wait"]
     assert repr(server) == "Server('s', version='3')"
+    async with connect(server, "2025-06-18") as client:
+        await client.result("resources/subscribe", {"uri": "note://a"})
+        call = client.start("tools/call", {"name": "wait"}, id="w")
+        await started.wait()
+        ((session, known),) = server.kernel.hub.clients.items()
+        assert session.channel.is_connected
+        assert known.uris == {"note://a"}
+        assert session.peer.incoming == {"w"}
+        go.set()
+        await call
+        assert session.peer.incoming == set()
+    assert server.kernel.hub.clients == {}
 
 
 @pytest.mark.covers("J9", "J17")
@@ -220,7 +238,7 @@ async def test_what_is_declared_on_the_current_revision_works_and_the_rest_does_
                 assert capability in declared or response["error"]["code"] == -32601
 
 
-@pytest.mark.covers("STL-6", "STL-3")
+@pytest.mark.covers("STL-6")
 async def test_lists_are_the_same_on_every_connection() -> None:
     server = Server("s", tools=ping_tool, prompts=Prompt.text("x", name="p"))
     async with connect(server, MODERN) as one, connect(server, MODERN) as other:
@@ -299,6 +317,80 @@ class Lines(Channel):
         return self.outbox.get(timeout=10)
 
 
+class Switchboard(Channel):
+    """A transport that serves several users over one line, each with a way back of their own."""
+
+    def __init__(self) -> None:
+        self.calls: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
+        self.answers: dict[str, asyncio.Queue[dict[str, Any]]] = {"ann": asyncio.Queue(), "bo": asyncio.Queue()}
+        self.revision: str | None = None
+        self._caller: str | None = None
+
+    async def read(self) -> bytes | None:
+        call = await self.calls.get()
+        if call is None:
+            return None
+        self._caller, message = call
+        return json.dumps({"jsonrpc": "2.0", **message}).encode()
+
+    def write(self, message: bytes) -> None:
+        raise AssertionError("every answer has a route")
+
+    async def close(self) -> None:
+        return
+
+    @property
+    def principal(self) -> Any:
+        return self._caller
+
+    def route(self) -> Callable[[bytes], None]:
+        answers = self.answers[str(self._caller)]
+        return lambda message: answers.put_nowait(json.loads(message))
+
+    def negotiated(self, revision: str) -> None:
+        self.revision = revision
+
+
+@pytest.mark.covers("J88", "STL-7")
+async def test_a_transport_knows_the_sender_of_each_message_and_the_way_back() -> None:
+    server = Server("s")
+    gate = asyncio.Event()
+
+    @server.tool
+    async def who(ctx: Context, wait: bool = False) -> str:
+        if wait:
+            await gate.wait()
+        return str(ctx.principal)
+
+    board = Switchboard()
+    serving = asyncio.create_task(server.serve(board))
+    for user, identifier, wait in (("ann", 1, True), ("bo", 2, False)):
+        params = {"name": "who", "arguments": {"wait": wait}, "_meta": modern_meta()}
+        board.calls.put_nowait((user, {"id": identifier, "method": "tools/call", "params": params}))
+    late = await board.answers["bo"].get()
+    assert (late["id"], late["result"]["content"][0]["text"]) == (2, "bo")
+    gate.set()
+    first = await board.answers["ann"].get()
+    assert (first["id"], first["result"]["content"][0]["text"]) == (1, "ann")
+    board.calls.put_nowait(None)
+    await serving
+
+
+@pytest.mark.covers("J88")
+async def test_a_transport_is_told_the_revision() -> None:
+    ours, theirs = memory_pair()
+    told: list[str] = []
+    theirs.negotiated = told.append  # type: ignore[method-assign]
+    serving = asyncio.create_task(Server("s").serve(theirs))
+    client = WireClient(ours)
+    await client.initialize("2025-06-18")
+    await client.result("ping")
+    await client.error("nope")
+    assert told == ["2025-06-18"]
+    await ours.close()
+    await serving
+
+
 @pytest.fixture
 def running() -> Any:
     server, channel, outcome = Server("s", tools=ping_tool), Lines(), queue.Queue()  # type: ignore[var-annotated]
@@ -375,9 +467,35 @@ def test_mistakes_when_running(options: dict[str, Any], text: str) -> None:
         Server("s").run(**options)
 
 
-def test_a_server_needs_a_name() -> None:
-    with pytest.raises(ServerError, match="A server needs a name"):
-        Server("")
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Server(""), "A server needs a name"),
+        (lambda: Server(3), "A server needs a name"),  # type: ignore[arg-type]
+        (lambda: Server("s", page_size=0), "page_size= is at least 1"),
+        (lambda: Server("s", capabilities=["tools"]), "capabilities= is a mapping"),  # type: ignore[arg-type]
+        (lambda: Server("s", completions={"city": ["Oslo"]}), r"are \(prompt or template, argument\), not 'city'"),  # type: ignore[dict-item]
+        (lambda: Server("s", middleware=3), r"A middleware is an async function \(ctx, call_next\), not int"),  # type: ignore[arg-type]
+        (lambda: Server("s", tools="ping"), "A handler is a function, not str"),  # type: ignore[arg-type]
+        (lambda: Server("s").mount(3), "Only a Server can be mounted, not int"),  # type: ignore[arg-type]
+        (lambda: Server("s").tool(timeout=0)(ping_tool), "timeout is a number of seconds above zero, not 0"),
+    ],
+)
+def test_mistakes_are_named_when_a_server_is_made(make: Any, text: str) -> None:
+    with pytest.raises(ServerError, match=text):
+        make()
+
+
+@pytest.mark.covers("S20", "J5")
+async def test_components_come_and_go_from_any_thread() -> None:
+    server = Server("s", tools=ping_tool)
+    async with connect(server, "2025-06-18") as client:
+        await client.result("ping")
+        await asyncio.to_thread(server.add, Tool(ping_tool, name="late"))
+        await client.notified("notifications/tools/list_changed")
+        assert len((await client.result("tools/list"))["tools"]) == 2
+        await asyncio.to_thread(server.remove, "late")
+        await client.notified("notifications/tools/list_changed", 2)
 
 
 # --- Without a transport ---

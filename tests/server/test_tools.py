@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
-from toolwire import Server, Tool, types
+from toolwire import Prompt, Resource, Server, Tool, types
 from toolwire.protocol.errors import ServerError
 from toolwire.server.components import Argument
 
@@ -346,7 +346,8 @@ async def test_connected_clients_are_told_of_changes(revision: str) -> None:
 
 @pytest.mark.covers("E39")
 async def test_a_change_made_elsewhere_is_announced_by_a_call() -> None:
-    server = Server("s", tools=named("t"))
+    resource, prompt = Resource("note://a", content="x"), Prompt.text("x", name="p")
+    server = Server("s", tools=named("t"), resources=resource, prompts=prompt)
     async with connect(server, "2025-11-25") as client:
         await client.result("ping")
         for family in ("tools", "resources", "prompts"):
@@ -363,6 +364,17 @@ async def test_tools_are_listed_called_and_removed_locally() -> None:
     assert (await server.call_tool("a")).text == "a"
     server.remove(server.tools[0])
     assert [tool.name for tool in server.tools] == ["b"]
+
+
+@pytest.mark.covers("2.2.24")
+@pytest.mark.parametrize(("name", "advised"), [("a.b-C_9", False), ("x" * 129, True), ("read file", True), ("é", True)])
+async def test_a_name_outside_the_guidance_is_served_with_a_word_of_advice(
+    name: str, advised: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("s", tools=named(name))
+    assert ("some clients refuse the tool name" in caplog.text) is advised
+    async with connect(server, "2025-11-25") as client:
+        assert (await client.call(name))["content"][0]["text"] == name
 
 
 @pytest.mark.covers("R4", "DIS-1")

@@ -95,6 +95,25 @@ async def test_the_completion_notice_goes_to_the_client_that_was_asked() -> None
 
 
 @every_revision_with_pages
+@pytest.mark.covers("ELI-2", "ELI-1")
+async def test_a_secret_is_asked_for_by_page_where_a_form_is_refused(revision: str) -> None:
+    server = Server("linker", debug=True)
+    form = {"type": "object", "properties": {"api_key": {"type": "string"}}}
+
+    @server.tool
+    async def sign_in(by_form: bool, ctx: Context) -> str:
+        answer: Any = await (ctx.elicit("Key?", form) if by_form else ctx.elicit_url("Key?", PAGE))
+        return f"{answer.action} {answer.data}"
+
+    async with connect(server, revision, EVERYTHING) as client:
+        refused = await call(client, "sign_in", {"by_form": True}, consent)
+        assert refused.asked == []
+        assert "send the user to a page with elicit_url" in refused.failure
+        # What the user types there stays there: nothing of it comes back through the client.
+        assert (await call(client, "sign_in", {"by_form": False}, consent)).text == "accept None"
+
+
+@every_revision_with_pages
 @pytest.mark.covers("ELI-6")
 async def test_declining_and_dismissing_a_page(revision: str) -> None:
     async with connect(linker(), revision, EVERYTHING) as client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
 
@@ -14,6 +14,13 @@ LIST_CHANGED: Final = {
     "resources": "notifications/resources/list_changed",
 }
 UPDATED: Final = "notifications/resources/updated"
+
+
+class FrozenParams(dict[str, Any]):
+    """Params of an extension's notification, fit to be part of a change that is compared by identity."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
 
 
 class Change(Struct, frozen=True):
@@ -41,3 +48,17 @@ def legacy_notification(change: Change, subscribed: set[str]) -> tuple[str, Any]
             return None
         return UPDATED, t.ResourceUpdatedNotificationParams(uri=change.uri)
     return LIST_CHANGED[change.kind], UNSET
+
+
+class Published(Struct, omit_defaults=True):
+    """A change on its way to the other processes of a server, with the hub it comes from."""
+
+    origin: str
+    change: Change
+
+
+class Logged(Struct):
+    """A log message on its way to the other processes of a server."""
+
+    level: t.LoggingLevel
+    params: Raw

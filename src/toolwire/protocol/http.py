@@ -44,6 +44,7 @@ Headers: TypeAlias = Mapping[str, str]
 DUPLICATE: Final = "\n"
 
 VERSION: Final = "mcp-protocol-version"
+SESSION: Final = "mcp-session-id"
 METHOD: Final = "mcp-method"
 NAME: Final = "mcp-name"
 PARAMETER: Final = "mcp-param-"
@@ -82,6 +83,13 @@ def render_argument(value: bool | int | str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+def accepts(headers: Headers, media_type: str) -> bool:
+    """Whether a client takes an answer of this type; one that does not say takes anything."""
+    wanted = (media_type, media_type.partition("/")[0] + "/*", "*/*")
+    ranges = headers.get("accept", "*/*").replace(DUPLICATE, ",").lower().split(",")
+    return any(each.partition(";")[0].strip() in wanted for each in ranges)
 
 
 # --- Which era -------------------------------------------------------------------------------------------------------

@@ -139,13 +139,23 @@ class ServerLifecycle:
             self.ready = True
         row = methods(self.revision or MODERN).get(method)
         if row is None or row.kind != "notification" or row.sender == "server":
-            row = self.offer.extension_method(method, self.capabilities)
+            row = self.offer.extension_method(method, self._declared_with(raw))
             if row is None or row.kind != "notification":
                 return None
         try:
             return row, decode_params(row, raw)
         except ProtocolError:
             return None
+
+    def _declared_with(self, raw: Raw | UnsetType) -> Mapping[str, Any]:
+        """The capabilities of the client that sent a notification."""
+        if self.era == "legacy":
+            return self.capabilities
+        # META-6: nothing is known from earlier requests, so a modern notification says it itself.
+        try:
+            return _meta_in(raw).client_capabilities or _NOTHING
+        except ProtocolError:
+            return _NOTHING
 
     def _accept_legacy(self, request: Request) -> Incoming | t.Wire | dict[str, Any]:
         revision = self.revision or LATEST_LEGACY
@@ -316,10 +326,14 @@ class _MetaOnly(Struct):
 
 def _meta_of(request: Request) -> t.RequestMeta:
     """The metadata of a request whose params may be wrong otherwise; -32602 if the metadata itself is."""
-    if request.params is UNSET:
+    return _meta_in(request.params)
+
+
+def _meta_in(params: Raw | UnsetType) -> t.RequestMeta:
+    if params is UNSET:
         return t.RequestMeta()
     try:
-        meta = decoder(_MetaOnly)(request.params).meta
+        meta = decoder(_MetaOnly)(params).meta
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise ProtocolError(INVALID_PARAMS, f"Invalid params: {_reason(error)}") from None
     return t.RequestMeta() if meta is UNSET else meta

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw
 from toolwire import logs
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
+from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, Unreachable
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 from toolwire.protocol.methods import methods
@@ -35,11 +36,14 @@ from toolwire.server.components import (
     icons_of,
 )
 from toolwire.server.extensions import Extension
-from toolwire.server.kernel import Kernel, Middleware
+from toolwire.server.kernel import Kernel, Middleware, principal_key
 from toolwire.server.limits import Limits
-from toolwire.server.subscriptions import Change
+from toolwire.server.relay import BusRelay
+from toolwire.server.subscriptions import LegacyClient
 from toolwire.stores import Stores
+from toolwire.wire.bus_link import Link
 from toolwire.wire.channel import Channel
+from toolwire.wire.loops import run as run_loop
 from toolwire.wire.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,8 +88,12 @@ class Server:
         cache: Cache | None = None,
         debug: bool = False,
     ) -> None:
-        if not name:
+        if not name or not isinstance(name, str):
             raise ServerError("A server needs a name")
+        if page_size is not None and page_size < 1:
+            raise ServerError("page_size= is at least 1")
+        if capabilities is not None and not isinstance(capabilities, Mapping):
+            raise ServerError("capabilities= is a mapping such as {'experimental': {}}")
         limits = limits or Limits()
         implementation = t.Implementation(
             name=name,
@@ -99,6 +107,7 @@ class Server:
         self.version = version
         self.limits = limits
         self.stores = stores or Stores.memory()
+        self._stores_are_given = stores is not None
         self.catalog = Catalog(self)
         self.kernel = Kernel(
             self,
@@ -122,6 +131,7 @@ class Server:
         self._notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
         self._run_lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
+        self._link: Link | None = None
         for each in _all_of(middleware):
             self.kernel.use(each)
         self._register_all(tools, resources, templates, prompts, completions, directory)
@@ -135,7 +145,10 @@ class Server:
             self.add(each)
         for each in _all_of(prompts):
             self.add(each if isinstance(each, Component) else Prompt(each))
-        for (target, argument), source in (completions or {}).items():
+        for key, source in (completions or {}).items():
+            if not isinstance(key, tuple) or len(key) != 2:
+                raise ServerError(f"The keys of completions= are (prompt or template, argument), not {key!r}")
+            target, argument = key
             kind = "ref/resource" if "://" in target or "{" in target else "ref/prompt"
             self.catalog.complete(kind, target, argument, Completion(source))
         if directory is not None:
@@ -213,6 +226,8 @@ class Server:
 
     def mount(self, other: Server, prefix: str | None = None) -> Server:
         """Offer another server's components as well, live; the names of its tools and prompts start with `prefix_`."""
+        if not isinstance(other, Server):
+            raise ServerError(f"Only a Server can be mounted, not {type(other).__name__}")
         self.catalog.mount(f"{prefix}_" if prefix else "", other.catalog)
         other._parents.append(self)
         return self
@@ -288,16 +303,14 @@ class Server:
 
     def publish(self, filter: str, key: str, method: str, params: Mapping[str, Any]) -> None:
         """Send an extension's notification to the listen streams whose `filter` names `key`."""
-        self.kernel.hub.tell(Change(filter, key, method, _Frozen(params)))
+        self.kernel.hub.tell(Change(filter, key, method, FrozenParams(params)))
 
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Log to every legacy connection that wants the level; on 2026-07-28 messages belong to a request."""
-        rank = t.severity(level)
-        params = t.LoggingMessageNotificationParams(level=level, data=data, logger=logger or UNSET)
-        for client in tuple(self.kernel.hub.clients.values()):
-            lifecycle = client.session.peer.lifecycle
-            if lifecycle.revision is not None and rank >= t.severity(client.level):
-                client.loop.call_soon_threadsafe(client.session.notify, "notifications/message", params)
+        t.severity(level)
+        # Encoded here, so that what is not JSON fails in the hands of whoever logs it.
+        encoded = Raw(msgspec.json.encode(data))
+        self.kernel.hub.log(t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET))
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
         """Call back in this process when a resource is updated."""
@@ -385,14 +398,39 @@ class Server:
         allowed_origins: Iterable[str] = (),
         public_url: str | None = None,
         cors: Iterable[str] = (),
+        stateless: bool = False,
+        sse: bool = False,
     ) -> Any:
-        """An ASGI application to mount anywhere, or to hand to any ASGI server."""
-        from toolwire.wire.asgi import HttpApp, HttpLimits
+        """An ASGI application to mount anywhere, or to hand to any ASGI server.
+
+        `stateless` gives legacy clients no session: each of their requests stands alone. `sse` adds the transport of
+        2024-11-05 at `/sse` and `/messages`.
+        """
+        from toolwire.wire.asgi import HttpApp
         from toolwire.wire.http_guard import Guard
+        from toolwire.wire.http_limits import HttpLimits
 
         guard = Guard(allowed_hosts=allowed_hosts, allowed_origins=[*allowed_origins, *cors], public_url=public_url)
-        limits = HttpLimits(body=self.limits.line, depth=self.limits.depth, result=self.limits.result)
-        return HttpApp(_Endpoint(self), path=path, guard=guard, cors=cors, limits=limits)
+        limits = HttpLimits(
+            body=self.limits.line,
+            depth=self.limits.depth,
+            batch=self.limits.batch,
+            result=self.limits.result,
+            in_flight=self.limits.in_flight,
+            sessions=self.limits.sessions,
+            session_idle=self.limits.session_idle,
+            session_age=self.limits.session_age,
+            streams=self.limits.streams,
+            drain=self.limits.drain,
+        )
+        return HttpApp(_Endpoint(self), path=path, guard=guard, cors=cors, limits=limits, stateless=stateless, sse=sse)
+
+    def _bus_link(self) -> Link:
+        """The one place of this server on the bus, however many applications it has."""
+        if self._link is None:
+            self._link = Link(self.stores.bus, f"toolwire:{self.name}:all")
+            self.kernel.hub.relay = BusRelay(self.kernel.hub, self._link)
+        return self._link
 
     async def serve_stdio(self) -> None:
         """Serve standard input and output until the input ends, a signal comes, or the parent process dies."""
@@ -418,25 +456,51 @@ class Server:
                 self._stop = None
                 await session.close()
 
+    async def _serve_http(self, application: Any, sockets: Any, signals: Any, ready: Callable[[], None]) -> None:
+        """Serve an application of this server on sockets until `stop`, or what `signals` watches, ends it."""
+        from toolwire.wire.http_server import HttpServer
+
+        loop = asyncio.get_running_loop()
+        async with self._life.held():
+            serving = HttpServer(application, sockets, drain=self.limits.drain)
+            self._stop = lambda: _discard(loop.call_soon_threadsafe(serving.stop))
+            try:
+                with signals(serving.stop):
+                    await serving.serve(ready)
+            finally:
+                self._stop = None
+
+    def _use_stores(self, stores: Stores) -> None:
+        """Keep state elsewhere from now on; before anything is served."""
+        self.stores = self.kernel.stores = stores
+        self._link = None
+
     def run(self, transport: str | Channel = "stdio", **options: Any) -> None:
-        """Run until the client goes away or a signal comes. `transport` is "stdio" or any `Channel`."""
+        """Run until the client goes away or a signal comes. `transport` is "stdio", "http" or any `Channel`.
+
+        The options of "http" are `host`, `port`, `path`, `workers`, `public_url`, `allowed_hosts`, `allowed_origins`,
+        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `log_level` and `on_ready`.
+        """
         transport = options.pop("transport", transport)
-        if options:
+        if options and transport != "http":
             raise ServerError(f"run() has no option {next(iter(options))!r} for {transport!r}")
-        if transport != "stdio" and not isinstance(transport, Channel):
-            raise ServerError(f"{transport!r} is not a transport: use 'stdio' or a Channel")
+        if transport not in ("stdio", "http") and not isinstance(transport, Channel):
+            raise ServerError(f"{transport!r} is not a transport: use 'stdio', 'http' or a Channel")
         if not self._run_lock.acquire(blocking=False):
             raise ServerError(f"The server {self.name!r} is already running")
         try:
+            if transport == "http":
+                from toolwire.server.run_http import run_http
+
+                run_http(self, options)
+                return
+            from toolwire.wire import stdio
+
             if isinstance(transport, Channel):
-                from toolwire.wire import stdio
-
-                _run(self._serve_until_stopped(transport, stdio))
+                run_loop(self._serve_until_stopped(transport, stdio))
             else:
-                from toolwire.wire import stdio
-
                 stdio.claim()  # Before there is a loop, which may open descriptors of its own.
-                _run(self.serve_stdio())
+                run_loop(self.serve_stdio())
         finally:
             self._run_lock.release()
 
@@ -451,17 +515,6 @@ class Server:
 
     def __repr__(self) -> str:
         return f"Server({self.name!r}, version={self.version!r})"
-
-
-def _run(coroutine: Any) -> None:
-    """Run a coroutine to its end on a loop of its own, uvloop's where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(coroutine)
-        return
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(coroutine)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
@@ -539,17 +592,42 @@ class _Endpoint:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self.name = server.name
         self.offer = self.handler = server.kernel
+        self.stores = server.stores
+        self.sealer = server.kernel.sealer
+        self.link = server._bus_link()
+        self.when_host_ends: Callable[[], None] = self.drain
+        self._unwatch_host: Callable[[], None] | None = None
 
     def header_paths(self, tool: str) -> Mapping[str, tuple[str, ...]]:
         found = self._server.catalog.tool(tool)
         return {} if found is None else found.component.binding.headers
 
+    def client_state(self, connection: Any) -> LegacyClient:
+        return LegacyClient(connection)
+
+    def principal_key(self, principal: Any) -> str:
+        return principal_key(principal)
+
+    async def serve(self, channel: Channel, principal: Any) -> None:
+        await self._server.serve(channel, principal=principal)
+
     async def start(self) -> None:
+        from toolwire.wire.http_host import watch_host
+
         await self._server._life.enter()
+        self.link.open()
+        self._unwatch_host = watch_host(self.when_host_ends)
+
+    def drain(self) -> None:
+        self._server.kernel.hub.end_streams()
 
     async def stop(self) -> None:
-        self._server.kernel.hub.end_streams()
+        if self._unwatch_host is not None:
+            self._unwatch_host()
+        self.drain()
+        self.link.close()
         await self._server._life.exit()
 
 
@@ -613,13 +691,3 @@ class _Captured(Channel):
 
     async def close(self) -> None:
         return
-
-
-class _Frozen(dict[str, Any]):
-    """Params of an extension's notification, fit to be part of a change that is compared by identity."""
-
-    def __init__(self, params: Mapping[str, Any]) -> None:
-        super().__init__(params)
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return id(self)

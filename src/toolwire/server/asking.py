@@ -42,7 +42,7 @@ class Refused(ToolError):
 class Asking(Protocol):
     """One way of asking."""
 
-    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw: ...
+    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None, threaded: bool = False) -> Raw: ...
 
     async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any: ...
 
@@ -58,7 +58,7 @@ class BackChannel:
         self._keys: set[str] = set()
         self._names: set[str] = set()
 
-    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw:
+    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None, threaded: bool = False) -> Raw:
         if key is not None:
             # Not needed here, but what is wrong on one revision should be found on every one.
             check_key(key, self._keys)
@@ -81,12 +81,11 @@ class BackChannel:
 class Replay:
     """Asks by ending the request; `task` runs the handler and is cancelled once its questions are in."""
 
-    __slots__ = ("_idle", "_loop", "_names", "_parked", "_running", "rounds", "task", "threaded", "unwinding")
+    __slots__ = ("_idle", "_loop", "_names", "_parked", "_running", "rounds", "task", "unwinding")
 
-    def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None, *, threaded: bool = False) -> None:
+    def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None) -> None:
         self.rounds = rounds
         self.task = task
-        self.threaded = threaded
         self.unwinding = False
         self._loop = asyncio.get_running_loop()
         self._parked: list[asyncio.Future[Raw]] = []
@@ -94,14 +93,14 @@ class Replay:
         self._names: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
 
-    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw:
-        if self.unwinding and not self.threaded:
+    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None, threaded: bool = False) -> Raw:
+        if self.unwinding and not threaded:
             # A handler that caught its unwinding and asks on: this round is over.
             raise asyncio.CancelledError
         answer = self.rounds.ask(kind, params, key)
         if answer is not None:
             return answer
-        if self.threaded:
+        if threaded:
             self.unwinding = True
             raise Unwind
         future: asyncio.Future[Raw] = self._loop.create_future()
@@ -174,7 +173,7 @@ class NoReplay:
     def __init__(self) -> None:
         self._names: set[str] = set()
 
-    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw:
+    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None, threaded: bool = False) -> Raw:
         raise ToolError(
             "This handler asked a question, but it is registered with replay=False: on protocol revision 2026-07-28 "
             "asking means running the handler again from the top once the answer is there. Allow it with replay=True, "

@@ -6,6 +6,7 @@ function is looked at again while requests are served.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -25,6 +26,8 @@ from toolwire.server.binding import Binding, Converted, InvalidArguments, Result
 from toolwire.server.context import Context, is_context
 from toolwire.server.prompt_text import PromptText
 from toolwire.server.running import Executor, Invoke, invoker
+
+log = logging.getLogger("toolwire.server")
 
 Icons = Sequence[t.Icon | Mapping[str, Any]] | t.Icon | Mapping[str, Any] | None
 
@@ -194,6 +197,7 @@ class Tool(Component):
         self.function = function
         self.binding = binding
         self.key = self.name = _checked_name(binding.name, "tool")
+        _advise(self.name)
         self.title = title
         self.description = binding.description
         self.annotations = _tool_annotations(annotations)
@@ -300,6 +304,17 @@ def _checked_name(name: str, what: str) -> str:
     if not name or len(name) > 256 or not name.isprintable():
         raise ServerError(f"A {what} needs a printable name of at most 256 characters")
     return name
+
+
+# 2025-11-25 server/tools, tool names: a guidance, so other names are served and not refused.
+_GUIDANCE = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+def _advise(name: str) -> None:
+    if _GUIDANCE.fullmatch(name) is None:
+        log.warning(
+            "some clients refuse the tool name %r: use at most 128 of the characters A-Z a-z 0-9 _ - and .", name[:200]
+        )
 
 
 # --- Resources -------------------------------------------------------------------------------------------------------

@@ -99,6 +99,7 @@ class Context:
         "_request",
         "_state",
         "_task",
+        "_threaded",
         "replay",
         "stack",
     )
@@ -115,6 +116,7 @@ class Context:
         self._state: dict[str, Any] | None = None
         self._owner: Any = host.server
         self._task: asyncio.Task[Any] | None = None
+        self._threaded = False
         self.replay = True
         self.stack: AsyncExitStack | None = None
 
@@ -405,11 +407,11 @@ class Context:
         asking = self._asking or await self._open_asking()
         deadline = self._deadline
         if deadline is None:
-            return await asking.ask(kind, params, key)
+            return await asking.ask(kind, params, key, self._threaded)
         # A person may take longer than a tool: the tool's own time stands still while it waits.
         deadline.pause()
         try:
-            return await asking.ask(kind, params, key)
+            return await asking.ask(kind, params, key, self._threaded)
         finally:
             deadline.resume()
 
@@ -558,19 +560,26 @@ _R = TypeVar("_R")
 class SyncContext(Context):
     """The context of a `def` handler: the same calls, plain. They hand over to the loop and wait there."""
 
-    __slots__ = ("_call", "_token")
+    __slots__ = ("_call", "_origin", "_token")
 
     _call: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
+    _origin: Context
     _token: CancelToken
 
     def adopt(self, ctx: Context) -> None:
-        """Share what another context of the same request has gathered."""
+        """Share what another context of the same request has gathered, and what is still to come of its questions."""
+        self._origin = ctx
+        self._threaded = True
         self._asking = ctx._asking
         self._deadline = ctx._deadline
         self._last_progress = ctx._last_progress
         self._owner = ctx._owner
         self._state = ctx.state
         self.replay = ctx.replay
+
+    async def _open_asking(self) -> Asking:
+        self._asking = self._origin._asking or await self._origin._open_asking()
+        return self._asking
 
     def progress(  # type: ignore[override]
         self, progress: float, total: float | None = None, message: str | None = None

@@ -135,14 +135,24 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", type(function).__qualname__).rpartition("<locals>.")[2]
 
 
-async def resolve(plan: Plan, context: Any, stack: AsyncExitStack, run_sync: RunSync) -> dict[str, Any]:
+async def resolve(
+    plan: Plan,
+    context: Any,
+    stack: AsyncExitStack,
+    run_sync: RunSync,
+    plain_context: Callable[[Any], Any] = lambda context: context,
+) -> dict[str, Any]:
     """Run the plan; the values by parameter name. Clean-up happens when `stack` closes, in reverse order.
 
-    `run_sync(function, *args)` runs what is not `async` where blocking is harmless.
+    `run_sync(function, *args)` runs what is not `async` where blocking is harmless, and `plain_context(context)` makes
+    the context that such a function can use there.
     """
     values: list[Any] = []
     for kind, call, takes in plan.steps:
-        arguments = {name: context if step == _CONTEXT else values[step] for name, step in takes}
+        arguments = {name: values[step] for name, step in takes if step != _CONTEXT}
+        for name, step in takes:
+            if step == _CONTEXT:
+                arguments[name] = plain_context(context) if kind in _PLAIN else context
         values.append(await _MAKERS[kind](call, arguments, stack, run_sync))
     return {name: values[step] for name, step in plan.fills}
 
@@ -178,6 +188,7 @@ async def _async_context_manager(call: Any, arguments: dict[str, Any], stack: As
     return value
 
 
+_PLAIN: Final = frozenset({_Kind.FUNCTION, _Kind.CONTEXT_MANAGER})
 _MAKERS: Final = {
     _Kind.FUNCTION: _function,
     _Kind.COROUTINE: _coroutine,

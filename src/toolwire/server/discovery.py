@@ -49,7 +49,7 @@ def scan(directory: str | os.PathLike[str]) -> Components:
             try:
                 module = _import(file)
                 components = list(_defined(module, folder))
-            except Exception:
+            except (Exception, SystemExit):
                 log.exception("the component file %s was left out", file.name)
                 continue
             if not components:

@@ -88,4 +88,13 @@ class Extension:
         result = await self.handlers[ctx.method](ctx.params, ctx)
         if result is None:
             return t.Result()
-        return msgspec.to_builtins(result) if not isinstance(result, t.Wire | dict) else result
+        if isinstance(result, t.Wire):
+            return result
+        members = result if isinstance(result, dict) else msgspec.to_builtins(result)
+        if not isinstance(members, dict):
+            raise TypeError(f"{ctx.method} returned {type(result).__name__}; a result is an object")
+        kind = members.get("resultType", "complete")
+        if kind != "complete" and kind not in self.result_types:
+            # RPC-7: a client takes a result type it was not promised for an invalid answer.
+            raise TypeError(f"{ctx.method} answered with the result type {kind!r}, which was not registered")
+        return members

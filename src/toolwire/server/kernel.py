@@ -26,6 +26,7 @@ from toolwire.protocol.errors import (
     URL_ELICITATION_REQUIRED,
     NotSupported,
     ProtocolError,
+    ServerError,
     ToolError,
     ToolwireError,
     UrlRequired,
@@ -40,7 +41,7 @@ from toolwire.protocol.shaping import shape
 from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay, Unwind
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, error_result
-from toolwire.server.context import CURRENT, Context, SyncContext, check_url
+from toolwire.server.context import CURRENT, Context, check_url
 from toolwire.server.deadline import Deadline, within
 from toolwire.server.extensions import Extension
 from toolwire.server.limits import Limits
@@ -197,6 +198,8 @@ class Kernel:
     # --- the one function ---
 
     def use(self, middleware: Middleware) -> None:
+        if not callable(middleware):
+            raise ServerError(f"A middleware is an async function (ctx, call_next), not {type(middleware).__name__}")
         self._middleware.append(middleware)
         chain: Next = self._operate
         for each in reversed(self._middleware):
@@ -320,6 +323,8 @@ class Kernel:
                 raise
             raise telling from error
         except BaseException as error:
+            if _asked(ctx):
+                return await self._input_required(ctx)
             if is_abandoned(error):
                 raise
             # SystemExit and its like are the failure of this call, never the end of the server.
@@ -389,7 +394,7 @@ class Kernel:
             # MRTR-1
             raise NotSupported(f"{ctx.method} cannot ask the client: only tools, prompts and resources can")
         rounds = Rounds(
-            request_digest(ctx.method, ctx.params), _principal_key(ctx.principal), max_rounds=self.limits.rounds
+            request_digest(ctx.method, ctx.params), principal_key(ctx.principal), max_rounds=self.limits.rounds
         )
         if ctx.params.request_state is not UNSET:
             await self._resume(rounds, ctx.params)
@@ -399,7 +404,7 @@ class Kernel:
             return NoReplay()
         # A child task can only ask once the handler has waited, and then the deadline knows whose child it is.
         task = ctx._task if ctx._deadline is None else ctx._deadline.task
-        return Replay(rounds, task or asyncio.current_task(), threaded=isinstance(ctx, SyncContext))
+        return Replay(rounds, task or asyncio.current_task())
 
     async def _take_up(self, ctx: Context) -> None:
         """Before a handler runs: check the state it is sent, and make its questions its own."""
@@ -527,6 +532,7 @@ class Kernel:
     async def read_for(self, ctx: Context, uri: str) -> list[t.ResourceContents]:
         inner = Context(self, ctx._request, ctx._outlet)
         inner.replay, inner._deadline, inner._state = ctx.replay, ctx._deadline, ctx.state
+        inner._threaded = ctx._threaded
         if ctx._request.row.rounds:
             inner._asking = ctx._asking or await ctx._open_asking()
         found: Found[Any] | None = self.catalog.resource(uri)
@@ -751,7 +757,8 @@ def _uncancel() -> None:
         task.uncancel()
 
 
-def _principal_key(principal: Any) -> str:
+def principal_key(principal: Any) -> str:
+    """Whom something belongs to, as a text; empty for nobody in particular."""
     if principal is None:
         return ""
     subject = getattr(principal, "subject", None)

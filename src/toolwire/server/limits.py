@@ -34,5 +34,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Resources one listen stream, or one legacy connection, may subscribe to."""
     page: int = 1000
     """Entries of one page of a list; many clients never ask for the second."""
+    sessions: int = 10_000
+    """Legacy HTTP sessions that one process opens."""
+    session_idle: float = 30 * 60.0
+    """Seconds after which a legacy HTTP session that nobody uses is over."""
+    session_age: float = 12 * 3600.0
+    """Seconds after which every legacy HTTP session is over."""
+    streams: int = 8
+    """Streams that one legacy HTTP session may have open by GET."""
     drain: float = 5.0
     """Seconds that calls in flight get to finish when the connection or the server ends."""

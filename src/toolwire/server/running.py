@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias, cast
 
 from toolwire.protocol.errors import ServerError, Timeout, ToolError
 from toolwire.server import depends
-from toolwire.server.asking import Replay
 from toolwire.server.binding import Binding
 from toolwire.server.context import Context, SyncContext
 from toolwire.server.process_context import ASKING, ProcessContext
@@ -25,6 +24,8 @@ def invoker(binding: Binding, executor: Executor | None, timeout: float | None) 
     chosen: Executor = executor or ("loop" if binding.is_async else "thread")
     if chosen not in ("loop", "thread", "process"):
         raise ServerError(f"{binding.name!r}: executor is 'loop', 'thread' or 'process', not {executor!r}")
+    if timeout is not None and (not isinstance(timeout, int | float) or timeout <= 0):
+        raise ServerError(f"{binding.name!r}: timeout is a number of seconds above zero, not {timeout!r}")
     if chosen == "process":
         return _process(binding, timeout)
     if binding.is_async and chosen == "thread":
@@ -44,7 +45,14 @@ def invoker(binding: Binding, executor: Executor | None, timeout: float | None) 
 def _with_dependencies(call: Invoke, plan: depends.Plan) -> Invoke:
     async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
         # The stack is left by whoever forms the answer, so that clean-up comes after it (see `Component.run`).
-        values = await depends.resolve(plan, ctx, cast(AsyncExitStack, ctx.stack), ctx._host.workers.run)
+        stack = cast(AsyncExitStack, ctx.stack)
+
+        def plain_context(ctx: Context) -> SyncContext:
+            synchronous = threaded_context(ctx)
+            stack.callback(_let_go, synchronous)
+            return synchronous
+
+        values = await depends.resolve(plan, ctx, stack, ctx._host.workers.run, plain_context)
         arguments.update(values)
         return await call(ctx, arguments)
 
@@ -136,12 +144,15 @@ def _threaded(binding: Binding) -> Invoke:
         try:
             return await ctx._host.workers.run(run, *first, arguments, synchronous)
         finally:
-            ctx._asking = synchronous._asking
-            # The thread goes on when the call is cancelled; this is how it finds out.
-            synchronous._cancelled = True
-            synchronous._token.cancel()
+            _let_go(synchronous)
 
     return invoke
+
+
+def _let_go(synchronous: SyncContext) -> None:
+    """The thread goes on when the call is cancelled; this is how it finds out."""
+    synchronous._cancelled = True
+    synchronous._token.cancel()
 
 
 def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext) -> Any:
@@ -166,8 +177,6 @@ def threaded_context(ctx: Context) -> SyncContext:
     loop = asyncio.get_running_loop()
     synchronous = SyncContext(ctx._host, ctx._request, ctx._outlet)
     synchronous.adopt(ctx)
-    if isinstance(ctx._asking, Replay):
-        ctx._asking.threaded = True
     token = synchronous._token = CancelToken()
     synchronous._call = lambda factory: call_in_loop(loop, factory, token)
     return synchronous

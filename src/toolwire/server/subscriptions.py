@@ -10,22 +10,17 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from toolwire.protocol import types as t
+from toolwire.protocol.changes import LIST_CHANGED, UPDATED, Change, covers
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.wire.session import Outlet, Session
 
 log = logging.getLogger("toolwire.server")
 
-LIST_CHANGED: Final = {
-    "tools": "notifications/tools/list_changed",
-    "prompts": "notifications/prompts/list_changed",
-    "resources": "notifications/resources/list_changed",
-}
-UPDATED: Final = "notifications/resources/updated"
 # Different changes that are kept for a reader that is behind.
 MAX_HELD: Final = 1000
 _FILTERS: Final = {
@@ -33,15 +28,6 @@ _FILTERS: Final = {
     "prompts": "prompts_list_changed",
     "resources": "resources_list_changed",
 }
-
-
-class Change(Struct, frozen=True):
-    """Something that happened: a family's list changed, a resource was updated, or an extension published."""
-
-    kind: str
-    uri: str = ""
-    method: str = ""
-    params: Any = None
 
 
 class LegacyClient:
@@ -66,6 +52,12 @@ class LegacyClient:
             self._hold(change)
         else:
             self._send(change)
+
+    def log(self, params: t.LoggingMessageNotificationParams) -> None:
+        """A message of the server's own, if this client wants its level and keeps up."""
+        wanted = t.severity(params.level) >= t.severity(self.level)
+        if self.session.peer.lifecycle.revision is not None and wanted and not self.session.channel.congested:
+            self.session.notify("notifications/message", params)
 
     def _send(self, change: Change) -> None:
         if change.kind == "updated":
@@ -154,11 +146,12 @@ class Stream:
             self.ended.set_result(None)
 
 
-def covers(subscribed: set[str], uri: str) -> bool:
-    """Whether a subscription is for this resource, or for one that contains it (1.10.6)."""
-    if uri in subscribed:
-        return True
-    return any(uri.startswith(one if one.endswith("/") else one + "/") for one in subscribed)
+class Relay(Protocol):
+    """The way to the other processes that serve the same clients."""
+
+    def changed(self, change: Change) -> None: ...
+
+    def logged(self, params: t.LoggingMessageNotificationParams) -> None: ...
 
 
 class Hub:
@@ -168,17 +161,31 @@ class Hub:
         self.clients: dict[Session, LegacyClient] = {}
         self.streams: set[Stream] = set()
         self.callbacks: dict[str, list[Callable[[str], Any]]] = {}
+        self.relay: Relay | None = None
 
     def tell(self, change: Change) -> None:
-        listeners: list[LegacyClient | Stream] = [*self.clients.values(), *self.streams]
-        for listener in listeners:
-            _on_loop(listener.loop, listener.tell, change)
+        """Something changed in this process."""
+        self.tell_here(change)
+        if self.relay is not None:
+            self.relay.changed(change)
         if change.kind == "updated":
             for callback in tuple(self.callbacks.get(change.uri, ())):
                 try:
                     callback(change.uri)
                 except Exception:
                     log.exception("a callback for %s failed", change.uri)
+
+    def tell_here(self, change: Change) -> None:
+        """Tell those who are connected to this process."""
+        listeners: list[LegacyClient | Stream] = [*self.clients.values(), *self.streams]
+        for listener in listeners:
+            _on_loop(listener.loop, listener.tell, change)
+
+    def log(self, params: t.LoggingMessageNotificationParams) -> None:
+        for client in tuple(self.clients.values()):
+            _on_loop(client.loop, client.log, params)
+        if self.relay is not None:
+            self.relay.logged(params)
 
     def end_streams(self, session: Any | None = None) -> None:
         for stream in tuple(self.streams):

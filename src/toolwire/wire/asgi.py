@@ -1,4 +1,4 @@
-"""The ASGI application: one callable that serves modern exchanges, and legacy requests without a session.
+"""The ASGI application: one callable that serves modern exchanges, legacy sessions, and legacy requests without one.
 
 It needs no web framework, starts its server on the first request (with or without lifespan events), and can be mounted
 under any prefix. What is refused is refused before anything is created for it.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, Final, Protocol, TypeAlias
-
-from msgspec import Struct
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
 
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
 from toolwire.protocol.http import (
     DUPLICATE,
+    SESSION,
     VERSION,
     Acknowledged,
     Rejection,
@@ -25,53 +24,30 @@ from toolwire.protocol.http import (
     status_of,
 )
 from toolwire.protocol.jsonrpc import Batch, Malformed, Notification, Request, decode, encode_error, encode_response
-from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
-from toolwire.protocol.revisions import LEGACY
+from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
+from toolwire.protocol.revisions import LEGACY, MODERN
 from toolwire.wire.first_step import watched
 from toolwire.wire.http_guard import Guard
+from toolwire.wire.http_limits import HttpLimits
 from toolwire.wire.http_outlet import ExchangeOutlet, Receive, SendMessage
-from toolwire.wire.session import Handler
+from toolwire.wire.http_reply import JSON_TYPE, TEXT_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.wire.http_sessions import SessionHost, Sessions
+from toolwire.wire.http_sse import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
 
 log = logging.getLogger("toolwire.http")
 
-Scope: TypeAlias = MutableMapping[str, Any]
-HeaderList: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
-JSON_TYPE: Final = ((b"content-type", b"application/json"),)
-TEXT_TYPE: Final = ((b"content-type", b"text/plain; charset=utf-8"),)
-
-
-class HttpLimits(Struct, frozen=True, kw_only=True):
-    """What one HTTP request may cost."""
-
-    body: int = 4 * 1024 * 1024
-    upload: float = 30.0
-    """Seconds in which a body must have arrived."""
-    depth: int = 128
-    result: int = 16 * 1024 * 1024
-
-
-class Endpoint(Protocol):
+class Endpoint(SessionHost, SseHost, Protocol):
     """The server behind the application."""
-
-    @property
-    def offer(self) -> Offer: ...
-
-    @property
-    def handler(self) -> Handler: ...
 
     def header_paths(self, tool: str) -> Mapping[str, tuple[str, ...]]: ...
 
     async def start(self) -> None: ...
 
+    def drain(self) -> None:
+        """End the streams that would never end by themselves."""
+
     async def stop(self) -> None: ...
-
-
-class _Refused(Exception):
-    def __init__(self, status: int, text: str, headers: HeaderList = ()) -> None:
-        self.status = status
-        self.text = text
-        self.headers = headers
 
 
 class HttpApp:
@@ -85,6 +61,8 @@ class HttpApp:
         guard: Guard | None = None,
         cors: Iterable[str] = (),
         limits: HttpLimits | None = None,
+        stateless: bool = False,
+        sse: bool = False,
     ) -> None:
         if not path.startswith("/"):
             raise ValueError(f"The path of an endpoint starts with a slash: {path!r}")
@@ -99,6 +77,12 @@ class HttpApp:
         self._started: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining = False
+        self._stateless = stateless
+        self._offers_sse = sse
+        self.sessions: Sessions | None = None
+        """The legacy sessions, while the application runs; None for one that keeps none."""
+        self.sse: SseTransport | None = None
+        """The streams of 2024-11-05, while the application runs and where they are offered."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         kind = scope["type"]
@@ -130,7 +114,7 @@ class HttpApp:
         if self._started is None or self._loop is not loop:
             self._loop = loop
             self._draining = False
-            self._started = asyncio.ensure_future(self._endpoint.start())
+            self._started = asyncio.ensure_future(self._start())
         try:
             await asyncio.shield(self._started)
         except BaseException:
@@ -138,11 +122,37 @@ class HttpApp:
                 self._started = None  # The next request tries again.
             raise
 
+    async def _start(self) -> None:
+        await self._endpoint.start()
+        if self.sessions is not None:
+            self.sessions.leave()  # Those of an event loop that is gone.
+        if not self._stateless:
+            self.sessions = Sessions(self._endpoint, self._limits)
+            await self.sessions.open()
+        if self._offers_sse:
+            self.sse = SseTransport(self._endpoint, self._limits)
+            await self.sse.open()
+
+    def drain(self) -> None:
+        """Report that the application is not ready, and end the streams that would never end by themselves."""
+        self._draining = True
+        self._endpoint.drain()
+        if self.sessions is not None:
+            self.sessions.drain()
+        if self.sse is not None:
+            self.sse.drain()
+
     async def stop(self) -> None:
         """End what is open, and leave the server's lifespan."""
         self._draining = True
         if self._started is not None and self._started.done() and self._loop is asyncio.get_running_loop():
             self._started = None
+            self.drain()
+            sessions, self.sessions, sse, self.sse = self.sessions, None, self.sse, None
+            if sessions is not None:
+                await sessions.close()
+            if sse is not None:
+                sse.close()
             await self._endpoint.stop()
 
     # --- one request ---
@@ -153,8 +163,8 @@ class HttpApp:
         extra = self._cors_headers(origin)
         try:
             await self._route(scope, headers, receive, send, extra)
-        except _Refused as refused:
-            await _respond(send, refused.status, refused.text.encode(), (*TEXT_TYPE, *refused.headers, *extra))
+        except Refused as refused:
+            await respond(send, refused.status, refused.body, (*refused.type, *refused.headers, *extra))
 
     async def _route(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
@@ -163,61 +173,105 @@ class HttpApp:
         method = scope["method"]
         if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
             ready = path == "/livez" or not self._draining
-            await _respond(send, 200 if ready else 503, b"ok" if ready else b"stopping", TEXT_TYPE)
+            await respond(send, 200 if ready else 503, b"ok" if ready else b"stopping", TEXT_TYPE)
+            return
+        if self._offers_sse and path in (STREAM_PATH, MESSAGES_PATH):
+            await self._route_sse(path, scope, headers, receive, send, extra)
             return
         # Both spellings, and the bare mount point: a redirect would lose the body of a POST.
         if path.rstrip("/") != self._path.rstrip("/") and not (root and path in ("", "/")):
-            raise _Refused(404, f"There is no endpoint here; it is at {root}{self._path}")
+            raise Refused(404, f"There is no endpoint here; it is at {root}{self._path}")
         self._check_source(scope, headers)
         if method == "OPTIONS" and extra:
-            await _respond(send, 204, b"", (*extra, *_PREFLIGHT))
+            await respond(send, 204, b"", (*extra, *_PREFLIGHT))
             return
         if method != "POST":
-            raise _Refused(405, "Send a POST", ((b"allow", b"POST"),))
+            await self._other_method(scope, headers, receive, send, extra)
+            return
         _check_media(headers)
         await self._ensure_started()
         body = await self._body(headers, receive)
         await self._post(scope, headers, body, receive, send, extra)
 
+    async def _other_method(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
+    ) -> None:
+        """GET and DELETE, which belong to legacy sessions (2026-07-28 has neither)."""
+        method = scope["method"]
+        if self._stateless or method not in ("GET", "DELETE") or headers.get(VERSION) == MODERN:
+            allowed = b"POST" if self._stateless else b"GET, POST, DELETE"
+            raise Refused(405, "Send a POST", ((b"allow", allowed),))
+        await self._ensure_started()
+        assert self.sessions is not None
+        if method == "GET":
+            await self.sessions.get(scope.get(_PRINCIPAL), headers, receive, send, extra)
+        else:
+            await self.sessions.delete(scope.get(_PRINCIPAL), headers, send, extra)
+
+    async def _route_sse(
+        self,
+        path: str,
+        scope: Scope,
+        headers: Mapping[str, str],
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        self._check_source(scope, headers)
+        method, allowed = scope["method"], "GET" if path == STREAM_PATH else "POST"
+        if method == "OPTIONS" and extra:
+            await respond(send, 204, b"", (*extra, *_PREFLIGHT))
+            return
+        if method != allowed:
+            raise Refused(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
+        await self._ensure_started()
+        assert self.sse is not None
+        if path == STREAM_PATH:
+            await self.sse.stream(scope, scope.get(_PRINCIPAL), headers, receive, send, extra)
+        else:
+            _check_media(headers)
+            body = await self._body(headers, receive)
+            await self.sse.post(scope, scope.get(_PRINCIPAL), body, send, extra)
+
     def _check_source(self, scope: Scope, headers: Mapping[str, str]) -> None:
         host = headers.get("host")
         if host is not None and DUPLICATE in host:
-            raise _Refused(400, "One Host header, please")
+            raise Refused(400, "One Host header, please")
         server = scope.get("server")
         refusal = self._guard.check(
             host, headers.get("origin"), scope.get("scheme", "http"), server[0] if server else None
         )
         if refusal is not None:
-            raise _Refused(refusal.status, refusal.text)
+            raise Refused(refusal.status, refusal.text)
 
     async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
         limit = self._limits.body
         length = headers.get("content-length")
         if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > limit:
-            raise _Refused(413, f"The body is over the limit of {limit} bytes")
+            raise Refused(413, f"The body is over the limit of {limit} bytes")
         parts: list[bytes] = []
         size = 0
         message = await receive()
         if message["type"] == "http.request" and not message.get("more_body"):
             body: bytes = message.get("body", b"")
             if len(body) > limit:
-                raise _Refused(413, f"The body is over the limit of {limit} bytes")
+                raise Refused(413, f"The body is over the limit of {limit} bytes")
             return body
         try:
             async with asyncio.timeout(self._limits.upload):
                 while True:
                     if message["type"] == "http.disconnect":
-                        raise _Refused(400, "The body ended early")
+                        raise Refused(400, "The body ended early")
                     part = message.get("body", b"")
                     size += len(part)
                     if size > limit:
-                        raise _Refused(413, f"The body is over the limit of {limit} bytes")
+                        raise Refused(413, f"The body is over the limit of {limit} bytes")
                     parts.append(part)
                     if not message.get("more_body"):
                         return b"".join(parts)
                     message = await receive()
         except TimeoutError:
-            raise _Refused(408, "The body did not arrive in time") from None
+            raise Refused(408, "The body did not arrive in time") from None
 
     async def _post(
         self,
@@ -228,20 +282,30 @@ class HttpApp:
         send: SendMessage,
         extra: HeaderList,
     ) -> None:
-        if is_modern_post(headers, body):
+        if self._is_modern(headers, body):
             verdict = classify(
                 headers, body, self._lifecycle, self._endpoint.header_paths, max_depth=self._limits.depth
             )
+        elif self.sessions is not None:
+            await self.sessions.post(scope.get(_PRINCIPAL), headers, body, receive, send, extra)
+            return
         else:
             verdict = self._classify_legacy(headers, body)
         if isinstance(verdict, Incoming):
             verdict.headers = headers
-            verdict.principal = scope.get("toolwire.principal")
+            verdict.principal = scope.get(_PRINCIPAL)
             await self._exchange(verdict, ExchangeOutlet(receive, send, verdict.revision, extra))
         elif isinstance(verdict, Rejection):
-            await _respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
+            await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
         elif isinstance(verdict, Acknowledged):
-            await _respond(send, 202, b"", extra)
+            await respond(send, 202, b"", extra)
+
+    def _is_modern(self, headers: Mapping[str, str], body: bytes) -> bool:
+        if not is_modern_post(headers, body):
+            return False
+        # Whoever names a session has one, and is to be told what is wrong with its version there; but 2026-07-28 has
+        # no sessions, and an id that comes along is passed over.
+        return SESSION not in headers or self.sessions is None or headers.get(VERSION, MODERN) == MODERN
 
     async def _exchange(self, incoming: Incoming, outlet: ExchangeOutlet) -> None:
         status = 200
@@ -307,11 +371,14 @@ class HttpApp:
         )
 
 
+# Where whoever authenticates leaves the principal.
+_PRINCIPAL: Final = "toolwire.principal"
 _PREFLIGHT: Final = (
     (b"access-control-allow-methods", b"POST, GET, DELETE"),
     (
         b"access-control-allow-headers",
-        b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id, Last-Event-ID",
+        b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id,"
+        b" Last-Event-ID",
     ),
     (b"access-control-max-age", b"600"),
 )
@@ -335,15 +402,9 @@ def _path(scope: Scope) -> str:
 def _check_media(headers: Mapping[str, str]) -> None:
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
-        raise _Refused(415, "Send application/json")
+        raise Refused(415, "Send application/json")
     if headers.get("content-encoding", "identity") != "identity":
-        raise _Refused(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
+        raise Refused(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
     accepted = headers.get("accept", "*/*").lower()
     if not any(kind in accepted for kind in ("application/json", "text/event-stream", "*/*", "application/*")):
-        raise _Refused(406, "Accept application/json and text/event-stream")
-
-
-async def _respond(send: SendMessage, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    length = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-    await send({"type": "http.response.body", "body": body})
+        raise Refused(406, "Accept application/json and text/event-stream")

@@ -7,9 +7,9 @@ belongs to the stream it names. The session is part of the key, so an id of anot
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import re
-from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -84,7 +84,7 @@ class EventLog:
 
     def __init__(self, store: Log) -> None:
         self._log = store
-        self._retired: deque[tuple[float, str]] = deque()
+        self._retired: list[tuple[float, str]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._deleting: set[asyncio.Task[None]] = set()
 
@@ -99,33 +99,35 @@ class EventLog:
     def retire(self, session: str, stream: str, seconds: float) -> None:
         """Nothing more will be appended: forget the stream in a while."""
         loop = asyncio.get_running_loop()
-        self._retired.append((loop.time() + seconds, _key(session, stream)))
+        heapq.heappush(self._retired, (loop.time() + seconds, _key(session, stream)))
         if len(self._retired) > MAX_RETIRED:
-            self._forget(self._retired.popleft()[1])
-        if self._timer is None:
-            self._timer = loop.call_at(self._retired[0][0], self._sweep)
+            self._forget(heapq.heappop(self._retired)[1])
+        self._set_timer()
 
-    def forget_all(self) -> None:
-        """The application stops: nobody will be here to forget the rest later."""
+    def forget(self, session: str, stream: str) -> None:
+        """Forget the stream at once."""
+        self._forget(_key(session, stream))
+
+    async def close(self) -> None:
+        """Leave what is still kept to the store's own limits: a client may ask another process for it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._retired:
-            self._forget(self._retired.popleft()[1])
-
-    async def settled(self) -> None:
-        """Wait until what was forgotten is gone."""
         if self._deleting:
             await asyncio.wait(self._deleting)
 
     def _sweep(self) -> None:
-        # Streams are kept for different times, so one that is due may wait for its elders; never the other way round.
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        while self._retired and self._retired[0][0] <= loop.time():
-            self._forget(self._retired.popleft()[1])
+        now = asyncio.get_running_loop().time()
+        while self._retired and self._retired[0][0] <= now:
+            self._forget(heapq.heappop(self._retired)[1])
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._retired:
-            self._timer = loop.call_at(self._retired[0][0], self._sweep)
+            self._timer = asyncio.get_running_loop().call_at(self._retired[0][0], self._sweep)
 
     def _forget(self, key: str) -> None:
         task = asyncio.get_running_loop().create_task(self._delete(key))

@@ -19,8 +19,8 @@ from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, PositionLost
 from toolwire.wire.event_log import END, LAST, MAX_ENTRY, MESSAGE, PAGE, EventLog, Resume, event_id
-from toolwire.wire.http_outlet import KEEP_ALIVE, STREAM_HEADERS
-from toolwire.wire.http_reply import HeaderList, Receive, SendMessage
+from toolwire.wire.http_outlet import KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.wire.http_reply import HeaderList
 from toolwire.wire.post_stream import DEFAULT_RETRY
 from toolwire.wire.session_token import SessionToken
 
@@ -57,12 +57,13 @@ class GetStream:
         "_sends_comment",
         "_task",
         "_timer",
-        "_work",
         "_woken",
+        "_work",
         "id",
         "name",
         "owner",
         "position",
+        "taken",
         "token",
     )
 
@@ -72,6 +73,8 @@ class GetStream:
         self.token = token
         self.name = resume.stream
         self.position: Position | None = resume.position
+        self.taken = False
+        """Whether another connection has gone on with the stream."""
         self._send: SendMessage | None = None
         self._task: asyncio.Task[Any] | None = None
         self._work: asyncio.Task[None] | None = None

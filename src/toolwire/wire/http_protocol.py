@@ -61,10 +61,10 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         self._feed(data)
-        if self._phase == "headers" or (self._phase == "idle" and self._unseen):
-            # What arrives complete, as nearly everything does, never needs a clock.
-            if self._deadline is None:
-                self._deadline = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
+        # What arrives complete, as nearly everything does, never needs a clock.
+        unfinished = self._phase == "headers" or (self._phase == "idle" and self._unseen)
+        if unfinished and self._deadline is None and self._refusal is None:
+            self._deadline = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
 
     def _feed(self, data: bytes) -> None:
         self._seen = False
@@ -170,7 +170,8 @@ class LimitedProtocol(HttpToolsProtocol):
         that other protocol.
         """
         close = any(name == b"connection" and b"close" in value.lower() for name, value in self.headers)
-        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/1.1"]
+        version = self.parser.get_http_version().encode()
+        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
         hop = (b"connection", b"upgrade")
         lines += [name + b": " + value for name, value in self.headers if name not in hop]
         lines += [b"connection: close"] if close else []

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import Any, Final, TypeAlias
 
 from toolwire.protocol.errors import INVALID_REQUEST
 from toolwire.protocol.jsonrpc import RequestId, encode_error
+from toolwire.wire.http_outlet import SendMessage
 
 Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-SendMessage: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 HeaderList: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 JSON_TYPE: Final[HeaderList] = ((b"content-type", b"application/json"),)

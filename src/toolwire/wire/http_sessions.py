@@ -17,19 +17,9 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from toolwire.protocol import types as t
 from toolwire.protocol.capability_bits import from_bits, to_bits
-from toolwire.protocol.changes import Change
-from toolwire.protocol.errors import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    OutcomeUnknown,
-    ProtocolError,
-    Timeout,
-    Unreachable,
-)
-from toolwire.protocol.http import DUPLICATE, VERSION
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
+from toolwire.protocol.http import DUPLICATE, SESSION, VERSION, accepts
 from toolwire.protocol.jsonrpc import (
     Batch,
     ErrorResponse,
@@ -40,25 +30,445 @@ from toolwire.protocol.jsonrpc import (
     RequestId,
     Response,
     decode,
+    encode_batch,
     encode_error,
-    encode_notification,
-    encode_request,
     encode_response,
 )
 from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.revisions import LEGACY, shape
+from toolwire.protocol.revisions import LEGACY
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import PositionLost, StoreFull, Stores
 from toolwire.wire.bus_link import Link
-from toolwire.wire.event_log import EventLog, Resume, parse_event_id, stream_name
-from toolwire.wire.first_step import watched
-from toolwire.wire.get_stream import KEPT_AFTER_LINGER, GetStream, Listener
+from toolwire.wire.event_log import Resume, parse_event_id
+from toolwire.wire.get_stream import GetStream
 from toolwire.wire.http_limits import HttpLimits
-from toolwire.wire.http_reply import JSON_TYPE, HeaderList, Receive, SendMessage, refused, respond
+from toolwire.wire.http_outlet import Receive, SendMessage
+from toolwire.wire.http_reply import JSON_TYPE, HeaderList, refused, respond
 from toolwire.wire.post_stream import PostStream
-from toolwire.wire.session import Handler, Pending
-from toolwire.wire.session_records import Record, Records
+from toolwire.wire.session import Handler
+from toolwire.wire.session_calls import Calls, StateChange
+from toolwire.wire.session_records import RENEWAL, Record, Records
+from toolwire.wire.session_streams import SessionStreams
 from toolwire.wire.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 
 log = logging.getLogger("toolwire.http")
+
+_RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"5"),)
+
+
+class SessionHost(Protocol):
+    """The server behind the sessions."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def offer(self) -> Offer: ...
+
+    @property
+    def handler(self) -> Handler: ...
+
+    @property
+    def stores(self) -> Stores: ...
+
+    @property
+    def sealer(self) -> Sealer: ...
+
+    @property
+    def link(self) -> Link: ...
+
+    def client_state(self, connection: Any) -> Any:
+        """What a connection remembers of its client: an object with `level` and `uris`."""
+
+    def principal_key(self, principal: Any) -> str: ...
+
+
+class _Cancelled(Struct):
+    session: str
+    request: RequestId
+
+
+class _Ended(Struct):
+    session: str
+
+
+class _Answered(Struct):
+    session: str
+    message: Raw
+
+
+class Sessions:
+    """The sessions of one application, for as long as one event loop serves it."""
+
+    def __init__(
+        self,
+        host: SessionHost,
+        limits: HttpLimits,
+        *,
+        clock: Callable[[], float] = time.time,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._host = host
+        self._limits = limits
+        self._clock = clock
+        self._random = random
+        self._tokens = SessionTokens(host.sealer, f"Mcp-Session-Id/{host.name}")
+        self._records = Records(host.stores.kv, limits.session_idle, clock, random)
+        self.streams = SessionStreams(host.link, host.stores.log, self._records, random)
+        self.calls = Calls(encode_base64url(random(6)), host.handler, host.client_state, self._remember, limits.result)
+        # Read by one request after the other without a pause in between, so one for each revision is enough.
+        self._lifecycles: dict[str, ServerLifecycle] = {}
+        # When the sessions that this process opened are over, in the order of their last use.
+        self._opened: dict[str, float] = {}
+        self._leave: list[Callable[[], None]] = []
+
+    async def open(self) -> None:
+        """Begin to listen to the other processes."""
+        await self._records.open()
+        self._leave = [
+            self._host.link.on("cancel", self._on_cancel),
+            self._host.link.on("ended", self._on_ended),
+            self._host.stores.bus.subscribe(self._answers_of(self.calls.name), self._on_answer),
+        ]
+
+    def drain(self) -> None:
+        """End the streams that would never end by themselves."""
+        self.streams.drain()
+
+    async def close(self) -> None:
+        """End every stream, and let calls come to their end for a while."""
+        await self.calls.finish(self._limits.drain)
+        await self.streams.close()
+        for leave in self._leave:
+            leave()
+
+    def __len__(self) -> int:
+        """Sessions that this process opened and that may be in use."""
+        return len(self._opened)
+
+    # --- POST ---
+
+    async def post(
+        self,
+        principal: Any,
+        headers: Mapping[str, str],
+        body: bytes,
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        limits = self._limits
+        message = decode(body, max_depth=limits.depth, max_batch=limits.batch)
+        kind = type(message)
+        identifier = message.id if isinstance(message, Request | Malformed) else None
+        if isinstance(message, Malformed):
+            raise refused(400, message.message, identifier, code=message.code or INVALID_REQUEST)
+        if isinstance(message, Request) and message.method == "initialize" and SESSION not in headers:
+            await self._initialize(principal, headers, message, send, extra)
+            return
+        token, record = await self._session(principal, headers, identifier)
+        if kind is Request or kind is Batch:
+            _check_accept(headers, identifier)
+        items = self._batch(message, token) if isinstance(message, Batch) else [message]
+        ready: list[bytes] = []
+        calls: list[Incoming] = []
+        for item in items:
+            await self._take(item, token, record, ready, calls)
+        for call in calls:
+            call.headers, call.principal = headers, principal
+        if calls:
+            self._check_room(token, calls, identifier)
+            stream = PostStream(
+                self.streams,
+                token.id,
+                self.streams.new_name(),
+                token.revision,
+                receive,
+                send,
+                extra,
+                ready if isinstance(message, Batch) else None,
+            )
+            self.streams.add(stream)
+            for call in calls:
+                self.calls.start(call, stream, token, record)
+            await stream.serve()
+        elif ready:
+            answer = encode_batch(ready) if isinstance(message, Batch) else ready[0]
+            await respond(send, 200, answer, (*JSON_TYPE, *extra))
+        else:
+            await respond(send, 202, b"", extra)
+
+    def _batch(self, batch: Batch, token: SessionToken) -> list[Message]:
+        lifecycle = self._lifecycle(token.revision)
+        if not lifecycle.batches:
+            # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
+            raise refused(400, "This revision has no JSON-RPC batches: send one message a request")
+        if batch.oversized:
+            raise refused(400, f"A batch has at most {self._limits.batch} messages")
+        if not batch.items:
+            raise refused(400, "A batch has at least one message")
+        answers = [isinstance(item, Response | ErrorResponse) for item in batch.items]
+        if any(answers) and not all(answers):
+            # 2025-03-26 basic/transports: requests and notifications, or responses; never both.
+            raise refused(400, "A batch holds requests and notifications, or responses, not both")
+        return batch.items
+
+    async def _take(
+        self, item: Message, token: SessionToken, record: Record, ready: list[bytes], calls: list[Incoming]
+    ) -> None:
+        """Deal with one message: what is answered at once, and what has to be called, goes to the lists."""
+        if isinstance(item, Request):
+            try:
+                accepted = self._accept(item, token, record, calls)
+            except ProtocolError as error:
+                ready.append(encode_error(item.id, error.code, error.message, error.data))
+                return
+            if isinstance(accepted, Incoming):
+                calls.append(accepted)
+            else:
+                ready.append(encode_response(item.id, accepted))
+        elif isinstance(item, Notification):
+            await self._notified(item, token, record)
+        elif isinstance(item, Malformed):
+            if item.code:
+                ready.append(encode_error(item.id, item.code, item.message))
+        else:
+            await self._answered(item, token)
+
+    def _accept(self, request: Request, token: SessionToken, record: Record, calls: list[Incoming]) -> Any:
+        if request.method == "initialize":
+            # 2025-03-26 basic/lifecycle: never in a batch; spec-earlier 1.3.1.7: once in a session.
+            raise ProtocolError(INVALID_REQUEST, "This session is initialized; initialize comes alone, without an id")
+        if request.id in self.calls.of(token.id) or any(call.id == request.id for call in calls):
+            raise ProtocolError(INVALID_REQUEST, "A request with this id is still in flight")
+        return self._lifecycle_for(token, record).accept(request)
+
+    def _check_room(self, token: SessionToken, calls: list[Incoming], identifier: RequestId | None) -> None:
+        if len(self.calls.of(token.id)) + len(calls) > self._limits.in_flight:
+            raise refused(429, "Too many requests of this session are running", identifier, _RETRY_LATER)
+
+    async def _initialize(
+        self, principal: Any, headers: Mapping[str, str], request: Request, send: SendMessage, extra: HeaderList
+    ) -> None:
+        _check_accept(headers, request.id)
+        lifecycle = ServerLifecycle(self._host.offer)
+        try:
+            result = lifecycle.accept(request)
+            assert lifecycle.revision is not None
+            declared = dict(lifecycle.capabilities)
+            bits = to_bits(declared)
+            identifier = self._admit(request.id)
+            record = Record(client=lifecycle.client)
+            if from_bits(bits) != declared:
+                record.capabilities = declared
+            try:
+                await self._records.create(identifier, record)
+            except BaseException:
+                self._opened.pop(identifier, None)
+                raise
+        except ProtocolError as error:
+            status = 400 if error.code == INVALID_REQUEST else 200
+            answer = encode_error(request.id, error.code, error.message, error.data)
+            await respond(send, status, answer, (*JSON_TYPE, *extra))
+            return
+        except StoreFull:
+            raise refused(503, "No more sessions can be opened now", request.id, _RETRY_LATER) from None
+        now = int(self._clock())
+        token = SessionToken(
+            identifier,
+            lifecycle.revision,
+            bits,
+            self._digest(principal),
+            now,
+            now + int(self._limits.session_age),
+            self._records.home,
+        )
+        session = (b"mcp-session-id", self._tokens.write(token).encode())
+        await respond(send, 200, encode_response(request.id, result), (*JSON_TYPE, session, *extra))
+
+    def _admit(self, request: RequestId) -> str:
+        """Count a new session in, or refuse it."""
+        now = asyncio.get_running_loop().time()
+        while len(self._opened) >= self._limits.sessions:
+            oldest = next(iter(self._opened))
+            left = self._opened[oldest] - now
+            if left > 0:
+                later = ((b"retry-after", str(min(60, int(left) + 1)).encode()),)
+                raise refused(503, "No more sessions can be opened now", request, later)
+            del self._opened[oldest]
+        identifier = encode_base64url(self._random(ID_BYTES))
+        self._opened[identifier] = now + self._limits.session_idle + RENEWAL
+        return identifier
+
+    # --- GET ---
+
+    async def get(
+        self, principal: Any, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
+    ) -> None:
+        if not accepts(headers, "text/event-stream"):
+            raise refused(406, "Accept text/event-stream")
+        token, _ = await self._session(principal, headers, None)
+        resume = await self._resume(token, headers.get("last-event-id", ""))
+        if self.streams.count(token.id) >= self._limits.streams:
+            raise refused(429, f"A session has at most {self._limits.streams} streams open", headers=_RETRY_LATER)
+        stream: GetStream | None
+        if resume is not None and resume.from_post:
+            stream = await self.streams.resume(token, resume)
+        else:
+            stream = await self.streams.listen(token, resume)
+        if stream is None:
+            raise _no_session(None)
+        await stream.serve(receive, send, extra)
+
+    async def _resume(self, token: SessionToken, last_event_id: str) -> Resume | None:
+        if not last_event_id:
+            return None
+        resume = parse_event_id(last_event_id)
+        try:
+            if resume is None or (resume.from_post and resume.position is None):
+                raise PositionLost
+            if resume.position is not None:
+                await self.streams.events.read(token.id, resume, 1)
+        except PositionLost:
+            # Not 404, which would tell the client that its session is over (2025-03-26 basic/transports).
+            raise refused(400, "Last-Event-ID names no event of this session that is still kept") from None
+        return resume
+
+    # --- DELETE ---
+
+    async def delete(self, principal: Any, headers: Mapping[str, str], send: SendMessage, extra: HeaderList) -> None:
+        token, _ = await self._session(principal, headers, None)
+        await self._records.end(token)
+        self._end(token.id)
+        await self._host.link.publish("ended", _encode(_Ended(token.id)))
+        await respond(send, 200, b"", extra)
+
+    def _end(self, session: str) -> None:
+        self._opened.pop(session, None)
+        self.calls.end(session)
+        self.streams.end(session)
+
+    # --- the session of a request ---
+
+    async def _session(
+        self, principal: Any, headers: Mapping[str, str], identifier: RequestId | None
+    ) -> tuple[SessionToken, Record]:
+        text = headers.get(SESSION)
+        if text is None:
+            raise refused(400, "Mcp-Session-Id is missing: send initialize first, then the id it returned", identifier)
+        token = self._tokens.read(text, principal=self._digest(principal), now=self._clock())
+        record = None if token is None else await self._records.find(token)
+        if token is None or record is None:
+            if token is not None:
+                self._opened.pop(token.id, None)
+            raise _no_session(identifier)
+        version = headers.get(VERSION)
+        if version is not None and version.strip(" \t") != token.revision:
+            what = "not the revision of this session" if version in LEGACY else "not supported"
+            text = f"MCP-Protocol-Version {version[:40]!r} is {what}, which is {token.revision}"
+            raise refused(400, text.replace(DUPLICATE, ", "), identifier)
+        self._count_use(token.id)
+        return token, record
+
+    def _count_use(self, session: str) -> None:
+        over = self._opened.get(session)
+        until = asyncio.get_running_loop().time() + self._limits.session_idle
+        if over is not None and over < until:
+            del self._opened[session]
+            self._opened[session] = until + RENEWAL
+
+    def _digest(self, principal: Any) -> bytes:
+        return principal_digest(self._host.principal_key(principal))
+
+    def _lifecycle(self, revision: str) -> ServerLifecycle:
+        lifecycle = self._lifecycles.get(revision)
+        if lifecycle is None:
+            lifecycle = self._lifecycles[revision] = ServerLifecycle(self._host.offer)
+            lifecycle.adopt(revision)
+        return lifecycle
+
+    def _lifecycle_for(self, token: SessionToken, record: Record) -> ServerLifecycle:
+        lifecycle = self._lifecycle(token.revision)
+        known = record.capabilities
+        lifecycle.capabilities = from_bits(token.capabilities) if known is UNSET else known
+        lifecycle.client = record.client
+        return lifecycle
+
+    # --- notifications, cancellations and answers ---
+
+    async def _notified(self, notification: Notification, token: SessionToken, record: Record) -> None:
+        lifecycle = self._lifecycle_for(token, record)
+        lifecycle.ready = notification.method != "notifications/initialized"
+        known = lifecycle.notice(notification.method, notification.params)
+        if known is None:
+            return
+        row, params = known
+        if notification.method != "notifications/cancelled":
+            try:
+                self._host.handler.notified(Notice(notification.method, row, params, notification.params), _Silent())  # type: ignore[arg-type]
+            except Exception:
+                log.exception("the handler of a notification failed")
+        elif params.request_id is not UNSET and not self.calls.cancel(token.id, params.request_id):
+            await self._host.link.publish("cancel", _encode(_Cancelled(token.id, params.request_id)))
+
+    async def _answered(self, message: Response | ErrorResponse, token: SessionToken) -> None:
+        if self.calls.answered(token.id, message) or not isinstance(message.id, str):
+            return
+        process = message.id.partition(".")[0]
+        if process == self.calls.name or len(process) != len(self.calls.name):
+            return  # spec-earlier 3.4.10.9: nobody waits for it, or nobody ever asked.
+        if isinstance(message, Response):
+            data = encode_response(message.id, message.result)
+        else:
+            error = message.error
+            data = encode_error(message.id, error.code, error.message, error.data)
+        forwarded = _encode(_Answered(token.id, Raw(data)))
+        await self._host.stores.bus.publish(self._answers_of(process), forwarded)
+
+    def _answers_of(self, process: str) -> str:
+        return f"toolwire:{self._host.name}:answers:{process}"
+
+    def _on_cancel(self, data: bytes) -> None:
+        cancelled = _decode_cancelled(data)
+        self.calls.cancel(cancelled.session, cancelled.request)
+
+    def _on_ended(self, data: bytes) -> None:
+        self._end(_decode_ended(data).session)
+
+    def _on_answer(self, data: bytes) -> None:
+        answered = _decode_answered(data)
+        message = decode(bytes(answered.message))
+        if isinstance(message, Response | ErrorResponse):
+            self.calls.answered(answered.session, message)
+
+    async def _remember(self, token: SessionToken, change: StateChange) -> None:
+        try:
+            record = await self._records.change(token, change.apply)
+        except StoreFull:
+            raise ProtocolError(INTERNAL_ERROR, "There is no room to remember this now; try again later") from None
+        await self.streams.tell_state(token.id, record)
+
+
+class _Silent:
+    """The session of a notification, as far as the handler of notifications needs one."""
+
+    def progressed(self, params: Any) -> None:
+        """Our questions carry no progress token, so nobody has anything to report."""
+
+
+def _check_accept(headers: Mapping[str, str], identifier: RequestId | None) -> None:
+    # 2025-03-26 basic/transports: a client lists both, for the server chooses.
+    if not (accepts(headers, "application/json") and accepts(headers, "text/event-stream")):
+        raise refused(406, "Accept application/json and text/event-stream", identifier)
+
+
+def _no_session(identifier: RequestId | None) -> Exception:
+    # One text for what is forged, over, or somebody else's.
+    return refused(404, "There is no such session: send initialize again, without Mcp-Session-Id", identifier)
+
+
+_encode = msgspec.json.encode
+_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
+_decode_ended = msgspec.json.Decoder(_Ended).decode
+_decode_answered = msgspec.json.Decoder(_Answered).decode

@@ -17,8 +17,8 @@ from toolwire.protocol.jsonrpc import RequestId, encode_batch, encode_error
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position
 from toolwire.wire.event_log import END, LAST, MAX_ENTRY, MESSAGE, PRIMING, EventLog, event_id
-from toolwire.wire.http_outlet import CONGESTED, KEEP_ALIVE, STREAM_HEADERS
-from toolwire.wire.http_reply import JSON_TYPE, HeaderList, Receive, SendMessage, respond
+from toolwire.wire.http_outlet import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.wire.http_reply import JSON_TYPE, HeaderList, respond
 
 log = logging.getLogger("toolwire.http")
 
@@ -54,9 +54,9 @@ class PostStream:
         receive: Receive,
         send: SendMessage,
         headers: HeaderList,
-        *,
-        batch: bool = False,
+        ready: list[bytes] | None = None,
     ) -> None:
+        """`ready` are the answers that a batch already has; None for a single request."""
         self.session = session
         self.name = name
         self.expected = 0
@@ -65,9 +65,10 @@ class PostStream:
         self._receive: Receive | None = receive
         self._send: SendMessage | None = send
         self._headers = headers
-        self._batch = batch
+        self._batch = ready is not None
         self._loop = asyncio.get_running_loop()
-        self._answers: list[bytes] = []
+        self._answers: list[bytes] = ready or []
+        self._cancelled: list[RequestId] = []
         self._last_request: RequestId | None = None
         self._queue: deque[bytes] = deque()
         self._queued = 0
@@ -104,15 +105,12 @@ class PostStream:
             await self._send_json(send)
 
     async def _send_json(self, send: SendMessage) -> None:
-        if self._batch:
-            # spec-earlier 1.1.1.6: the answer to a batch is an array; one that was cancelled as a whole has no answers.
-            await respond(send, 200, encode_batch(self._answers), (*JSON_TYPE, *self._headers))
-        elif self._answers:
-            await respond(send, 200, self._answers[0], (*JSON_TYPE, *self._headers))
-        else:
-            # spec-earlier 1.5.7: a cancelled request is not answered, but its HTTP request has to be.
-            error = encode_error(self._last_request, INTERNAL_ERROR, "The request was cancelled")
-            await respond(send, 200, error, (*JSON_TYPE, *self._headers))
+        for identifier in self._cancelled:
+            # spec-earlier 1.5.7: a cancelled request needs no answer, but its HTTP request does.
+            self._answers.append(encode_error(identifier, INTERNAL_ERROR, "The request was cancelled"))
+        # spec-earlier 1.1.1.6: the answer to a batch is an array.
+        body = encode_batch(self._answers) if self._batch else self._answers[0]
+        await respond(send, 200, body, (*JSON_TYPE, *self._headers))
 
     def waits(self) -> None:
         """A call waits for something: from now on a lost connection is noticed, and silence is filled."""
@@ -144,6 +142,11 @@ class PostStream:
         if not self._done.done():
             self._done.set_result(None)
 
+    async def finished(self) -> None:
+        """Wait until everything that was said is on its way."""
+        if self._writer is not None:
+            await asyncio.wait({self._writer})
+
     def taken(self) -> None:
         """Another connection resumes the stream: it is told of what is already there."""
         self.detach()
@@ -163,7 +166,7 @@ class PostStream:
 
     def put(self, message: bytes) -> bool:
         """Say something before the answer; False when nobody could ever hear it."""
-        if not self.attached and not self._named:
+        if self.expected == 0 or not (self.attached or self._named):
             return False
         self._queue.append(message)
         self._queued += len(message)
@@ -174,7 +177,9 @@ class PostStream:
         """A call has come to its end: its answer, or None for one that was cancelled."""
         self.expected -= 1
         self._last_request = identifier
-        if answer is not None:
+        if answer is None:
+            self._cancelled.append(identifier)
+        else:
             self._answers.append(answer)
         if self._writer is not None:
             self._move_answers()
@@ -231,13 +236,15 @@ class PostStream:
             return
         first = b""
         if supports(self._revision, "sse_priming"):
-            # 2025-11-25 basic/transports: an event with an id and no data, so that the client can come back for the rest.
+            # 2025-11-25 basic/transports: an event with an id and no data, so that the client can come back.
             self._position = await self._streams.events.append(self.session, self.name, PRIMING, b"")
             self._named = True
             retry = DEFAULT_RETRY if self._retry is None else self._retry
             first = encode_event(b"", id=event_id(self.name, self._position), retry=retry)
             self._retry = None
-        await self._transmit({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *self._headers]})
+        await self._transmit(
+            {"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *self._headers]}
+        )
         if first:
             await self._body(first)
 

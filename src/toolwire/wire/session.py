@@ -17,7 +17,6 @@ from msgspec import UNSET, Raw
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
-    INVALID_REQUEST,
     OutcomeUnknown,
     ProtocolError,
     Timeout,
@@ -25,11 +24,11 @@ from toolwire.protocol.errors import (
     Unreachable,
 )
 from toolwire.protocol.framing import Oversized
-from toolwire.protocol.jsonrpc import RequestId, encode_error, encode_notification
-from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.jsonrpc import RequestId, encode_notification
+from toolwire.protocol.lifecycle import ClientLifecycle, Incoming
 from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
 from toolwire.protocol.shaping import shape
-from toolwire.wire.channel import Channel
+from toolwire.wire.channel import Channel, Feed
 
 log = logging.getLogger("toolwire.wire")
 
@@ -158,6 +157,9 @@ class Session:
         self._room: asyncio.Event | None = None  # There while reading is held back.
         self._ended: asyncio.Future[None] = self.loop.create_future()
         self._closed = False
+        self._revision_told = isinstance(peer.lifecycle, ClientLifecycle)  # A client tells it by itself.
+        self._has_routes = type(channel).route is not Channel.route
+        self._routes: dict[RequestId, Feed] = {}
         # Last: what has arrived already is delivered at once.
         self._attached = channel.attach(self.feed, self._on_ended)
 
@@ -213,6 +215,7 @@ class Session:
         elif kind is Answer:
             event.waiter.resolve(event.result, event.error)  # type: ignore[union-attr]
         elif kind is Send:
+            self._tell_revision()
             self._write(event.data)  # type: ignore[union-attr]
         elif kind is Notice:
             try:
@@ -226,9 +229,18 @@ class Session:
 
     # --- requests of the other side ---
 
+    def _tell_revision(self) -> None:
+        """The channel learns the revision with the answer to `initialize`, which is the first to know it."""
+        revision = self.peer.lifecycle.revision
+        if revision is not None and not self._revision_told:
+            self._revision_told = True
+            self.channel.negotiated(revision)
+
     def _admit(self, request: Incoming) -> None:
-        if self.principal is not None:
-            request.principal = self.principal
+        # STL-7: a transport that authenticates each message knows better than whoever opened the connection.
+        request.principal = self.principal if (sender := self.channel.principal) is None else sender
+        if self._has_routes:
+            self._routes[request.id] = self.channel.route()
         if self._closed:
             self._send(self.peer.refuse(request.id, ProtocolError(INTERNAL_ERROR, "The server is shutting down")))
         elif len(self._tasks) < self._in_flight and not self._backlog:
@@ -280,10 +292,12 @@ class Session:
             data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))
         outlet.open = False
         current = self._tasks.get(identifier)
+        route = None
         if current is not None and current[1] is outlet:
             del self._tasks[identifier]
+            route = self._routes.pop(identifier, None)
         if data is not None:
-            self._write(data)
+            self._write(data, route)
         if self._backlog:
             self._start_next()
 
@@ -295,6 +309,7 @@ class Session:
 
     def _cancel(self, event: Cancel) -> None:
         self._send(self.peer.drop(event.id))
+        self._routes.pop(event.id, None)
         running = self._tasks.pop(event.id, None)
         if running is None:
             self._backlog = deque(request for request in self._backlog if request.id != event.id)
@@ -375,9 +390,9 @@ class Session:
         if data is not None:
             self._write(data)
 
-    def _write(self, data: bytes) -> bool:
+    def _write(self, data: bytes, route: Feed | None = None) -> bool:
         try:
-            self.channel.write(data)
+            (route or self.channel.write)(data)
         except ToolwireError:
             return False  # The other side is gone; the end of input says so too.
         return True

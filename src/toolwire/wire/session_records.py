@@ -71,6 +71,8 @@ class Records:
 
     async def find(self, token: SessionToken) -> Record | None:
         """The record of a session that is in use from now on; None for a session that is over."""
+        if token.expires <= self._clock():
+            return None
         data = await self._kv.get(_key(token.id))
         if data is None:
             return None if token.home == self.home else Record()

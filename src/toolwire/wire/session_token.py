@@ -75,9 +75,7 @@ class SessionTokens:
         # spec-earlier 3.4.5.6: a session belongs to whoever opened it.
         if expires <= now or owner != principal or revision >= len(LEGACY):
             return None
-        return SessionToken(
-            encode_base64url(identifier), LEGACY[revision], capabilities, owner, issued, expires, home
-        )
+        return SessionToken(encode_base64url(identifier), LEGACY[revision], capabilities, owner, issued, expires, home)
 
 
 def principal_digest(key: str) -> bytes:

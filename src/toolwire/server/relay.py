@@ -1,0 +1,51 @@
+"""Carries changes between the processes of one server, over the bus."""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+from msgspec import Raw
+
+from toolwire.protocol import types as t
+from toolwire.protocol.changes import LIST_CHANGED, Change, FrozenParams, Logged, Published
+from toolwire.server.subscriptions import Hub
+from toolwire.wire.bus_link import Link
+
+
+class BusRelay:
+    """What happens in this process is published, and what happens in another is told here.
+
+    Streams of legacy HTTP sessions hear the bus themselves, also what this process says there; the relay serves those
+    who are connected otherwise.
+    """
+
+    def __init__(self, hub: Hub, link: Link) -> None:
+        self._hub = hub
+        self._link = link
+        self._origin = secrets.token_urlsafe(6)
+        link.on("change", self._heard)
+        link.on_lost(self._lost)
+
+    def changed(self, change: Change) -> None:
+        self._link.post("change", msgspec.json.encode(Published(self._origin, change)))
+
+    def logged(self, params: t.LoggingMessageNotificationParams) -> None:
+        self._link.post("log", msgspec.json.encode(Logged(params.level, Raw(msgspec.json.encode(params)))))
+
+    def _heard(self, data: bytes) -> None:
+        published = _decode(data)
+        if published.origin == self._origin:
+            return
+        change = published.change
+        if change.params is not None:
+            change = msgspec.structs.replace(change, params=FrozenParams(change.params))
+        self._hub.tell_here(change)
+
+    def _lost(self) -> None:
+        # Which changes were missed nobody knows; whoever asks for the lists sees them all.
+        for family in LIST_CHANGED:
+            self._hub.tell_here(Change(family))
+
+
+_decode = msgspec.json.Decoder(Published).decode

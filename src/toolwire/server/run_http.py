@@ -1,0 +1,177 @@
+"""`server.run("http")`: from its options to one process or several that serve."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from toolwire import logs
+from toolwire.protocol.errors import ServerError
+from toolwire.wire import http_server, stdio
+from toolwire.wire.loops import run
+
+if TYPE_CHECKING:
+    from socket import socket
+
+log = logging.getLogger("toolwire.http")
+
+
+class Options(Struct, kw_only=True, frozen=True):
+    """What `run("http")` can be told."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    path: str = "/mcp"
+    workers: int = 1
+    public_url: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    cors: tuple[str, ...] = ()
+    allow_unauthenticated: bool = False
+    stateless: bool = False
+    sse: bool = False
+    log_level: str | None = None
+    on_ready: Any = None
+    """Called with the address when the first request can be answered."""
+
+
+def run_http(server: Any, given: Mapping[str, Any]) -> None:
+    """Serve until a signal comes or `server.stop()` is called; raises `ServerError` for what cannot be served."""
+    options = _read(given)
+    http_server.check_installed()
+    if options.log_level is not None:
+        logs.install(options.log_level)
+    make_application(server, options)  # What is wrong with the other options shows here, before anything is opened.
+    sockets = http_server.listen(options.host, options.port, public=options.allow_unauthenticated)
+    url = http_server.url_of(sockets, options.host, options.path)
+
+    def ready() -> None:
+        log.info("serving %s at %s", server.name, url)
+        if options.on_ready is not None:
+            options.on_ready(url)
+
+    try:
+        if options.workers == 1:
+            run(server._serve_http(make_application(server, options), sockets, stdio.signals, ready))
+        else:
+            _run_workers(server, options, sockets, ready)
+    finally:
+        _close(sockets)
+
+
+def _close(sockets: list[socket]) -> None:
+    for each in sockets:
+        each.close()
+
+
+def _read(given: Mapping[str, Any]) -> Options:
+    unknown = next((name for name in given if name not in Options.__struct_fields__), None)
+    if unknown is not None:
+        raise ServerError(f"run() has no option {unknown!r} for 'http'")
+    try:
+        options = msgspec.convert(dict(given), Options)
+    except msgspec.ValidationError as error:
+        raise ServerError(f"An option of run() is not what it should be: {error}") from None
+    if options.workers < 1:
+        raise ServerError("A server needs at least one worker")
+    if options.log_level is not None and options.log_level not in logs.LEVELS:
+        raise ServerError(f"{options.log_level!r} is not a log level: use one of {', '.join(logs.LEVELS)}")
+    return options
+
+
+def make_application(server: Any, options: Options) -> Any:
+    try:
+        return server.http_app(
+            path=options.path,
+            allowed_hosts=options.allowed_hosts,
+            allowed_origins=options.allowed_origins,
+            public_url=options.public_url,
+            cors=options.cors,
+            stateless=options.stateless,
+            sse=options.sse,
+        )
+    except ValueError as error:
+        raise ServerError(str(error)) from None
+
+
+# --- several processes ----------------------------------------------------------------------------
+
+
+def _run_workers(server: Any, options: Options, sockets: list[socket], ready: Callable[[], None]) -> None:
+    make_supervisor = _supervisor()
+    with _shared_state(server) as path:
+        supervisor = make_supervisor(
+            options.workers,
+            lambda worker: _work(worker, server, options, sockets, path),
+            # A worker cuts its calls off by itself, and then takes a moment to clean up.
+            grace=server.limits.drain + 5.0,
+            on_ready=ready,
+            on_stop=lambda: _close(sockets),
+        )
+        server._stop = supervisor.stop
+        try:
+            supervisor.run()
+        finally:
+            server._stop = None
+    if supervisor.forced is not None:
+        # Whoever insists expects what a process does that handles no signals.
+        signal.signal(supervisor.forced, signal.SIG_DFL)
+        os.kill(os.getpid(), supervisor.forced)
+
+
+def _supervisor() -> Any:
+    if sys.platform != "win32":
+        from toolwire.wire.http_workers import Supervisor
+
+        return Supervisor
+    raise ServerError("Several workers need fork, which Windows does not have: start several servers instead")
+
+
+@contextlib.contextmanager
+def _shared_state(server: Any) -> Iterator[Path | None]:
+    """The file in which the workers keep what they share; None when the user has provided for that.
+
+    It lies in a folder that nobody else can enter, and is gone when the server is.
+    """
+    if server._stores_are_given:
+        yield None
+        return
+    folder = tempfile.mkdtemp(prefix="toolwire-")
+    try:
+        yield Path(folder) / "state.db"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _work(worker: Any, server: Any, options: Options, sockets: list[socket], path: Path | None) -> None:
+    """One worker, in its own process."""
+    from toolwire.stores.sqlite import SqliteStores
+
+    stores = None if path is None else SqliteStores(path)
+    if stores is not None:
+        server._use_stores(stores)
+    try:
+        run(_serve(worker, server, make_application(server, options), sockets, stores))
+    finally:
+        if stores is not None:
+            stores.close()
+        if worker.orphaned and path is not None:
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+
+async def _serve(worker: Any, server: Any, application: Any, sockets: list[socket], stores: Any) -> None:
+    if stores is not None:
+        # Before the first subscriber, who would otherwise miss what is published while the file is being opened.
+        await stores.open()
+    await server._serve_http(application, sockets, worker.signals, worker.ready)

@@ -1,0 +1,271 @@
+"""The HTTP+SSE transport of 2024-11-05: a stream by GET, and an address to POST to that the stream names.
+
+The connection is the session (2024-11-05 basic/transports): it begins with the stream and ends with it. A POST that
+reaches another process is handed on over the bus to the one that has the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, quote
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.framing import encode_comment, encode_event
+from toolwire.protocol.http import accepts
+from toolwire.protocol.sealing import Sealer, encode_base64url
+from toolwire.stores import Bus, Stores
+from toolwire.wire.channel import Channel, Ended, Feed, Inbox
+from toolwire.wire.http_limits import HttpLimits
+from toolwire.wire.http_outlet import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.wire.http_reply import HeaderList, Scope, refused, respond
+from toolwire.wire.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
+
+STREAM_PATH: Final = "/sse"
+MESSAGES_PATH: Final = "/messages"
+REVISION: Final = "2024-11-05"
+MAX_UNREAD: Final = 256
+
+
+class SseHost(Protocol):
+    """The server behind the transport."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def stores(self) -> Stores: ...
+
+    @property
+    def sealer(self) -> Sealer: ...
+
+    def principal_key(self, principal: Any) -> str: ...
+
+    async def serve(self, channel: Channel, principal: Any) -> None:
+        """Serve one connection until it ends."""
+
+
+class SseChannel(Channel):
+    """One stream as a connection: what is posted comes in, what is written becomes an event."""
+
+    def __init__(self, send: SendMessage) -> None:
+        self._send = send
+        self._inbox = Inbox()
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._wake = asyncio.Event()
+        self._room: asyncio.Event | None = None
+        self._closed = False
+
+    # --- what the HTTP side uses ---
+
+    @property
+    def full(self) -> bool:
+        """Whether what was posted waits to be read, and more should not be."""
+        return len(self._inbox) >= MAX_UNREAD
+
+    def deliver(self, message: bytes) -> None:
+        self._inbox.deliver(message)
+
+    def end(self) -> None:
+        """The client went away."""
+        self._closed = True
+        self._inbox.end()
+        self._wake.set()
+
+    async def pump(self) -> None:
+        """Send what is written, until the channel is closed."""
+        while self._queue or not self._closed:
+            data, self._queue, self._queued = b"".join(self._queue), deque(), 0
+            if self._room is not None:
+                self._room.set()
+                self._room = None
+            if data:
+                await self._body(data)
+                continue
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(KEEP_ALIVE):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self._body(encode_comment("keep-alive"))
+
+    async def _body(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    # --- what the session uses ---
+
+    async def read(self) -> bytes | None:
+        return await self._inbox.read()
+
+    def write(self, message: bytes) -> None:
+        if self._closed:
+            raise Unreachable("the stream is closed")
+        event = encode_event(message, event="message")
+        self._queue.append(event)
+        self._queued += len(event)
+        self._wake.set()
+
+    async def close(self) -> None:
+        self._closed = True
+        self._inbox.silence()
+        self._wake.set()
+
+    @property
+    def is_connected(self) -> bool:
+        return not self._closed
+
+    @property
+    def congested(self) -> bool:
+        return self._queued > CONGESTED and not self._closed
+
+    async def drain(self) -> None:
+        while self.congested:
+            self._room = self._room or asyncio.Event()
+            await self._room.wait()
+
+    def attach(self, feed: Feed, ended: Ended) -> bool:
+        self._inbox.attach(feed, ended)
+        return True
+
+    def pause(self) -> None:
+        self._inbox.pause()
+
+    def resume(self) -> None:
+        self._inbox.resume()
+
+
+class _Posted(Struct):
+    stream: str
+    message: bytes
+
+
+class SseTransport:
+    """All streams of this process, for as long as one event loop serves it."""
+
+    def __init__(
+        self,
+        host: SseHost,
+        limits: HttpLimits,
+        *,
+        clock: Callable[[], float] = time.time,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._host = host
+        self._limits = limits
+        self._clock = clock
+        self._random = random
+        self._bus: Bus = host.stores.bus
+        self._tokens = SessionTokens(host.sealer, f"sse/{host.name}")
+        self._process = random(HOME_BYTES)
+        self._channels: dict[str, SseChannel] = {}
+        self._leave: Callable[[], None] | None = None
+
+    async def open(self) -> None:
+        self._leave = self._bus.subscribe(self._topic(self._process), self._heard)
+
+    def drain(self) -> None:
+        """End every stream, and with it its session."""
+        for channel in tuple(self._channels.values()):
+            channel.end()
+
+    def close(self) -> None:
+        self.drain()
+        if self._leave is not None:
+            self._leave()
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    async def stream(
+        self,
+        scope: Scope,
+        principal: Any,
+        headers: Mapping[str, str],
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        """GET: open a connection, and serve it until the client goes away."""
+        if not accepts(headers, "text/event-stream"):
+            raise refused(406, "Accept text/event-stream")
+        if len(self._channels) >= self._limits.sessions:
+            raise refused(503, "No more streams can be opened now", headers=((b"retry-after", b"5"),))
+        identifier = encode_base64url(self._random(ID_BYTES))
+        channel = self._channels[identifier] = SseChannel(send)
+        watch: asyncio.Task[None] | None = None
+        pump: asyncio.Task[None] | None = None
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *extra]})
+            address = f"{scope.get('root_path', '')}{MESSAGES_PATH}?session={quote(self._token(identifier, principal))}"
+            # 2024-11-05 basic/transports: the first event says where to post.
+            first = encode_event(address.encode(), event="endpoint")
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            watch = asyncio.create_task(_watch(receive, channel))
+            pump = asyncio.create_task(channel.pump())
+            await self._host.serve(channel, principal)
+            await pump
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            del self._channels[identifier]
+            channel.end()
+            for task in (watch, pump):
+                if task is not None:
+                    task.cancel()
+
+    async def post(self, scope: Scope, principal: Any, body: bytes, send: SendMessage, extra: HeaderList) -> None:
+        """POST: one message for a stream, whichever process has it."""
+        texts = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=8).get("session", [])
+        token = None
+        if len(texts) == 1:
+            token = self._tokens.read(texts[0], principal=self._digest(principal), now=self._clock())
+        if token is None:
+            raise _no_stream()
+        if token.home != self._process:
+            await self._bus.publish(self._topic(token.home), msgspec.msgpack.encode(_Posted(token.id, body)))
+        else:
+            channel = self._channels.get(token.id)
+            if channel is None:
+                raise _no_stream()
+            if channel.full:
+                raise refused(429, "Too many messages wait to be read", headers=((b"retry-after", b"1"),))
+            channel.deliver(body)
+        await respond(send, 202, b"", extra)
+
+    def _heard(self, data: bytes) -> None:
+        posted = _decode_posted(data)
+        channel = self._channels.get(posted.stream)
+        if channel is not None and not channel.full:
+            channel.deliver(posted.message)
+
+    def _token(self, identifier: str, principal: Any) -> str:
+        now = int(self._clock())
+        expires = now + int(self._limits.session_age)
+        token = SessionToken(identifier, REVISION, 0, self._digest(principal), now, expires, self._process)
+        return self._tokens.write(token)
+
+    def _digest(self, principal: Any) -> bytes:
+        return principal_digest(self._host.principal_key(principal))
+
+    def _topic(self, process: bytes) -> str:
+        return f"toolwire:{self._host.name}:sse:{encode_base64url(process)}"
+
+
+async def _watch(receive: Receive, channel: SseChannel) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    channel.end()
+
+
+def _no_stream() -> Exception:
+    return refused(404, f"There is no such stream: open one with GET {STREAM_PATH}")
+
+
+_decode_posted = msgspec.msgpack.Decoder(_Posted).decode

@@ -1,0 +1,323 @@
+"""The streams of legacy HTTP sessions that this process carries, and how processes agree on who says what.
+
+All of it is decided on the one topic that every process hears in the same order: a stream that is opened or resumed
+claims its name and the session's word there; whoever had them before lets go when it hears the claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.protocol import types as t
+from toolwire.protocol.changes import LIST_CHANGED, Change, Logged, Published
+from toolwire.protocol.jsonrpc import encode_notification
+from toolwire.protocol.sealing import encode_base64url
+from toolwire.stores import Log
+from toolwire.wire.bus_link import Link
+from toolwire.wire.event_log import EventLog, Resume, stream_name
+from toolwire.wire.get_stream import GetStream, Listener
+from toolwire.wire.post_stream import KEPT_FOR_RETURN, PostStream
+from toolwire.wire.session_records import Record, Records
+from toolwire.wire.session_token import SessionToken
+
+log = logging.getLogger("toolwire.http")
+
+# How long a claim may take to come back; the bus is out of order then, and a stream that says too much the lesser evil.
+CLAIM_TIME: Final = 5.0
+
+
+class _Claim(Struct):
+    session: str
+    stream: str
+    by: str
+
+
+class _Released(Struct):
+    session: str
+    by: str
+
+
+class _Wake(Struct):
+    session: str
+    stream: str
+
+
+class _State(Struct):
+    session: str
+    level: t.LoggingLevel
+    uris: list[str]
+
+
+class SessionStreams:
+    """All streams of this process."""
+
+    def __init__(self, link: Link, store: Log, records: Records, random: Callable[[int], bytes]) -> None:
+        self.events = EventLog(store)
+        self._link = link
+        self._records = records
+        self._random = random
+        self._posts: dict[tuple[str, str], PostStream] = {}
+        self._gets: dict[str, list[GetStream]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._leave = [
+            link.on("claim", self._on_claim),
+            link.on("released", self._on_released),
+            link.on("wake", self._on_wake),
+            link.on("state", self._on_state),
+            link.on("change", self._on_change),
+            link.on("log", self._on_log),
+            link.on_lost(self._on_lost),
+        ]
+
+    # --- opening ---
+
+    def new_name(self) -> str:
+        return stream_name("p", self._random)
+
+    def add(self, stream: PostStream) -> None:
+        self._posts[stream.session, stream.name] = stream
+
+    def count(self, session: str) -> int:
+        """Connections that carry streams of a session by GET."""
+        return sum(1 for stream in self._gets.get(session, ()) if not _lingers(stream))
+
+    def __len__(self) -> int:
+        return len(self._posts) + sum(map(len, self._gets.values()))
+
+    async def resume(self, token: SessionToken, resume: Resume) -> GetStream:
+        """Go on with a stream that answers a POST."""
+        stream = GetStream(self, self._new_id(), token, resume)
+        self._add(stream)
+        try:
+            await self._claim(stream)
+        except BaseException:
+            self._remove(stream)
+            raise
+        return stream
+
+    async def listen(self, token: SessionToken, resume: Resume | None) -> Listener | None:
+        """Open the session's own stream, or go on with it; None when the session ended meanwhile."""
+        listener = Listener(self, self._new_id(), token, resume or Resume(stream_name("g", self._random), None))
+        self._add(listener)
+        try:
+            assert listener.claimed is not None
+            await self._claim(listener)
+            try:
+                async with asyncio.timeout(CLAIM_TIME):
+                    await listener.claimed
+            except TimeoutError:
+                listener.speaks = True
+            # Read after the claim: whatever changes from now on is heard.
+            record = await self._records.find(token)
+        except BaseException:
+            self._remove(listener)
+            raise
+        if record is None:
+            self._remove(listener)
+            return None
+        if not listener.told:
+            listener.level, listener.uris = record.level, set(record.uris)
+        listener.claimed = None
+        return listener
+
+    def _new_id(self) -> str:
+        return encode_base64url(self._random(8))
+
+    async def _claim(self, stream: GetStream) -> None:
+        await self._link.publish("claim", _encode(_Claim(stream.token.id, stream.name, stream.id)))
+
+    def _add(self, stream: GetStream) -> None:
+        self._gets.setdefault(stream.token.id, []).append(stream)
+
+    def _remove(self, stream: GetStream) -> bool:
+        streams = self._gets.get(stream.token.id, [])
+        if stream not in streams:
+            return False
+        streams.remove(stream)
+        if not streams:
+            del self._gets[stream.token.id]
+        return True
+
+    # --- what streams report ---
+
+    def woken(self, session: str, stream: str) -> None:
+        self._link.post("wake", _encode(_Wake(session, stream)))
+
+    def over(self, stream: PostStream) -> None:
+        self._posts.pop((stream.session, stream.name), None)
+
+    async def alive(self, token: SessionToken) -> bool:
+        return await self._records.find(token) is not None
+
+    def disconnected(self, stream: GetStream) -> None:
+        if isinstance(stream, Listener):
+            if stream.speaks and stream.named:
+                # For a client that comes back, unless another of its streams is there to take over.
+                stream.linger(lambda: self._drop(stream))
+                self._link.post("released", _encode(_Released(stream.token.id, stream.id)))
+            else:
+                self._drop(stream)
+        else:
+            self._remove(stream)
+
+    def closed(self, stream: GetStream) -> None:
+        self._remove(stream)
+        if isinstance(stream, Listener) and stream.named and not stream.taken:
+            self.events.retire(stream.token.id, stream.name, KEPT_FOR_RETURN)
+
+    def _drop(self, listener: Listener, taken: bool = False) -> None:
+        """Stop writing for a client that is not there."""
+        spoke = listener.speaks
+        listener.let_go()
+        if self._remove(listener) and not taken:
+            if listener.named:
+                self.events.retire(listener.token.id, listener.name, KEPT_FOR_RETURN)
+            if spoke:
+                self._link.post("released", _encode(_Released(listener.token.id, listener.id)))
+
+    # --- what is heard ---
+
+    def _on_claim(self, data: bytes) -> None:
+        claim = _decode_claim(data)
+        post = self._posts.get((claim.session, claim.stream))
+        if post is not None:
+            post.taken()
+        for stream in tuple(self._gets.get(claim.session, ())):
+            if stream.id == claim.by:
+                _has_the_word(stream)
+            elif stream.name == claim.stream:
+                self._give_up(stream)
+            elif isinstance(stream, Listener) and claim.stream.startswith("g"):
+                if _lingers(stream):
+                    stream.speaks = False
+                    self._drop(stream)
+                stream.speaks = False
+
+    def _give_up(self, stream: GetStream) -> None:
+        """Another connection goes on with this stream."""
+        stream.taken = True
+        if isinstance(stream, Listener) and _lingers(stream):
+            self._drop(stream, taken=True)
+        else:
+            if isinstance(stream, Listener):
+                stream.speaks = False
+            stream.end()
+
+    def _on_released(self, data: bytes) -> None:
+        released = _decode_released(data)
+        for stream in self._gets.get(released.session, ()):
+            if isinstance(stream, Listener) and stream.attached and stream.id != released.by:
+                self._link.post("claim", _encode(_Claim(released.session, stream.name, stream.id)))
+                return
+
+    def _on_wake(self, data: bytes) -> None:
+        wake = _decode_wake(data)
+        for stream in self._gets.get(wake.session, ()):
+            if stream.name == wake.stream:
+                stream.wake()
+
+    def _on_state(self, data: bytes) -> None:
+        state = _decode_state(data)
+        for stream in self._gets.get(state.session, ()):
+            if isinstance(stream, Listener):
+                stream.level, stream.uris, stream.told = state.level, set(state.uris), True
+
+    def _on_change(self, data: bytes) -> None:
+        change = _decode_published(data).change
+        for listener in self._listeners():
+            listener.changed(change)
+
+    def _on_log(self, data: bytes) -> None:
+        logged = _decode_logged(data)
+        rank = t.severity(logged.level)
+        message = encode_notification("notifications/message", logged.params)
+        for listener in self._listeners():
+            if rank >= t.severity(listener.level):
+                listener.say(message)
+
+    def _on_lost(self) -> None:
+        """Messages were missed: look at everything again, and tell clients to do the same."""
+        for listener in self._listeners():
+            task = asyncio.get_running_loop().create_task(self._catch_up(listener))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _catch_up(self, listener: Listener) -> None:
+        record = await self._records.find(listener.token)
+        if record is None:
+            listener.end()
+            return
+        listener.level, listener.uris = record.level, set(record.uris)
+        if listener.speaks:
+            await self._claim(listener)
+        for family in LIST_CHANGED:
+            listener.changed(Change(family))
+        for uri in record.uris:
+            listener.changed(Change("updated", uri))
+
+    def _listeners(self) -> Iterator[Listener]:
+        for streams in tuple(self._gets.values()):
+            for stream in tuple(streams):
+                if isinstance(stream, Listener):
+                    yield stream
+
+    # --- what the session does ---
+
+    async def tell_state(self, session: str, record: Record) -> None:
+        """Before the answer leaves: what is published after it finds the new state everywhere."""
+        await self._link.publish("state", _encode(_State(session, record.level, record.uris)))
+
+    def end(self, session: str) -> None:
+        """The session is over, and so are its streams."""
+        for stream in tuple(self._gets.get(session, ())):
+            self._remove(stream)
+            if isinstance(stream, Listener):
+                stream.let_go()
+                stream.taken = True
+                self.events.forget(session, stream.name)
+            stream.end()
+
+    def drain(self) -> None:
+        """End every connection by GET; what they carried can be resumed elsewhere."""
+        for streams in tuple(self._gets.values()):
+            for stream in tuple(streams):
+                if isinstance(stream, Listener) and stream.lingering is not None:
+                    self._drop(stream)
+                else:
+                    stream.end()
+
+    async def close(self) -> None:
+        """Everything here comes to its end."""
+        for leave in self._leave:
+            leave()
+        self.drain()
+        for task in tuple(self._tasks):
+            task.cancel()
+        self.events.forget_all()
+        await self.events.settled()
+
+
+def _lingers(stream: GetStream) -> bool:
+    return isinstance(stream, Listener) and stream.lingering is not None
+
+
+def _has_the_word(stream: GetStream) -> None:
+    if isinstance(stream, Listener):
+        stream.speaks = True
+        if stream.claimed is not None and not stream.claimed.done():
+            stream.claimed.set_result(None)
+
+
+_encode = msgspec.json.encode
+_decode_claim = msgspec.json.Decoder(_Claim).decode
+_decode_released = msgspec.json.Decoder(_Released).decode
+_decode_wake = msgspec.json.Decoder(_Wake).decode
+_decode_state = msgspec.json.Decoder(_State).decode
+_decode_published = msgspec.json.Decoder(Published).decode
+_decode_logged = msgspec.json.Decoder(Logged).decode
