@@ -242,7 +242,9 @@ def test_what_is_not_json_is_a_problem(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "schema", [[], "x", True, None, {"type": "strin"}, {"properties": []}, {"minimum": "x"}, {"a": object()}], ids=range(8)
+    "schema",
+    [[], "x", True, None, {"type": "strin"}, {"properties": []}, {"minimum": "x"}, {"a": object()}],
+    ids=range(8),
 )
 def test_a_malformed_schema_is_refused(schema: Any) -> None:
     with pytest.raises(SchemaError, match="the schema"):

@@ -74,15 +74,28 @@ def test_a_server_of_fewer_revisions_answers_with_its_own_newest() -> None:
     assert Pair(revisions=revisions).answered("initialize", initialize("2024-11-05"))["protocolVersion"] == "2024-11-05"
 
 
-@pytest.mark.covers("1.3.1.1")
+@pytest.mark.covers("J53", "J59")
 @pytest.mark.parametrize("missing", ["protocolVersion", "capabilities", "clientInfo"])
-def test_what_initialize_requires_is_required(missing: str) -> None:
+def test_what_a_careless_client_leaves_out_of_initialize_has_a_default(missing: str) -> None:
     pair = Pair()
-    params = initialize("2025-11-25")
+    params = initialize("2025-06-18")
     del params[missing]
-    error = pair.refused("initialize", params)
+    result = pair.answered("initialize", params)
+    assert result["protocolVersion"] == ("2025-11-25" if missing == "protocolVersion" else "2025-06-18")
+    assert pair.terms.era == "legacy"
+    if missing == "capabilities":
+        assert pair.terms.capabilities == {}
+    if missing == "clientInfo":
+        assert pair.terms.client == t.Implementation("unknown", "")
+
+
+@pytest.mark.covers("1.3.1.1")
+@pytest.mark.parametrize("wrong", ["protocolVersion", "capabilities", "clientInfo"])
+def test_what_is_wrong_in_initialize_is_named(wrong: str) -> None:
+    pair = Pair()
+    error = pair.refused("initialize", {**initialize("2025-11-25"), wrong: 5})
     assert error.code == -32602
-    assert missing in error.message
+    assert wrong in error.message
     assert pair.terms.era == "open"
     pair.answered("initialize", initialize("2025-11-25"))  # It can be put right.
 

@@ -66,7 +66,6 @@ def test_values_are_never_searched_for_placeholders() -> None:
     assert fill("{a} {b}", {"a": "{b}", "b": "{{a}} {?a}"}) == "{b} {{a}} {?a}"
 
 
-@pytest.mark.covers("JX14")
 def test_a_block_appears_only_when_its_argument_is_given() -> None:
     text = PromptText("Weather{?city} in {city}{/city}{?days} for {days} days{/days}.")
     assert text.fill({}) == "Weather."
@@ -76,7 +75,6 @@ def test_a_block_appears_only_when_its_argument_is_given() -> None:
     assert text.placeholders == ["city", "days"]
 
 
-@pytest.mark.covers("JX14")
 def test_blocks_nest() -> None:
     text = PromptText("{?a}A{?b}B{/b}a{/a}.{?a}{?a}!{/a}{/a}")
     assert text.fill({"a": "1", "b": "1"}) == "ABa.!"

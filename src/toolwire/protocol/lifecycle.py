@@ -271,7 +271,7 @@ class ServerLifecycle:
             # A legacy client cannot fall forward: this text may be all that its user sees.
             served = [revision for revision in self.revisions if is_modern(revision)]
             raise _unsupported(served, "initialize", f"This connection speaks {', '.join(served)}, without initialize")
-        params: t.InitializeRequestParams = decode_params(_INITIALIZE, request.params)
+        params: _Opening = decode_params(_INITIALIZE, request.params)
         wanted = params.protocol_version
         # spec-earlier 1.3.2: echo what is supported, else answer the newest; never an error, and never 2026-07-28.
         revision = wanted if wanted in legacy else legacy[0]
@@ -314,7 +314,17 @@ class ServerLifecycle:
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 _PONG: Final[dict[str, Any]] = {}
-_INITIALIZE: Final = methods(LATEST_LEGACY)["initialize"]
+
+
+class _Opening(t.RequestParams, kw_only=True):
+    """The params of `initialize` as a server reads them: what a careless client leaves out has a default."""
+
+    protocol_version: str = ""
+    capabilities: dict[str, Any] = {}
+    client_info: t.Implementation = msgspec.field(default_factory=lambda: t.Implementation("unknown", ""))
+
+
+_INITIALIZE: Final = msgspec.structs.replace(methods(LATEST_LEGACY)["initialize"], params=_Opening)
 _MODERN_REQUESTS: Final[dict[str, Method]] = {
     name: row for name, row in methods(MODERN).items() if row.kind == "request" and row.sender != "server"
 }

@@ -117,12 +117,13 @@ _CLIENT_CAPABILITIES: Mapping[str, Revisions] = {
     "sampling.context": FROM_2025_11,
     "roots.listChanged": UNTIL_2025_11,
     "tasks": ONLY_2025_11,
-    "extensions": FROM_2026_07,
+    # EXT-1: not in the schema of 2025-11-25, whose capability objects are open, but what extensions show there.
+    "extensions": FROM_2025_11,
 }
 _SERVER_CAPABILITIES: Mapping[str, Revisions] = {
     "completions": FROM_2025_03,
     "tasks": ONLY_2025_11,
-    "extensions": FROM_2026_07,
+    "extensions": FROM_2025_11,
 }
 
 

@@ -132,6 +132,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._phase = "body"
         if not self.pipeline:
             self._running = self.cycle
+        else:
+            # Go on reading, or the end of the connection would not be noticed while another request is worked on.
+            self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
         self._seen = True

@@ -116,7 +116,14 @@ class Sessions:
         self._tokens = SessionTokens(host.sealer, f"Mcp-Session-Id/{host.name}")
         self._records = Records(host.stores.kv, limits.session_idle, clock, random)
         self.streams = SessionStreams(host.link, host.stores.log, self._records, random)
-        self.calls = Calls(encode_base64url(random(6)), host.handler, host.client_state, self._remember, limits.result)
+        self.calls = Calls(
+            encode_base64url(random(6)),
+            host.handler,
+            host.client_state,
+            self._remember,
+            self.streams.say,
+            limits.result,
+        )
         # Read by one request after the other without a pause in between, so one for each revision is enough.
         self._lifecycles: dict[str, ServerLifecycle] = {}
         # When the sessions that this process opened are over, in the order of their last use.
@@ -139,9 +146,15 @@ class Sessions:
     async def close(self) -> None:
         """End every stream, and let calls come to their end for a while."""
         await self.calls.finish(self._limits.drain)
+        self.leave()
         await self.streams.close()
+
+    def leave(self) -> None:
+        """Listen no more to the other processes."""
+        self.streams.leave()
         for leave in self._leave:
             leave()
+        self._leave.clear()
 
     def __len__(self) -> int:
         """Sessions that this process opened and that may be in use."""

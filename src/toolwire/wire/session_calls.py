@@ -53,15 +53,21 @@ class StateChange(Struct):
 class SessionConnection:
     """What a handler sees of the session its call belongs to."""
 
-    __slots__ = ("_make_state", "_state", "_stream", "loop", "record", "token")
+    __slots__ = ("_make_state", "_say", "_state", "_stream", "loop", "record", "token")
 
     def __init__(
-        self, token: SessionToken, record: Record, stream: PostStream, make_state: Callable[[Any], Any]
+        self,
+        token: SessionToken,
+        record: Record,
+        stream: PostStream,
+        say: Callable[[str, bytes], None],
+        make_state: Callable[[Any], Any],
     ) -> None:
         self.token = token
         self.record = record
         self.loop = asyncio.get_running_loop()
         self._stream = stream
+        self._say = say
         self._make_state = make_state
         self._state: Any = None
 
@@ -90,7 +96,11 @@ class SessionConnection:
         return StateChange(level, state.uris - before, before - state.uris)
 
     def notify(self, method: str, params: Any) -> bool:
-        return self._stream.put(encode_notification(method, shape(params, self.token.revision)))
+        """Tell the client something while the call runs, or after it on the session's own stream."""
+        message = encode_notification(method, shape(params, self.token.revision))
+        if not self._stream.put(message):
+            self._say(self.token.id, message)
+        return True
 
     def progressed(self, params: t.ProgressNotificationParams) -> None:
         """Our questions carry no progress token, so nobody has anything to report."""
@@ -132,12 +142,19 @@ class Calls:
     """All calls of this process. `name` is its own among all processes, and part of the ids of its questions."""
 
     def __init__(
-        self, name: str, handler: Handler, make_state: Callable[[Any], Any], remember: Remember, max_result: int
+        self,
+        name: str,
+        handler: Handler,
+        make_state: Callable[[Any], Any],
+        remember: Remember,
+        say: Callable[[str, bytes], None],
+        max_result: int,
     ) -> None:
         self.name = name
         self._handler = handler
         self._make_state = make_state
         self._remember = remember
+        self._say = say
         self._max_result = max_result
         self._running: dict[str, dict[RequestId, Call]] = {}
         self._asked: dict[tuple[str, RequestId], Pending] = {}
@@ -153,7 +170,8 @@ class Calls:
     # --- running ---
 
     def start(self, incoming: Incoming, stream: PostStream, token: SessionToken, record: Record) -> None:
-        call = Call(self, incoming, stream, SessionConnection(token, record, stream, self._make_state))
+        connection = SessionConnection(token, record, stream, self._say, self._make_state)
+        call = Call(self, incoming, stream, connection)
         stream.expected += 1
         self._running.setdefault(token.id, {})[incoming.id] = call
         # A task of its own: whatever becomes of the HTTP request, the call goes on.

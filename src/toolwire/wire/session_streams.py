@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import LIST_CHANGED, Change, Logged, Published
@@ -30,6 +30,8 @@ log = logging.getLogger("toolwire.http")
 
 # How long a claim may take to come back; the bus is out of order then, and a stream that says too much the lesser evil.
 CLAIM_TIME: Final = 5.0
+# How long the last words of calls may take when the application stops.
+FLUSH_TIME: Final = 1.0
 
 
 class _Claim(Struct):
@@ -46,6 +48,11 @@ class _Released(Struct):
 class _Wake(Struct):
     session: str
     stream: str
+
+
+class _Said(Struct):
+    session: str
+    message: Raw
 
 
 class _State(Struct):
@@ -72,6 +79,7 @@ class SessionStreams:
             link.on("state", self._on_state),
             link.on("change", self._on_change),
             link.on("log", self._on_log),
+            link.on("say", self._on_say),
             link.on_lost(self._on_lost),
         ]
 
@@ -241,6 +249,12 @@ class SessionStreams:
             if rank >= t.severity(listener.level):
                 listener.say(message)
 
+    def _on_say(self, data: bytes) -> None:
+        said = _decode_said(data)
+        for stream in tuple(self._gets.get(said.session, ())):
+            if isinstance(stream, Listener):
+                stream.say(bytes(said.message))
+
     def _on_lost(self) -> None:
         """Messages were missed: look at everything again, and tell clients to do the same."""
         for listener in self._listeners():
@@ -269,6 +283,10 @@ class SessionStreams:
 
     # --- what the session does ---
 
+    def say(self, session: str, message: bytes) -> None:
+        """Say something on the session's own stream, if it has one anywhere."""
+        self._link.post("say", _encode(_Said(session, Raw(message))))
+
     async def tell_state(self, session: str, record: Record) -> None:
         """Before the answer leaves: what is published after it finds the new state everywhere."""
         await self._link.publish("state", _encode(_State(session, record.level, record.uris)))
@@ -292,15 +310,22 @@ class SessionStreams:
                 else:
                     stream.end()
 
-    async def close(self) -> None:
-        """Everything here comes to its end."""
+    def leave(self) -> None:
+        """Listen no more to the other processes."""
         for leave in self._leave:
             leave()
+        self._leave.clear()
+
+    async def close(self) -> None:
+        """Everything here comes to its end."""
+        self.leave()
         self.drain()
         for task in tuple(self._tasks):
             task.cancel()
-        self.events.forget_all()
-        await self.events.settled()
+        posts = [asyncio.ensure_future(stream.finished()) for stream in self._posts.values()]
+        if posts:
+            await asyncio.wait(posts, timeout=FLUSH_TIME)
+        await self.events.close()
 
 
 def _lingers(stream: GetStream) -> bool:
@@ -318,6 +343,7 @@ _encode = msgspec.json.encode
 _decode_claim = msgspec.json.Decoder(_Claim).decode
 _decode_released = msgspec.json.Decoder(_Released).decode
 _decode_wake = msgspec.json.Decoder(_Wake).decode
+_decode_said = msgspec.json.Decoder(_Said).decode
 _decode_state = msgspec.json.Decoder(_State).decode
 _decode_published = msgspec.json.Decoder(Published).decode
 _decode_logged = msgspec.json.Decoder(Logged).decode
