@@ -123,7 +123,12 @@ def _schema(revision: str) -> dict[str, Any]:
 @lru_cache
 def _closed_schema(revision: str) -> dict[str, Any]:
     schema = copy.deepcopy(_schema(revision))
-    for name, definition in (schema.get("$defs") or schema["definitions"]).items():
+    known = schema.get("$defs") or schema["definitions"]
+    if revision == "2025-11-25":
+        # EXT-1: capability objects are open sets, and extensions are declared there from this revision on.
+        for name in ("ClientCapabilities", "ServerCapabilities"):
+            known[name]["properties"]["extensions"] = {"type": "object"}
+    for name, definition in known.items():
         _close(definition, "_meta" if name.endswith("MetaObject") else "")
     return schema
 

@@ -14,7 +14,7 @@ from tests.wireclient import MODERN, Message, connect
 from toolwire import Context, Limits, Server
 from toolwire.protocol.sealing import HmacSealer
 from toolwire.server.context import SyncContext
-from toolwire.server.kernel import MAX_SEALED
+from toolwire.server.questions import MAX_SEALED
 from toolwire.stores import Stores
 
 SECRET, OLD_SECRET = "a" * 32, "b" * 32
@@ -333,7 +333,7 @@ async def test_without_replay_a_middleware_may_still_ask_before_the_handler() ->
 async def test_a_tampered_state_is_refused(hmac: bool) -> None:
     server = greeter(secret=SECRET)
     if hmac:
-        server.kernel.sealer = HmacSealer([SECRET])
+        server.kernel.questions.sealer = HmacSealer([SECRET])
     async with connect(server, MODERN, EVERYTHING) as client:
         first = await client.result("tools/call", HELLO)
         state = first["requestState"]
@@ -378,7 +378,7 @@ async def test_a_bad_state_is_refused_even_where_nothing_is_asked() -> None:
 @pytest.mark.covers("MRTR-6")
 async def test_an_expired_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_000_000.0]
-    monkeypatch.setattr("toolwire.server.kernel.time.time", lambda: now[0])
+    monkeypatch.setattr("toolwire.server.questions.time.time", lambda: now[0])
     async with connect(greeter(limits=Limits(state=60)), MODERN, EVERYTHING) as client:
         first = await client.result("tools/call", HELLO)
         now[0] += 59
@@ -526,7 +526,7 @@ def readable(token: str) -> bytes:
 async def test_an_encrypted_state_travels_and_cannot_be_read() -> None:
     stores, kv = counted()
     server = keeper(stores, secret=SECRET)
-    assert server.kernel.sealer.confidential
+    assert server.kernel.questions.sealer.confidential
     async with connect(server, MODERN, EVERYTHING) as client:
         first = await client.call("keep", {"size": 0})
         assert kv.kept == {}
@@ -538,7 +538,7 @@ async def test_an_encrypted_state_travels_and_cannot_be_read() -> None:
 async def test_without_encryption_the_results_of_steps_stay_here() -> None:
     stores, kv = counted()
     server = keeper(stores, limits=Limits(state=60))
-    server.kernel.sealer = HmacSealer([SECRET])
+    server.kernel.questions.sealer = HmacSealer([SECRET])
     async with connect(server, MODERN, EVERYTHING) as client:
         first = await client.call("keep", {"size": 0})
         assert b"hunter2" not in readable(first["requestState"])
@@ -556,7 +556,7 @@ async def test_without_encryption_the_results_of_steps_stay_here() -> None:
 async def test_without_encryption_a_state_without_steps_travels() -> None:
     stores, kv = counted()
     server = greeter(stores=stores)
-    server.kernel.sealer = HmacSealer([SECRET])
+    server.kernel.questions.sealer = HmacSealer([SECRET])
     async with connect(server, MODERN, EVERYTHING) as client:
         done = await converse(client, "tools/call", HELLO, NAMES)
         assert done.text == "Hello Ada Lovelace"
@@ -617,7 +617,7 @@ async def test_two_servers_serve_alternating_rounds(hmac: bool) -> None:
     def replica() -> Server:
         server = Server("fleet", secret=SECRET, stores=stores)
         if hmac:
-            server.kernel.sealer = HmacSealer([SECRET])
+            server.kernel.questions.sealer = HmacSealer([SECRET])
 
         @server.tool
         async def work(ctx: Context) -> str:

@@ -236,7 +236,8 @@ def test_the_server_ends_when_its_parent_dies(folder: Path) -> None:
     ended_reader, ended_writer = os.pipe()
     parent_code = (
         "import subprocess, sys, time\n"
-        f"child = subprocess.Popen([sys.executable, {str(prepared.file)!r}], stdin={reader}, pass_fds=({ended_writer},))\n"
+        f"command = [sys.executable, {str(prepared.file)!r}]\n"
+        f"child = subprocess.Popen(command, stdin={reader}, pass_fds=({ended_writer},))\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(60)\n"
     )

@@ -244,6 +244,9 @@ class SessionClient(HttpClient):
     async def initialize(
         self, revision: str = "2025-11-25", capabilities: Message | None = None, **headers: str
     ) -> Answer:
+        """Open a session, a new one if there was one before."""
+        for name in ("mcp-session-id", "mcp-protocol-version"):
+            self.headers.pop(name, None)
         answer = await self.post(initialize_request(revision, capabilities), headers)
         assert answer.status == 200, answer.body
         self.revision = answer.json()["result"]["protocolVersion"]

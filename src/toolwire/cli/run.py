@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final
 
 from toolwire.cli.errors import UsageError
+from toolwire.protocol.errors import ServerError
 from toolwire.wire.stdio import claim
 
 _USUAL_NAMES: Final = ("server", "mcp", "app")
 
 
-def main(spec: str, transport: str) -> int:
+def main(spec: str, transport: str, options: Mapping[str, Any]) -> int:
     path, name = _parse(spec)
-    # Before the user's file runs: whatever it prints while it is imported must not reach the client (STD-2).
-    claim()
+    if transport == "stdio":
+        if options:
+            raise UsageError(f"--{next(iter(options)).replace('_', '-')} is for --transport http")
+        # Before the user's file runs: whatever it prints while it is imported must not reach the client (STD-2).
+        claim()
     try:
         module = _load(path)
     except UsageError:
@@ -26,8 +31,20 @@ def main(spec: str, transport: str) -> int:
         _show(error, path)
         return 1
     server = _find(module, name, path)
-    server.run(transport)
+    try:
+        if transport == "stdio":
+            server.run(transport)
+        else:
+            server.run(transport, **options, log_level="warning", on_ready=_announce)
+    except ServerError as error:
+        sys.stderr.write(f"toolwire: {error}\n")
+        return 1
     return 0
+
+
+def _announce(url: str) -> None:
+    sys.stderr.write(f"toolwire: serving at {url} (Ctrl+C ends it)\n")
+    sys.stderr.flush()
 
 
 def _parse(spec: str) -> tuple[Path, str | None]:

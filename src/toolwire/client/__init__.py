@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolwire.client.client import Client
-from toolwire.client.errors import InvalidResponse, Rejected
+from toolwire.client.errors import InvalidResponse, Rejected, ResourceNotFound
 from toolwire.client.handlers import Accept, Cancel, Decline, Elicitation, Sampling
 from toolwire.client.listen import Change, Subscription
 
@@ -16,6 +16,7 @@ __all__ = [
     "Elicitation",
     "InvalidResponse",
     "Rejected",
+    "ResourceNotFound",
     "Sampling",
     "Subscription",
 ]

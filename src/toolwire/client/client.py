@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw
 from toolwire._version import __version__
 from toolwire.client.connect import DiedOnProbe, TargetLike, resolve
 from toolwire.client.connection import Connection, OnLog, OnProgress
-from toolwire.client.errors import InvalidResponse
+from toolwire.client.errors import InvalidResponse, ResourceNotFound, is_resource_not_found
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling
 from toolwire.client.listen import Subscription, subscribe, unsubscribe
 from toolwire.client.stub import make_stub
@@ -27,6 +27,7 @@ from toolwire.protocol.errors import NotSupported, ProtocolError, ToolwireError,
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY, REVISIONS
 from toolwire.protocol.shaping import shape
+from toolwire.protocol.trace import check_trace
 
 log = logging.getLogger("toolwire.client")
 
@@ -269,6 +270,8 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> R:
+        if meta is not None:
+            check_trace(meta)
         connection = self._connection
         if connection is None or connection.ended:
             connection = await self._usable()
@@ -460,11 +463,19 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> list[t.ResourceContents]:
-        """The contents of a resource: usually one, several for something like a directory."""
+        """The contents of a resource: usually one, several for something like a directory.
+
+        `ResourceNotFound` when the server has none of this URI.
+        """
         params = t.ReadResourceRequestParams(uri=uri)
-        result = await self._ask(
-            "resources/read", params, _decode_contents, timeout=timeout, on_progress=on_progress, meta=meta
-        )
+        try:
+            result = await self._ask(
+                "resources/read", params, _decode_contents, timeout=timeout, on_progress=on_progress, meta=meta
+            )
+        except ProtocolError as error:
+            if not is_resource_not_found(error):
+                raise
+            raise ResourceNotFound(error.code, error.message, error.data) from None
         return result.contents
 
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:

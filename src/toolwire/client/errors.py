@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError, ToolwireError
 
 
 class InvalidResponse(ToolwireError):
     """The server answered, but not with what the protocol or the tool's own schema allows (RPC-7, OUT-2)."""
+
+
+class ResourceNotFound(ProtocolError):
+    """The server has no resource of this URI; `code` is the one that it said so with."""
+
+
+def is_resource_not_found(error: ProtocolError) -> bool:
+    """Whether an error of `resources/read` means that there is no such resource.
+
+    2026-07-28 server/resources: -32602 that names the URI, and -32002 from older servers (RES-3).
+    """
+    if error.code == INVALID_PARAMS:
+        return isinstance(error.data, dict) and isinstance(error.data.get("uri"), str)
+    return error.code == RESOURCE_NOT_FOUND
 
 
 class Rejected(ToolwireError):

@@ -229,7 +229,7 @@ class Peer:
     # --- what leaves ---
 
     def respond(self, identifier: RequestId, result: Any, limit: int | None = None) -> bytes | None:
-        """The answer to a request, or an error if it is over `limit` bytes; None when nothing may be sent, or not yet."""
+        """The answer to a request, or an error if it is over `limit` bytes; None when nothing is to be sent now."""
         if identifier not in self.incoming:
             return None  # STD-10: nothing more for a request that was cancelled.
         data = encode_response(identifier, result)

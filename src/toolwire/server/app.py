@@ -36,8 +36,9 @@ from toolwire.server.components import (
     icons_of,
 )
 from toolwire.server.extensions import Extension
-from toolwire.server.kernel import Kernel, Middleware, principal_key
+from toolwire.server.kernel import Kernel, Middleware
 from toolwire.server.limits import Limits
+from toolwire.server.questions import principal_key
 from toolwire.server.relay import BusRelay
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.stores import Stores
@@ -423,7 +424,10 @@ class Server:
             streams=self.limits.streams,
             drain=self.limits.drain,
         )
-        return HttpApp(_Endpoint(self), path=path, guard=guard, cors=cors, limits=limits, stateless=stateless, sse=sse)
+        endpoint = _Endpoint(self)
+        application = HttpApp(endpoint, path=path, guard=guard, cors=cors, limits=limits, stateless=stateless, sse=sse)
+        endpoint.when_host_ends = application.drain
+        return application
 
     def _bus_link(self) -> Link:
         """The one place of this server on the bus, however many applications it has."""
@@ -472,7 +476,9 @@ class Server:
 
     def _use_stores(self, stores: Stores) -> None:
         """Keep state elsewhere from now on; before anything is served."""
-        self.stores = self.kernel.stores = stores
+        for name in ("kv", "log", "bus"):
+            # In place: several parts of the server hold the same container.
+            object.__setattr__(self.stores, name, getattr(stores, name))
         self._link = None
 
     def run(self, transport: str | Channel = "stdio", **options: Any) -> None:
@@ -595,7 +601,7 @@ class _Endpoint:
         self.name = server.name
         self.offer = self.handler = server.kernel
         self.stores = server.stores
-        self.sealer = server.kernel.sealer
+        self.sealer = server.kernel.questions.sealer
         self.link = server._bus_link()
         self.when_host_ends: Callable[[], None] = self.drain
         self._unwatch_host: Callable[[], None] | None = None

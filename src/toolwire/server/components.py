@@ -597,18 +597,23 @@ class Prompt(Component):
         return cls(name=name, messages=[text], **options)
 
     def _arguments(self, given: Sequence[Any] | None) -> list[t.PromptArgument]:
+        placeholders: dict[str, None] = {}
+        for turn in self._turns:
+            if turn.text is not None:
+                placeholders.update(dict.fromkeys(turn.text.placeholders))
         if given is not None:
-            return [_prompt_argument(each) for each in given]
+            arguments = [_prompt_argument(each) for each in given]
+            unknown = placeholders.keys() - {each.name for each in arguments}
+            if unknown:
+                names = ", ".join(sorted(unknown))
+                raise ServerError(f"The prompt {self.name} has placeholders that are no arguments of it: {names}")
+            return arguments
         if self.binding is not None:
             return [
                 t.PromptArgument(name=each.name, description=_given(each.description), required=each.required or UNSET)
                 for each in self.binding.parameters
             ]
-        names: dict[str, None] = {}
-        for turn in self._turns:
-            if turn.text is not None:
-                names.update(dict.fromkeys(turn.text.placeholders))
-        return [t.PromptArgument(name=name) for name in names]
+        return [t.PromptArgument(name=name) for name in placeholders]
 
     def definition(self, revision: str) -> t.Prompt:
         return t.Prompt(

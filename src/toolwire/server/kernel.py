@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
@@ -32,21 +31,21 @@ from toolwire.protocol.errors import (
     UrlRequired,
 )
 from toolwire.protocol.lifecycle import SUPPORTED, Incoming
-from toolwire.protocol.methods import Method
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN, supports
-from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest
-from toolwire.protocol.sealing import BadSeal, Sealer
+from toolwire.protocol.sealing import Sealer
 from toolwire.protocol.shaping import shape
-from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay, Unwind
+from toolwire.server.asking import Asking, Replay, Unwind
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, error_result
 from toolwire.server.context import CURRENT, Context, check_url
 from toolwire.server.deadline import Deadline, within
-from toolwire.server.extensions import Extension
 from toolwire.server.limits import Limits
-from toolwire.server.lowlevel import LowLevel
-from toolwire.server.subscriptions import Hub, LegacyClient, Stream
+from toolwire.server.listening import listen
+from toolwire.server.offering import Offering
+from toolwire.server.pages import Pages
+from toolwire.server.questions import Questions, asked, uncancel
+from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.stores import Stores
 from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Outlet, Session, is_abandoned
@@ -57,13 +56,10 @@ log = logging.getLogger("toolwire.server")
 Next: TypeAlias = Callable[[Context], Awaitable[Any]]
 Middleware: TypeAlias = Callable[[Context, Next], Awaitable[Any]]
 
-# A sealed value longer than this stays here and only its name travels.
-MAX_SEALED: Final = 32 * 1024
-_INLINE, _STORED = b"=", b"@"
 _LISTEN: Final = "subscriptions/listen"
 
 
-class Kernel:
+class Kernel(Offering):
     """The server behind its transports."""
 
     def __init__(
@@ -81,32 +77,22 @@ class Kernel:
         cache: Cache,
         debug: bool,
     ) -> None:
+        super().__init__(catalog, implementation, instructions, capabilities)
         self.server = server
-        self.catalog = catalog
-        self.implementation = implementation
-        self.instructions: str | UnsetType = UNSET if instructions is None else instructions
         self.limits = limits
         self.stores = stores
-        self.sealer = sealer
-        self.page_size = page_size
+        self.questions = Questions(implementation.name, sealer, stores, limits)
+        self.pages = Pages(catalog, page_size)
         self.cache = cache
         self.debug = debug
         self.hub = Hub()
         self.workers = ThreadWorkers(limits.threads, limits.queue)
         self._processes: ProcessWorkers | None = None
-        self.extensions: dict[str, Extension] = {}
-        self.lowlevel = LowLevel()
-        self._extra_capabilities = dict(capabilities or {})
-        self._capabilities: dict[str, tuple[int, dict[str, Any]]] = {}
-        self._families: set[str] = set()
-        self._pages: dict[tuple[str, str, str | None], Any] = {}
-        self._pages_version = -1
         self._middleware: list[Middleware] = []
         self._chain: Next | None = None
         # META-8: every modern result names its server; encoded once.
         self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
         self._result_meta = Raw(msgspec.json.encode(self._server_info))
-        self._seal_context = b"requestState/" + implementation.name.encode()
         self._operations: dict[str, Next] = {
             "server/discover": self._discover,
             "tools/list": self._list_tools,
@@ -122,64 +108,6 @@ class Kernel:
             "logging/setLevel": self._set_level,
             _LISTEN: self._listen,
         }
-
-    # --- what the server says about itself ---
-
-    def capabilities(self, revision: str) -> dict[str, Any]:
-        version = self.catalog.version
-        known = self._capabilities.get(revision)
-        if known is not None and known[0] == version:
-            return known[1]
-        declared: dict[str, Any] = {"logging": {}}
-        # C12, DIS-1: what is declared works, and a change is always announced; also when the last one was removed.
-        if self.catalog.has("tools") or self.lowlevel.active or not self._offers_anything():
-            self._families.add("tools")
-        if self.catalog.has("resources") or self.catalog.has("templates"):
-            self._families.add("resources")
-        if self.catalog.has("prompts"):
-            self._families.add("prompts")
-        if "tools" in self._families:
-            declared["tools"] = {"listChanged": True}
-        if "resources" in self._families:
-            declared["resources"] = {"subscribe": True, "listChanged": True}
-        if "prompts" in self._families:
-            declared["prompts"] = {"listChanged": True}
-        if self.catalog.has_completions():
-            declared["completions"] = {}
-        if self.extensions:
-            declared["extensions"] = {name: each.settings for name, each in self.extensions.items()}
-        declared = merge_capabilities(declared, self._extra_capabilities)
-        result = shape(
-            t.InitializeResult(protocol_version=revision, capabilities=declared, server_info=self.implementation),
-            revision,
-        ).capabilities
-        self._capabilities[revision] = (version, result)
-        return result
-
-    def _offers_anything(self) -> bool:
-        return any(self.catalog.has(kind) for kind in ("tools", "resources", "templates", "prompts"))
-
-    def refresh(self) -> None:
-        """Something besides the catalogue changed what is declared."""
-        self.catalog.version += 1
-
-    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
-        for extension in self.extensions.values():
-            row = extension.rows.get(method)
-            if row is None:
-                continue
-            if not extension.declared_by(capabilities):
-                if row.kind == "notification":
-                    return None
-                # EXT-2: the client lacks what this method belongs to.
-                required: dict[str, Any] = {"extensions": {extension.identifier: {}}}
-                raise ProtocolError(
-                    MISSING_CLIENT_CAPABILITY,
-                    f"{method} belongs to the extension {extension.identifier}, which this request does not declare",
-                    {"requiredCapabilities": required},
-                )
-            return row
-        return None
 
     def processes(self) -> ProcessWorkers:
         if self._processes is None:
@@ -239,14 +167,14 @@ class Kernel:
         except ProtocolError:
             raise
         except asyncio.CancelledError:
-            if _asked(ctx):
-                return await self._input_required(ctx)
+            if asked(ctx):
+                return await self.questions.input_required(ctx)
             raise
         except UrlRequired as error:
             return await self._url_required(ctx, error)
         except Exception as error:
-            if _asked(ctx):
-                return await self._input_required(ctx)
+            if asked(ctx):
+                return await self.questions.input_required(ctx)
             return self._failed(ctx, error, "the request")
 
     async def _operate(self, ctx: Context) -> Any:
@@ -291,40 +219,40 @@ class Kernel:
         ctx.replay = component.replay
         if ctx._request.modern and (ctx._asking is not None or ctx.params.request_state is not UNSET):
             try:
-                await self._take_up(ctx)
+                await self.questions.take_up(ctx)
             except BaseException:
                 coroutine.close()
                 raise
-            if _asked(ctx):
+            if asked(ctx):
                 # A middleware asked, and kept its unwinding to itself: the handler has no business running.
                 coroutine.close()
-                return await self._input_required(ctx)
+                return await self.questions.input_required(ctx)
         seconds = component.timeout if component.timeout is not None else self.limits.tool
         deadline = ctx._deadline = Deadline(seconds)
         try:
             result = await within(deadline, coroutine)
         except (asyncio.CancelledError, Unwind) as error:
-            if _asked(ctx):
-                return await self._input_required(ctx)
+            if asked(ctx):
+                return await self.questions.input_required(ctx)
             ctx._cancelled = True
             if deadline.expired:
-                _uncancel()
+                uncancel()
                 raise ToolError(f"{component.key} did not finish within {seconds:g} seconds") from None
             if not _is_cancelled():
                 # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
                 raise RuntimeError("the handler was cancelled from within") from error
             raise
         except Exception as error:
-            if _asked(ctx):
+            if asked(ctx):
                 # Unwinding passes through the handler as an exception; what it made of that does not matter.
-                return await self._input_required(ctx)
+                return await self.questions.input_required(ctx)
             telling = _telling(error)
             if telling is error:
                 raise
             raise telling from error
         except BaseException as error:
-            if _asked(ctx):
-                return await self._input_required(ctx)
+            if asked(ctx):
+                return await self.questions.input_required(ctx)
             if is_abandoned(error):
                 raise
             # SystemExit and its like are the failure of this call, never the end of the server.
@@ -336,7 +264,7 @@ class Kernel:
                 if not asking.unwinding:
                     asking.forget()
                 asking.task = ctx._task
-        return await self._input_required(ctx) if _asked(ctx) else result
+        return await self.questions.input_required(ctx) if asked(ctx) else result
 
     def _failed(self, ctx: Context, error: Exception, what: str) -> t.CallToolResult:
         """What the wire may know of an exception: an error for the protocol, a result for a tool."""
@@ -376,7 +304,7 @@ class Kernel:
             asking = (ctx._asking or await ctx._open_asking()) if ctx._request.row.rounds else None
             params = t.ElicitRequestParams(mode="url", message=error.message, url=error.url)
             if type(asking) is Replay and asking.rounds.ask("elicitation/create", params) is None:
-                return await self._input_required(ctx)
+                return await self.questions.input_required(ctx)
         elif ctx._request.modern:
             required: dict[str, Any] = {"elicitation": {"url": {}}}
             raise ProtocolError(MISSING_CLIENT_CAPABILITY, error.message, {"requiredCapabilities": required})
@@ -388,66 +316,7 @@ class Kernel:
     # --- asking ---
 
     async def asking(self, ctx: Context) -> Asking:
-        if not ctx._request.modern:
-            return BackChannel(ctx._outlet, self.limits.state)
-        if not ctx._request.row.rounds:
-            # MRTR-1
-            raise NotSupported(f"{ctx.method} cannot ask the client: only tools, prompts and resources can")
-        rounds = Rounds(
-            request_digest(ctx.method, ctx.params), principal_key(ctx.principal), max_rounds=self.limits.rounds
-        )
-        if ctx.params.request_state is not UNSET:
-            await self._resume(rounds, ctx.params)
-        elif ctx.params.input_responses is not UNSET:
-            rounds.offer(ctx.params.input_responses)
-        if not ctx.replay:
-            return NoReplay()
-        # A child task can only ask once the handler has waited, and then the deadline knows whose child it is.
-        task = ctx._task if ctx._deadline is None else ctx._deadline.task
-        return Replay(rounds, task or asyncio.current_task())
-
-    async def _take_up(self, ctx: Context) -> None:
-        """Before a handler runs: check the state it is sent, and make its questions its own."""
-        asking = ctx._asking or await ctx._open_asking()
-        if not ctx.replay:
-            ctx._asking = NoReplay()
-        elif type(asking) is Replay:
-            asking.task = asyncio.current_task()
-
-    async def _resume(self, rounds: Rounds, params: t.RoundRequestParams) -> None:
-        """MRTR-5: what comes back is the client's word until its seal is checked."""
-        try:
-            payload = self.sealer.open(cast(str, params.request_state), self._seal_context)
-        except BadSeal:
-            raise invalid_state() from None
-        if payload.startswith(_STORED):
-            stored = await self.stores.kv.get(_state_key(payload[1:].decode()))
-            if stored is None:
-                raise invalid_state()
-            payload = stored
-        rounds.resume(payload[1:], {} if params.input_responses is UNSET else params.input_responses, time.time())
-
-    async def _input_required(self, ctx: Context) -> t.InputRequiredResult:
-        asking = ctx._asking
-        assert isinstance(asking, Replay)
-        seconds = self.limits.tool
-        if ctx._deadline is not None:
-            ctx._deadline.stop()
-            seconds = ctx._deadline.seconds
-        if asking.unwinding:
-            _uncancel()
-        await asking.unwound(seconds)
-        state = asking.rounds.next_state(time.time(), self.limits.state)
-        return asking.rounds.result(await self._sealed(state))
-
-    async def _sealed(self, state: State) -> str:
-        payload = _INLINE + dump_state(state)
-        # What a step returned is the server's own business: it travels encrypted, or not at all.
-        if len(payload) <= MAX_SEALED and (self.sealer.confidential or not state.steps):
-            return self.sealer.seal(payload, self._seal_context)
-        name = secrets.token_urlsafe(24)
-        await self.stores.kv.put(_state_key(name), payload, ttl=self.limits.state)
-        return self.sealer.seal(_STORED + name.encode(), self._seal_context)
+        return await self.questions.asking(ctx)
 
     def new_id(self) -> str:
         return secrets.token_urlsafe(16)
@@ -637,48 +506,7 @@ class Kernel:
     # --- subscriptions ---
 
     async def _listen(self, ctx: Context) -> Any:
-        hub, limits = self.hub, self.limits
-        if len(hub.streams) >= limits.listeners:
-            raise ProtocolError(INTERNAL_ERROR, "Too many listen streams are open; try again later")
-        wanted: t.SubscriptionFilter = ctx.params.notifications
-        uris = wanted.resource_subscriptions
-        if uris is not UNSET and len(uris) > limits.uris:
-            raise ProtocolError(INVALID_PARAMS, f"At most {limits.uris} resources can be subscribed to at once")
-        declared = self.capabilities(MODERN)
-        # SUB-3: what is acknowledged is what is honoured.
-        accepted = t.SubscriptionFilter(
-            tools_list_changed=_honoured(wanted.tools_list_changed, declared, "tools.listChanged"),
-            prompts_list_changed=_honoured(wanted.prompts_list_changed, declared, "prompts.listChanged"),
-            resources_list_changed=_honoured(wanted.resources_list_changed, declared, "resources.listChanged"),
-            resource_subscriptions=uris if t.has_capability(declared, "resources.subscribe") else UNSET,
-        )
-        stream = Stream(ctx._outlet, ctx.request_id, accepted)
-        stream.extra = self._extension_filters(ctx)
-        stream.acknowledge()
-        hub.streams.add(stream)
-        try:
-            await stream.ended
-        finally:
-            hub.streams.discard(stream)
-        # 2026-07-28 basic/patterns/cancellation: on stdio the end is announced by this notification too.
-        notify = getattr(ctx._outlet.connection, "notify", None)
-        if notify is not None:
-            gone = t.CancelledNotificationParams(request_id=ctx.request_id, reason="The subscription ended")
-            asyncio.get_running_loop().call_soon(notify, "notifications/cancelled", gone)
-        return t.SubscriptionsListenResult(meta={t.SUBSCRIPTION_ID_KEY: ctx.request_id})
-
-    def _extension_filters(self, ctx: Context) -> dict[str, Any]:
-        filters = {
-            name: accept
-            for extension in self.extensions.values()
-            if extension.filters and extension.declared_by(ctx.client_capabilities)
-            for name, accept in extension.filters.items()
-        }
-        if not filters:
-            return {}
-        asked = msgspec.json.decode(cast(Raw, ctx._request.raw)).get("notifications", {})
-        accepted = {name: accept(asked[name]) for name, accept in filters.items() if name in asked}
-        return {name: value for name, value in accepted.items() if value is not None}
+        return await listen(ctx, self.hub, self.limits, self.capabilities(MODERN), self.extensions.values())
 
     # --- lists ---
 
@@ -691,22 +519,13 @@ class Kernel:
             )
         )
 
-    def _listed(self, ctx: Context, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
-        """A page of a list, encoded once for each revision until the catalogue changes."""
-        if self._pages_version != self.catalog.version:
-            self._pages.clear()
-            self._pages_version = self.catalog.version
+    def _listed(self, ctx: Context, kind: str, result: Callable[[list[Any], Any], Any]) -> Raw:
         revision = ctx.revision
-        cursor = None if ctx.params.cursor is UNSET else ctx.params.cursor
-        key = (kind, revision, cursor)
-        encoded = self._pages.get(key)
-        if encoded is None:
-            entries, following = self.catalog.page(kind, cursor, self.page_size)
-            items = [_renamed(found.component.wire(revision), kind, name) for name, found in entries]
-            page = self._cached(result(items, UNSET if following is None else following))
-            encoded = Raw(msgspec.json.encode(self.finish(revision, page)))
-            self._pages[key] = encoded
-        return encoded
+
+        def answer(items: list[Any], following: str | None) -> Any:
+            return self.finish(revision, self._cached(result(items, UNSET if following is None else following)))
+
+        return self.pages.get(kind, revision, None if ctx.params.cursor is UNSET else ctx.params.cursor, answer)
 
     def _cached(self, result: Any, cache: Cache | None = None) -> Any:
         # CCH-1: every complete result of these methods says how long it may be kept.
@@ -715,26 +534,8 @@ class Kernel:
         return result
 
 
-def merge_capabilities(declared: dict[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Two sets of capabilities; the override wins, and None takes one away."""
-    merged = dict(declared)
-    for name, value in override.items():
-        if value is None:
-            merged.pop(name, None)
-        elif isinstance(value, Mapping) and isinstance(merged.get(name), dict):
-            merged[name] = merge_capabilities(merged[name], value)
-        else:
-            merged[name] = dict(value) if isinstance(value, Mapping) else value
-    return merged
-
-
 def _link(middleware: Middleware, following: Next) -> Next:
     return lambda ctx: middleware(ctx, following)
-
-
-def _asked(ctx: Context) -> bool:
-    asking = ctx._asking
-    return type(asking) is Replay and asking.unwinding
 
 
 def _telling(error: Exception) -> Exception:
@@ -748,35 +549,6 @@ def _telling(error: Exception) -> Exception:
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _uncancel() -> None:
-    """Our own cancellation has done its work; the task goes on to answer."""
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()
-
-
-def principal_key(principal: Any) -> str:
-    """Whom something belongs to, as a text; empty for nobody in particular."""
-    if principal is None:
-        return ""
-    subject = getattr(principal, "subject", None)
-    return digest(str(getattr(principal, "provider", "")), str(principal if subject is None else subject))
-
-
-def _state_key(name: str) -> str:
-    return f"toolwire:state:{name}"
-
-
-def _honoured(wanted: bool | UnsetType, declared: Mapping[str, Any], capability: str) -> bool | UnsetType:
-    return True if wanted is True and t.has_capability(declared, capability) else UNSET
-
-
-def _renamed(definition: Any, kind: str, name: str) -> Any:
-    if kind in ("tools", "prompts") and definition.name != name:
-        return msgspec.structs.replace(definition, name=name)
-    return definition
 
 
 def _client_of(ctx: Context) -> LegacyClient:

@@ -1,0 +1,70 @@
+"""`subscriptions/listen`: one stream of changes, from its acknowledgement to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
+from toolwire.server.context import Context
+from toolwire.server.extensions import Extension
+from toolwire.server.limits import Limits
+from toolwire.server.subscriptions import Hub, Stream
+
+
+async def listen(
+    ctx: Context, hub: Hub, limits: Limits, declared: Mapping[str, Any], extensions: Iterable[Extension]
+) -> t.SubscriptionsListenResult:
+    """Keep a stream open until either side ends it."""
+    if len(hub.streams) >= limits.listeners:
+        raise ProtocolError(INTERNAL_ERROR, "Too many listen streams are open; try again later")
+    stream = Stream(ctx._outlet, ctx.request_id, _accepted(ctx.params.notifications, limits, declared))
+    stream.extra = _extension_filters(ctx, extensions)
+    stream.acknowledge()
+    hub.streams.add(stream)
+    try:
+        await stream.ended
+    finally:
+        hub.streams.discard(stream)
+    # 2026-07-28 basic/patterns/cancellation: on stdio the end is announced by this notification too.
+    notify = getattr(ctx._outlet.connection, "notify", None)
+    if notify is not None:
+        gone = t.CancelledNotificationParams(request_id=ctx.request_id, reason="The subscription ended")
+        asyncio.get_running_loop().call_soon(notify, "notifications/cancelled", gone)
+    return t.SubscriptionsListenResult(meta={t.SUBSCRIPTION_ID_KEY: ctx.request_id})
+
+
+def _accepted(wanted: t.SubscriptionFilter, limits: Limits, declared: Mapping[str, Any]) -> t.SubscriptionFilter:
+    """SUB-3: what is acknowledged is what is honoured."""
+    uris = wanted.resource_subscriptions
+    if uris is not UNSET and len(uris) > limits.uris:
+        raise ProtocolError(INVALID_PARAMS, f"At most {limits.uris} resources can be subscribed to at once")
+    return t.SubscriptionFilter(
+        tools_list_changed=_honoured(wanted.tools_list_changed, declared, "tools.listChanged"),
+        prompts_list_changed=_honoured(wanted.prompts_list_changed, declared, "prompts.listChanged"),
+        resources_list_changed=_honoured(wanted.resources_list_changed, declared, "resources.listChanged"),
+        resource_subscriptions=uris if t.has_capability(declared, "resources.subscribe") else UNSET,
+    )
+
+
+def _honoured(wanted: bool | UnsetType, declared: Mapping[str, Any], capability: str) -> bool | UnsetType:
+    return True if wanted is True and t.has_capability(declared, capability) else UNSET
+
+
+def _extension_filters(ctx: Context, extensions: Iterable[Extension]) -> dict[str, Any]:
+    filters = {
+        name: accept
+        for extension in extensions
+        if extension.filters and extension.declared_by(ctx.client_capabilities)
+        for name, accept in extension.filters.items()
+    }
+    if not filters:
+        return {}
+    asked = msgspec.json.decode(cast(Raw, ctx._request.raw)).get("notifications", {})
+    accepted = {name: accept(asked[name]) for name, accept in filters.items() if name in asked}
+    return {name: value for name, value in accepted.items() if value is not None}

@@ -1,0 +1,40 @@
+"""Pages of lists, encoded once for each revision until the catalogue changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from toolwire.server.catalog import Catalog
+
+
+class Pages:
+    """The pages that were asked for, as they go on the wire."""
+
+    def __init__(self, catalog: Catalog, size: int) -> None:
+        self.size = size
+        self._catalog = catalog
+        self._encoded: dict[tuple[str, str, str | None], Raw] = {}
+        self._version = -1
+
+    def get(self, kind: str, revision: str, cursor: str | None, result: Callable[[list[Any], str | None], Any]) -> Raw:
+        """A page; `result` makes the answer out of its entries and the cursor of the next."""
+        if self._version != self._catalog.version:
+            self._encoded.clear()
+            self._version = self._catalog.version
+        key = (kind, revision, cursor)
+        encoded = self._encoded.get(key)
+        if encoded is None:
+            entries, following = self._catalog.page(kind, cursor, self.size)
+            items = [_renamed(found.component.wire(revision), kind, name) for name, found in entries]
+            encoded = self._encoded[key] = Raw(msgspec.json.encode(result(items, following)))
+        return encoded
+
+
+def _renamed(definition: Any, kind: str, name: str) -> Any:
+    if kind in ("tools", "prompts") and definition.name != name:
+        return msgspec.structs.replace(definition, name=name)
+    return definition

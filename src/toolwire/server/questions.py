@@ -1,0 +1,119 @@
+"""The questions of handlers between their rounds: opened, sealed away, taken up again (see `protocol.rounds`)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import Any, Final, cast
+
+from msgspec import UNSET
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported
+from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest
+from toolwire.protocol.sealing import BadSeal, Sealer
+from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay
+from toolwire.server.context import Context
+from toolwire.server.limits import Limits
+from toolwire.stores import Stores
+
+# A sealed value longer than this stays here and only its name travels.
+MAX_SEALED: Final = 32 * 1024
+_INLINE, _STORED = b"=", b"@"
+
+
+class Questions:
+    """How the handlers of one server ask."""
+
+    def __init__(self, server: str, sealer: Sealer, stores: Stores, limits: Limits) -> None:
+        self._context = b"requestState/" + server.encode()
+        self.sealer = sealer
+        self._stores = stores
+        self._limits = limits
+
+    async def asking(self, ctx: Context) -> Asking:
+        if not ctx._request.modern:
+            return BackChannel(ctx._outlet, self._limits.state)
+        if not ctx._request.row.rounds:
+            # MRTR-1
+            raise NotSupported(f"{ctx.method} cannot ask the client: only tools, prompts and resources can")
+        rounds = Rounds(
+            request_digest(ctx.method, ctx.params), principal_key(ctx.principal), max_rounds=self._limits.rounds
+        )
+        if ctx.params.request_state is not UNSET:
+            await self._resume(rounds, ctx.params)
+        elif ctx.params.input_responses is not UNSET:
+            rounds.offer(ctx.params.input_responses)
+        if not ctx.replay:
+            return NoReplay()
+        # A child task can only ask once the handler has waited, and then the deadline knows whose child it is.
+        task = ctx._task if ctx._deadline is None else ctx._deadline.task
+        return Replay(rounds, task or asyncio.current_task())
+
+    async def take_up(self, ctx: Context) -> None:
+        """Before a handler runs: check the state it is sent, and make its questions its own."""
+        asking = ctx._asking or await ctx._open_asking()
+        if not ctx.replay:
+            ctx._asking = NoReplay()
+        elif type(asking) is Replay:
+            asking.task = asyncio.current_task()
+
+    async def _resume(self, rounds: Rounds, params: t.RoundRequestParams) -> None:
+        """MRTR-5: what comes back is the client's word until its seal is checked."""
+        try:
+            payload = self.sealer.open(cast(str, params.request_state), self._context)
+        except BadSeal:
+            raise invalid_state() from None
+        if payload.startswith(_STORED):
+            stored = await self._stores.kv.get(_state_key(payload[1:].decode()))
+            if stored is None:
+                raise invalid_state()
+            payload = stored
+        rounds.resume(payload[1:], {} if params.input_responses is UNSET else params.input_responses, time.time())
+
+    async def input_required(self, ctx: Context) -> t.InputRequiredResult:
+        asking = ctx._asking
+        assert isinstance(asking, Replay)
+        seconds = self._limits.tool
+        if ctx._deadline is not None:
+            ctx._deadline.stop()
+            seconds = ctx._deadline.seconds
+        if asking.unwinding:
+            uncancel()
+        await asking.unwound(seconds)
+        state = asking.rounds.next_state(time.time(), self._limits.state)
+        return asking.rounds.result(await self._sealed(state))
+
+    async def _sealed(self, state: State) -> str:
+        payload = _INLINE + dump_state(state)
+        # What a step returned is the server's own business: it travels encrypted, or not at all.
+        if len(payload) <= MAX_SEALED and (self.sealer.confidential or not state.steps):
+            return self.sealer.seal(payload, self._context)
+        name = secrets.token_urlsafe(24)
+        await self._stores.kv.put(_state_key(name), payload, ttl=self._limits.state)
+        return self.sealer.seal(_STORED + name.encode(), self._context)
+
+
+def asked(ctx: Context) -> bool:
+    asking = ctx._asking
+    return type(asking) is Replay and asking.unwinding
+
+
+def uncancel() -> None:
+    """Our own cancellation has done its work; the task goes on to answer."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
+def principal_key(principal: Any) -> str:
+    """Whom something belongs to, as a text; empty for nobody in particular."""
+    if principal is None:
+        return ""
+    subject = getattr(principal, "subject", None)
+    return digest(str(getattr(principal, "provider", "")), str(principal if subject is None else subject))
+
+
+def _state_key(name: str) -> str:
+    return f"toolwire:state:{name}"

@@ -1,0 +1,299 @@
+"""`toolwire run --transport http`, as one process and as several."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.http_process import Connection, Served, connected, modern, started, text_of_call
+
+pytest.importorskip("uvicorn", reason="serving HTTP needs toolwire[http]")
+
+SERVER = """
+import asyncio, os, sys
+from pathlib import Path
+from toolwire import Context, Limits, Server
+
+server = Server("from the command line", limits=Limits(drain={drain}))
+print("chatter at import")
+
+@server.tool
+async def process() -> int:
+    return os.getpid()
+
+@server.tool
+async def remember(key: str, value: str) -> int:
+    await server.stores.kv.put(key, value.encode())
+    return os.getpid()
+
+@server.tool
+async def recall(key: str) -> str:
+    return (await server.stores.kv.get(key) or b"nothing").decode()
+
+@server.tool
+async def seal() -> str:
+    return server.kernel.questions.sealer.seal(b"payload", b"test")
+
+@server.tool
+async def unseal(token: str) -> str:
+    return server.kernel.questions.sealer.open(token, b"test").decode()
+
+@server.tool
+async def crash() -> str:
+    os._exit(3)
+
+@server.tool
+async def endless() -> str:
+    print("started", os.getpid(), file=sys.stderr, flush=True)
+    await asyncio.Event().wait()
+    return ""
+
+@server.tool
+async def touch(uri: str) -> int:
+    server.notify_updated(uri)
+    return os.getpid()
+
+@server.resource("note://today")
+def today() -> str:
+    return "sunny"
+"""
+
+
+def write(folder: Path, more: str = "", drain: float = 30.0) -> Path:
+    path = folder / "my_server.py"
+    path.write_text(SERVER.format(drain=drain) + more, encoding="utf-8")
+    return path
+
+
+@asynccontextmanager
+async def running(file: Path, *options: str, environment: dict[str, str] | None = None) -> AsyncIterator[Served]:
+    command = [sys.executable, "-m", "toolwire", "run", file, "--transport", "http", "--port", "0", *options]
+    async with started(command, environment) as served:
+        yield served
+
+
+async def ask(port: int, tool: str, **arguments: Any) -> str:
+    """One call on a connection of its own."""
+    async with connected(port) as connection:
+        return await text_of_call(connection, tool, **arguments)
+
+
+# --- one process --------------------------------------------------------------------------------------
+
+
+async def test_it_says_where_it_serves_and_serves_there(tmp_path: Path) -> None:
+    async with running(write(tmp_path), "--path", "/tools") as served:
+        assert served.said == [f"toolwire: serving at http://127.0.0.1:{served.port}/tools (Ctrl+C ends it)\n"]
+        async with connected(served.port) as connection:
+            connection.send(modern("tools/call", {"name": "process", "arguments": {}}).replace(b"/mcp", b"/tools", 1))
+            status, _, body = await connection.answer()
+            assert (status, json.loads(body)["result"]["structuredContent"]) == (200, served.pid)
+        served.signal(signal.SIGINT)
+        assert (await served.end())[0] == 0
+
+
+def toolwire(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "toolwire", "run", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_that_is_taken_is_one_line_and_status_one(tmp_path: Path, workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = toolwire(write(tmp_path), "--transport", "http", "--port", port, "--workers", workers)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"toolwire: Port {port} of 127.0.0.1 is in use")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_public_address_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = toolwire(write(tmp_path), "--transport", "http", "--host", "0.0.0.0")
+    assert done.returncode == 1
+    assert "--allow-unauthenticated" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_options_of_http_are_no_options_of_stdio(tmp_path: Path) -> None:
+    done = toolwire(write(tmp_path), "--port", "8000")
+    assert (done.returncode, done.stderr) == (2, "toolwire: --port is for --transport http\n")
+
+
+# --- several processes --------------------------------------------------------------------------------
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="several workers need fork")
+
+
+async def in_every_worker(port: int, count: int, tool: str, **arguments: Any) -> set[str]:
+    """Call a tool until it has run in so many processes; it returns the number of its process."""
+    seen: set[str] = set()
+    held: list[Connection] = []
+    while len(seen) < count:
+        # Connections that stay open make the others look for more.
+        connection = Connection(*await asyncio.open_connection("127.0.0.1", port))
+        held.append(connection)
+        seen.add(await text_of_call(connection, tool, **arguments))
+    for connection in held:
+        connection.writer.close()
+    return seen
+
+
+@forks
+async def test_workers_share_sockets_stores_and_the_key(tmp_path: Path) -> None:
+    state = tmp_path / "tmp"
+    state.mkdir()
+    async with running(write(tmp_path), "--workers", "3", environment={"TMPDIR": str(state)}) as served:
+        workers = await in_every_worker(served.port, 3, "process")
+        assert str(served.pid) not in workers
+        [folder] = state.iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert (folder / "state.db").stat().st_mode & 0o777 == 0o600
+        for number in range(20):
+            await ask(served.port, "remember", key=str(number), value=f"value {number}")
+        for number in range(20):
+            assert await ask(served.port, "recall", key=str(number)) == f"value {number}"
+            token = await ask(served.port, "seal")
+            assert await ask(served.port, "unseal", token=token) == "payload"
+        served.signal(signal.SIGTERM)
+        status, said = await served.end()
+        assert (status, said.count("\n")) == (0, 1)
+        assert list(state.iterdir()) == []
+
+
+@forks
+async def test_what_happens_in_one_worker_is_heard_in_the_others(tmp_path: Path) -> None:
+    listen = modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["note://today"]}}, "s")
+    async with running(write(tmp_path), "--workers", "2") as served:
+        async with connected(served.port) as one, connected(served.port) as two, connected(served.port) as three:
+            streams = []
+            for connection in (one, two, three):
+                connection.send(listen)
+                assert (await connection.head())[0] == 200
+                streams.append(connection.events())
+                assert (await anext(streams[-1]))["method"] == "notifications/subscriptions/acknowledged"
+            await in_every_worker(served.port, 2, "touch", uri="note://today")
+            for events in streams:
+                for _ in range(2):
+                    assert (await anext(events))["method"] == "notifications/resources/updated"
+            served.signal(signal.SIGTERM)
+            for events in streams:
+                assert [event async for event in events][-1]["id"] == "s"
+            assert (await served.end())[0] == 0
+
+
+@forks
+async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
+    async with running(write(tmp_path), "--workers", "2") as served:
+        before = await in_every_worker(served.port, 2, "process")
+        async with connected(served.port) as connection:
+            victim = int(await text_of_call(connection, "process"))
+            os.kill(victim, signal.SIGKILL)
+            assert f"worker {victim} ended with status -9" in await served.line()
+        async with connected(served.port) as connection:
+            connection.send(modern("tools/call", {"name": "crash", "arguments": {}}))
+            assert await connection.rest() == b""
+            assert "ended with status 3" in await served.line()
+        after: set[str] = set()
+        while len(after - before) < 2:
+            after |= await in_every_worker(served.port, 1, "process")
+        served.signal(signal.SIGTERM)
+        assert (await served.end())[0] == 0
+
+
+@forks
+async def test_workers_that_cannot_start_are_not_tried_again(tmp_path: Path) -> None:
+    more = """
+from contextlib import asynccontextmanager
+
+@asynccontextmanager
+async def broken(server):
+    raise ConnectionError("the database is not there")
+    yield
+
+server._lifespan = broken
+"""
+    done = toolwire(write(tmp_path, more), "--transport", "http", "--port", "0", "--workers", "2")
+    assert done.returncode == 1
+    assert "the database is not there" in done.stderr
+    assert done.stderr.rstrip().splitlines()[-1].startswith("toolwire: A worker ended before it could serve")
+
+
+@forks
+async def test_a_signal_to_the_whole_group_does_not_hurry_the_workers(tmp_path: Path) -> None:
+    async with running(write(tmp_path, drain=0.3), "--workers", "2") as served, connected(served.port) as connection:
+        connection.send(modern("tools/call", {"name": "endless", "arguments": {}}))
+        worker = int((await served.line()).split()[1])
+        # As a terminal does: everyone gets it, and then the parent's own on top.
+        os.kill(worker, signal.SIGINT)
+        served.signal(signal.SIGINT)
+        status, said = await served.end()
+    assert status == 0
+    assert "Traceback" not in said
+    assert "ended with status" not in said
+
+
+@forks
+async def test_the_second_signal_kills(tmp_path: Path) -> None:
+    state = tmp_path / "tmp"
+    state.mkdir()
+    environment = {"TMPDIR": str(state)}
+    async with running(write(tmp_path), "--workers", "2", environment=environment) as served:
+        async with connected(served.port) as connection, connected(served.port) as idle:
+            assert await text_of_call(idle, "process")
+            connection.send(modern("tools/call", {"name": "endless", "arguments": {}}))
+            await served.line()
+            served.signal(signal.SIGTERM)
+            assert await idle.rest() == b"", "the first has been taken note of"
+            served.signal(signal.SIGTERM)
+            assert (await served.end())[0] == -signal.SIGTERM
+    assert list(state.iterdir()) == []
+
+
+@forks
+async def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    state = tmp_path / "tmp"
+    state.mkdir()
+    environment = {"TMPDIR": str(state)}
+    async with running(write(tmp_path), "--workers", "2", environment=environment) as served:
+        await in_every_worker(served.port, 2, "process")
+        served.signal(signal.SIGKILL)
+        # They hold the other end of standard error: it ends when the last of them does.
+        await served.end()
+    assert list(state.iterdir()) == []
+
+
+@forks
+async def test_given_stores_are_used(tmp_path: Path) -> None:
+    more = f"""
+from toolwire.stores.sqlite import SqliteStores
+server = Server("kept", tools=[process, remember, recall], stores=SqliteStores({str(tmp_path / "kept.db")!r}))
+"""
+    for expected in ("nothing", "here"):
+        async with running(write(tmp_path, more), "--workers", "2") as served:
+            assert await ask(served.port, "recall", key="a") == expected
+            await ask(served.port, "remember", key="a", value="here")
+            served.signal(signal.SIGTERM)
+            assert (await served.end())[0] == 0
+
+
+@forks
+def test_several_workers_need_the_main_thread() -> None:
+    code = (
+        "import threading; from toolwire import Server; from toolwire.protocol.errors import ServerError\n"
+        "def run():\n"
+        "    try: Server('s').run('http', port=0, workers=2)\n"
+        "    except ServerError as error: print(error)\n"
+        "thread = threading.Thread(target=run); thread.start(); thread.join()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert "main thread" in done.stdout
