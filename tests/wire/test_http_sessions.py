@@ -295,7 +295,7 @@ async def test_a_second_initialize_in_a_session_is_refused(client: SessionClient
 
 
 @pytest.mark.parametrize(
-    "params", [{}, {"protocolVersion": 7, "capabilities": {}}, {"protocolVersion": "2025-06-18", "capabilities": []}]
+    "params", [[], {"protocolVersion": 7, "capabilities": {}}, {"protocolVersion": "2025-06-18", "capabilities": []}]
 )
 async def test_an_initialize_that_is_refused_leaves_nothing_behind(app: HttpApp, params: Any) -> None:
     async with serving(app) as [client]:

@@ -215,9 +215,12 @@ class SqliteFile:
         return connection
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
+        # In one transaction, since others may be making the file right now.
+        connection.execute("BEGIN")
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        connection.execute("COMMIT")
         if tables and owner != APPLICATION_ID:
             raise StoreFailed("it belongs to another program")
         if tables and version != self._version:

@@ -28,6 +28,8 @@ PRIMING: Final = b"p"
 
 # A single event over this would push everything else, and itself, out of the log.
 MAX_ENTRY: Final = 1024 * 1024 - 64
+# More than any stream keeps.
+MAX_ENTRIES: Final = 4096
 PAGE: Final = 64
 # Streams that came to their end and are kept for a client that missed it.
 MAX_RETIRED: Final = 1000
@@ -95,6 +97,13 @@ class EventLog:
         """What follows; raises `PositionLost`."""
         found = await self._log.read_after(_key(session, resume.stream), resume.position, limit)
         return [Entry(position, data[:1], data[1:]) for position, data in found]
+
+    async def is_over(self, session: str, resume: Resume) -> bool:
+        """Whether a stream has come to its end, and nothing of it is left to be read after this position."""
+        if await self.read(session, resume, 1):
+            return False
+        kept = await self.read(session, Resume(resume.stream, None), MAX_ENTRIES)
+        return bool(kept) and kept[-1].kind in (LAST, END)
 
     def retire(self, session: str, stream: str, seconds: float) -> None:
         """Nothing more will be appended: forget the stream in a while."""

@@ -40,6 +40,9 @@ class Owner(Protocol):
     async def alive(self, token: SessionToken) -> bool:
         """Whether the session still exists; it counts as used."""
 
+    def woken(self, session: str, stream: str) -> None:
+        """Something was appended that no connection of this stream carries here."""
+
     def disconnected(self, stream: GetStream) -> None:
         """The client went away."""
 
@@ -248,10 +251,14 @@ class Listener(GetStream):
         self.wake()
 
     async def _write(self) -> None:
+        if not self._pending:
+            return
         while self._pending:
             await self.owner.events.append(self.token.id, self.name, MESSAGE, self._pending.popleft())
             self.named = True
         self._pending = None
+        if not self.attached:
+            self.owner.woken(self.token.id, self.name)  # Whoever carries the stream now may have looked already.
 
     def linger(self, release: Callable[[], None]) -> None:
         """Go on writing for a client that may come back."""

@@ -104,6 +104,8 @@ class SessionStreams:
         self._add(stream)
         try:
             await self._claim(stream)
+            if await self.events.is_over(token.id, resume):
+                stream.end()
         except BaseException:
             self._remove(stream)
             raise
