@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -173,22 +173,22 @@ async def test_workers_share_sockets_stores_and_the_key(tmp_path: Path) -> None:
 @forks
 async def test_what_happens_in_one_worker_is_heard_in_the_others(tmp_path: Path) -> None:
     listen = modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["note://today"]}}, "s")
-    async with running(write(tmp_path), "--workers", "2") as served:
-        async with connected(served.port) as one, connected(served.port) as two, connected(served.port) as three:
-            streams = []
-            for connection in (one, two, three):
-                connection.send(listen)
-                assert (await connection.head())[0] == 200
-                streams.append(connection.events())
-                assert (await anext(streams[-1]))["method"] == "notifications/subscriptions/acknowledged"
-            await in_every_worker(served.port, 2, "touch", uri="note://today")
-            for events in streams:
-                for _ in range(2):
-                    assert (await anext(events))["method"] == "notifications/resources/updated"
-            served.signal(signal.SIGTERM)
-            for events in streams:
-                assert [event async for event in events][-1]["id"] == "s"
-            assert (await served.end())[0] == 0
+    async with running(write(tmp_path), "--workers", "2") as served, AsyncExitStack() as stack:
+        streams = []
+        for _ in range(4):
+            connection = await stack.enter_async_context(connected(served.port))
+            connection.send(listen)
+            assert (await connection.head())[0] == 200
+            streams.append(connection.events())
+            assert (await anext(streams[-1]))["method"] == "notifications/subscriptions/acknowledged"
+        await in_every_worker(served.port, 2, "touch", uri="note://today")
+        for events in streams:
+            for _ in range(2):
+                assert (await anext(events))["method"] == "notifications/resources/updated"
+        served.signal(signal.SIGTERM)
+        for events in streams:
+            assert [event async for event in events][-1]["id"] == "s"
+        assert (await served.end())[0] == 0
 
 
 @forks
@@ -247,15 +247,18 @@ async def test_the_second_signal_kills(tmp_path: Path) -> None:
     state = tmp_path / "tmp"
     state.mkdir()
     environment = {"TMPDIR": str(state)}
-    async with running(write(tmp_path), "--workers", "2", environment=environment) as served:
-        async with connected(served.port) as connection, connected(served.port) as idle:
-            assert await text_of_call(idle, "process")
-            connection.send(modern("tools/call", {"name": "endless", "arguments": {}}))
-            await served.line()
-            served.signal(signal.SIGTERM)
-            assert await idle.rest() == b"", "the first has been taken note of"
-            served.signal(signal.SIGTERM)
-            assert (await served.end())[0] == -signal.SIGTERM
+    async with (
+        running(write(tmp_path), "--workers", "2", environment=environment) as served,
+        connected(served.port) as connection,
+        connected(served.port) as idle,
+    ):
+        assert await text_of_call(idle, "process")
+        connection.send(modern("tools/call", {"name": "endless", "arguments": {}}))
+        await served.line()
+        served.signal(signal.SIGTERM)
+        assert await idle.rest() == b"", "the first has been taken note of"
+        served.signal(signal.SIGTERM)
+        assert (await served.end())[0] == -signal.SIGTERM
     assert list(state.iterdir()) == []
 
 

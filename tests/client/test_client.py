@@ -12,8 +12,8 @@ import pydantic
 import pytest
 from tests.client.fake import EVERYTHING, FakeServer, raw_arguments, text
 
-from toolwire import testing
-from toolwire.client import Client, InvalidResponse
+from toolwire import Resource, Server, testing
+from toolwire.client import Client, InvalidResponse, ResourceNotFound
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolFailed
@@ -66,6 +66,27 @@ async def test_a_legacy_request_has_no_modern_metadata() -> None:
         await c.call_tool("x", meta={"com.example/a": 1})
         assert wire.sent[-2]["params"] == {"name": "x"}
         assert wire.sent[-1]["params"] == {"name": "x", "_meta": {"com.example/a": 1}}
+
+
+@pytest.mark.covers("META-7")
+async def test_a_malformed_trace_is_refused_before_anything_is_sent() -> None:
+    server = FakeServer({"tools/call": lambda request, outlet: text("x")})
+    good = {
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "tracestate": "rojo=00f067aa0ba902b7",
+    }
+    async with testing.connect(server) as (client, wire):
+        await client.call_tool("x", meta=good)
+        assert good.items() <= wire.sent[-1]["params"]["_meta"].items()
+        for key in good:
+            bad = {**good, key: "nonsense"}
+            with pytest.raises(ValueError, match=key):
+                await client.call_tool("x", meta=bad)
+            with pytest.raises(ValueError, match=key):
+                await client.read_resource("a:b", meta=bad)
+            with pytest.raises(ValueError, match=key):
+                await client.get_prompt("x", meta=bad)
+        assert server.methods() == ["server/discover", "tools/call"]
 
 
 # --- calls ---
@@ -502,6 +523,40 @@ async def test_a_resource_has_all_its_contents() -> None:
     async with Client(FakeServer({"resources/read": lambda r, o: {"contents": contents}})) as client:
         first, second = await client.read_resource("a:")
         assert (first.text, second.blob) == ("x", b"\x00\x01")
+
+
+@pytest.mark.covers("RES-3")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_missing_resource_has_an_error_of_its_own(revision: str) -> None:
+    async with Client(Server("real", resources=Resource("note://a", content="x")), revision=revision) as client:
+        with pytest.raises(ResourceNotFound) as missing:
+            await client.read_resource("note://missing")
+        assert missing.value.code == (-32602 if revision == MODERN else -32002)
+        assert missing.value.data == {"uri": "note://missing"}
+
+
+@pytest.mark.covers("RES-3")
+@pytest.mark.parametrize("revision", ["2025-06-18", MODERN])
+@pytest.mark.parametrize(
+    ("code", "data", "missing"),
+    [
+        (-32002, msgspec.UNSET, True),
+        (-32002, {"uri": "a:"}, True),
+        (-32602, {"uri": "a:"}, True),
+        (-32602, {"uri": None}, False),
+        (-32602, msgspec.UNSET, False),
+        (-32603, {"uri": "a:"}, False),
+    ],
+)
+async def test_either_code_means_a_missing_resource(revision: str, code: int, data: Any, missing: bool) -> None:
+    def read(request: Any, outlet: Any) -> Any:
+        raise ProtocolError(code, "no", data)
+
+    async with Client(FakeServer({"resources/read": read}), revision=revision) as client:
+        with pytest.raises(ProtocolError, match="no") as caught:
+            await client.read_resource("a:")
+        assert isinstance(caught.value, ResourceNotFound) == missing
+        assert (caught.value.code, caught.value.data) == (code, data)
 
 
 # --- logging ---

@@ -362,8 +362,9 @@ for message in messages():
     assert not client.connected
 
 
-@pytest.mark.covers("STD-5")
-async def test_a_talkative_stderr_is_no_failure(tmp_path: Path) -> None:
+@pytest.mark.covers("STD-5", "2.1.3")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_talkative_stderr_is_no_failure(revision: str, tmp_path: Path) -> None:
     server = write(
         tmp_path,
         LINES
@@ -371,11 +372,49 @@ async def test_a_talkative_stderr_is_no_failure(tmp_path: Path) -> None:
 for message in messages():
     sys.stderr.write("Traceback (most recent call last): fatal error\\n" * 5000)
     sys.stderr.flush()
-    initialized(message["id"]) if message["method"] == "initialize" else "id" in message and answer(message["id"], {})
+    if message["method"] == "initialize":
+        initialized(message["id"], message["params"]["protocolVersion"])
+    elif message["method"] == "server/discover":
+        known = ["2026-07-28"]
+        answer(message["id"], {"resultType": "complete", "supportedVersions": known, "capabilities": {}, "ttlMs": 0})
+    elif "id" in message:
+        answer(message["id"], {})
 """,
     )
-    async with Client(server, revision="2025-06-18") as client:
+    async with Client(server, revision=revision) as client:
         await client.ping()
+
+
+@pytest.mark.covers("STL-5")
+async def test_one_process_serves_every_conversation(tmp_path: Path) -> None:
+    server = write(
+        tmp_path,
+        """
+import os
+from toolwire import Server
+server = Server("one")
+@server.tool
+async def process() -> int:
+    return os.getpid()
+server.run()
+""",
+    )
+
+    async def conversation(client: Client) -> set[int]:
+        await client.list_tools()
+        with pytest.raises(ProtocolError):
+            await client.call_tool("no-such-tool")
+        return {await client.call_tool("process", returns=int) for _ in range(5)}
+
+    async with Client(server) as client:
+        first = await asyncio.create_task(conversation(client))
+        # Each conversation is a task of its own; one is given up in the middle.
+        given_up = asyncio.create_task(client.call_tool("process"))
+        given_up.cancel()
+        await asyncio.wait({given_up})
+        others = await asyncio.gather(*(conversation(client) for _ in range(3)))
+        assert len(first) == 1
+        assert others == [first] * 3
 
 
 async def test_a_server_that_dies_at_once_says_why(tmp_path: Path) -> None:

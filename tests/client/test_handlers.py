@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -241,6 +244,55 @@ async def test_a_required_url_is_an_error_where_the_user_or_the_client_says_no()
                 await client.call_tool("x")
             assert caught.value.code == -32042
             assert len(server.requests) == 1
+
+
+@pytest.fixture
+def nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every way from here to a page outside fails."""
+
+    def refused(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError(f"the client went out by itself: {arguments}")
+
+    monkeypatch.setattr(webbrowser, "open", refused)
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    monkeypatch.setattr(socket.socket, "connect", refused)
+
+
+@BOTH_ERAS
+@pytest.mark.usefixtures("nothing_is_opened")
+@pytest.mark.covers("1.16.3.6")
+async def test_the_application_gets_the_whole_url_and_the_client_never_opens_it(revision: str) -> None:
+    long = "https://xn--e1awd7f.example/" + "a/" * 2_000 + "?next=%2F&q=%00#part"
+    params = t.ElicitRequestParams(message="Sign in", mode="url", url=long, elicitation_id="e1")
+    shown: list[Any] = []
+    for choice, action in ((Accept(), "accept"), (Decline(), "decline"), (Cancel(), "cancel")):
+
+        def show(message: str, params: t.ElicitRequestParams, choice: Any = choice) -> Any:
+            shown.append((message, params.url))
+            return choice
+
+        reply = await ask("elicitation/create", params, revision, elicit=Elicitation(url=show))
+        assert reply == {"action": action}
+    assert shown == [("Sign in", long)] * 3
+
+
+@BOTH_ERAS
+@pytest.mark.usefixtures("nothing_is_opened")
+@pytest.mark.covers("1.16.3.6")
+async def test_a_url_that_nobody_can_be_shown_is_refused(revision: str) -> None:
+    server = FakeServer({"tools/call": asking("elicitation/create", url())})
+    asked: list[str] = []
+    elicit = Elicitation(form=lambda message, params: asked.append(message))
+    async with testing.connect(server, revision=revision, elicit=elicit) as (client, wire):
+        if revision == MODERN:
+            assert "url" not in wire.sent[0]["params"]["_meta"][t.CLIENT_CAPABILITIES_KEY]["elicitation"]
+            with pytest.raises(InvalidResponse, match="did not declare"):
+                await client.call_tool("x")
+        else:
+            assert "url" not in wire.sent[0]["params"]["capabilities"]["elicitation"]
+            assert "-32602" in (await client.call_tool("x")).text
+    assert asked == []
 
 
 # --- sampling ---

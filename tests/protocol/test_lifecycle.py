@@ -331,7 +331,6 @@ def test_a_version_that_is_known_but_not_served_is_refused(method: str) -> None:
     assert error.data == {"supported": ["2025-11-25", "2025-06-18"], "requested": MODERN}
 
 
-@pytest.mark.covers("ERR-1")
 def test_the_order_of_supported_versions_is_newest_first() -> None:
     assert SUPPORTED == (MODERN, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 

@@ -194,7 +194,7 @@ def test_annotations_of_an_embedded_resource_are_read_in_both_places() -> None:
     assert EmbeddedResource(ResourceContents("a://b", text="x")).find_annotations() is UNSET
 
 
-@pytest.mark.covers("1.16.2.3", "2.2.16", "T-26")
+@pytest.mark.covers("1.16.2.3", "2.2.16", "T-26", "T-40")
 @pytest.mark.parametrize(
     ("field", "options"),
     [

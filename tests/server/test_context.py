@@ -93,7 +93,7 @@ async def test_session_token_meta_and_revision(revision: str) -> None:
     assert seen == [(None, "p-1", [1], revision, {}), (None, None, None, revision, {})]
 
 
-@pytest.mark.covers("META-10", "E11")
+@pytest.mark.covers("META-10", "META-7", "E11")
 async def test_the_context_shows_meta_as_it_was_sent() -> None:
     seen: list[Any] = []
 

@@ -94,7 +94,7 @@ async def test_titles_and_defaults_are_written_in_the_words_of_the_revision(revi
 
 
 @pytest.mark.parametrize("revision", NEWER)
-@pytest.mark.covers("1.16.2.4", "1.16.2.6", "2.2.17")
+@pytest.mark.covers("1.16.2.4", "1.16.2.6", "2.2.17", "T-40")
 async def test_choices_of_many(revision: str) -> None:
     @dataclass
     class Report:

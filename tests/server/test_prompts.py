@@ -290,6 +290,8 @@ def blank() -> str:
         (lambda: Prompt(messages=["x"]), "A prompt without a function needs a name"),
         (lambda: Prompt.text("{?a}never closed", name="p"), "is never closed"),
         (lambda: Prompt(name="p", messages=["x"], arguments=[{"title": "no name"}]), "cannot be read as an argument"),
+        (lambda: Prompt(name="p", messages=["{x}{y}"], arguments=["y"]), "that are no arguments of it: x$"),
+        (lambda: Prompt(name="p", messages=["{?x}a{/x}"], arguments=[]), "that are no arguments of it: x$"),
         (lambda: Prompt(name="p", messages=[object()]), "A prompt message cannot be made of object"),
     ],
 )  # fmt: skip

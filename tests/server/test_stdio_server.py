@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.wireclient import MODERN, REVISIONS
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and descriptors of POSIX systems")
 
@@ -159,6 +160,29 @@ def test_what_is_in_flight_at_the_end_of_input_is_finished(folder: Path) -> None
         assert answer["id"] == identifier
         assert answer["result"]["content"][0]["text"] == "brief"
         assert server.notes() == ["enter", "brief done", "exit"]
+
+
+@pytest.mark.covers("2.1.2")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_every_revision_is_one_message_a_line(folder: Path, revision: str) -> None:
+    call: dict[str, Any] = {"name": "echo", "arguments": {"text": "two\nlines \u2028"}}
+    client = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    said: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": client},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    ]
+    if revision == MODERN:
+        said = [{"id": 2, "method": "tools/call", "params": {**call, "_meta": META}}]
+    with running(Process(folder)) as server:
+        out, err = server.process.communicate(
+            b"".join(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n" for each in said), timeout=30
+        )
+    assert err == b""
+    assert out.endswith(b"\n")
+    answers = [json.loads(line) for line in out.split(b"\n")[:-1]]
+    assert [answer["id"] for answer in answers] == [each["id"] for each in said if "id" in each]
+    assert answers[-1]["result"]["content"][0]["text"] == "two\nlines \u2028"
 
 
 @posix

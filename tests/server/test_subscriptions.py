@@ -341,7 +341,7 @@ async def test_a_stream_gets_what_it_asked_for_and_nothing_else(server: Server) 
             assert all(each["params"]["_meta"] == {ID: "L1"} for each in told)
 
 
-@pytest.mark.covers("SUB-1", "SUB-6")
+@pytest.mark.covers("SUB-1", "SUB-6", "META-9")
 async def test_several_streams_on_one_connection_keep_the_type_of_their_ids(server: Server) -> None:
     async with connect(server, MODERN) as client:
         await listen(client, id="7", toolsListChanged=True)
@@ -372,7 +372,7 @@ async def test_a_stream_the_client_cancels_gets_no_answer(server: Server) -> Non
         assert client.of(CANCELLED) == []
 
 
-@pytest.mark.covers("SUB-6", "CAN-5")
+@pytest.mark.covers("SUB-6", "CAN-5", "META-9")
 async def test_a_server_that_stops_ends_its_streams_gracefully(server: Server) -> None:
     async with connect(server, MODERN) as client:
         await listen(client, id=1, toolsListChanged=True)

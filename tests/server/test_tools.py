@@ -153,6 +153,21 @@ async def test_a_raw_schema_wins_over_parameters_and_is_listed_unchanged() -> No
         assert (await server.call_tool("echo", wrong)).is_error
 
 
+@pytest.mark.covers("2.1.22")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_schema_without_a_dialect_is_2020_12_on_every_revision(revision: str) -> None:
+    async def pair(arguments: dict[str, Any]) -> str:
+        return "fits"
+
+    # `prefixItems` came with 2020-12; every dialect before it ignores the word.
+    point = {"type": "array", "prefixItems": [{"type": "number"}], "items": False}
+    schema = {"type": "object", "properties": {"at": point}}
+    async with connect(Server("s", tools=Tool(pair, input_schema=schema)), revision) as client:
+        assert (await client.call("pair", {"at": [1]}))["content"][0]["text"] == "fits"
+        for wrong in (["a"], [1, 2]):
+            assert (await client.call("pair", {"at": wrong}))["isError"] is True
+
+
 @pytest.mark.covers("J15", "S10")
 @pytest.mark.parametrize("hint", ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"])
 @pytest.mark.parametrize("value", [True, False])

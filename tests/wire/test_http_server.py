@@ -127,6 +127,13 @@ async def test_headers_over_the_limit_are_431(port: int, request_bytes: bytes) -
         assert "limit of 65536 bytes" in (text := await refused(connection, 431)) or "more than 100" in text
 
 
+async def test_the_limit_holds_for_the_second_of_two_requests_too(port: int) -> None:
+    async with connected(port) as connection:
+        connection.send(get("Host: localhost") + get("Host: localhost", "X: " + "x" * 65536))
+        assert (await connection.answer())[0] == 200
+        await refused(connection, 431)
+
+
 async def test_headers_up_to_the_limit_are_served(port: int) -> None:
     async with connected(port) as connection:
         connection.send(get("Host: localhost", "X: " + "x" * 65000))
@@ -556,6 +563,37 @@ async def test_a_signal_ends_streams_properly_and_the_process_with_zero(tmp_path
     assert status == 0
     assert "Traceback" not in said
     assert len(said.splitlines()) == 1
+
+
+async def open_legacy_stream(port: int, connection: Connection) -> None:
+    """A session of 2025-06-18, and its stream of what the server has to say."""
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    async with connected(port) as other:
+        other.send(post(json.dumps(hello).encode()))
+        status, headers, _ = await other.answer()
+        assert status == 200
+        session = {"Mcp-Session-Id": headers["mcp-session-id"], "MCP-Protocol-Version": "2025-06-18"}
+        other.send(post(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', session))
+        assert (await other.answer())[0] == 202
+    request = post(b"", session).replace(b"POST", b"GET", 1).replace(b"application/json, ", b"")
+    connection.send(request)
+    status, headers = await connection.head()
+    assert (status, headers["content-type"]) == (200, "text/event-stream")
+
+
+@ready_for_signals
+@pytest.mark.parametrize("host", ["ours", "uvicorn"])
+async def test_a_signal_ends_the_streams_of_sessions_properly(tmp_path: Path, host: str) -> None:
+    serves = script if host == "ours" else under_uvicorn
+    async with serves(tmp_path) as served, connected(served.port) as connection:
+        await open_legacy_stream(served.port, connection)
+        served.signal(signal.SIGTERM)
+        # A stream that was cut off would have no end.
+        assert [chunk async for chunk in connection.chunks() if b"data:" in chunk] == []
+        status, said = await served.end()
+    assert status == (0 if host == "ours" else -signal.SIGTERM)
+    assert "Traceback" not in said
 
 
 @ready_for_signals

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-
 from tests.wire.httpclient import Answer, HttpClient, SessionClient, initialize_request, serving
+
 from toolwire import Context, Limits, Server
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 from toolwire.wire import get_stream, post_stream
@@ -141,6 +141,7 @@ async def two(replicas: Replicas, revision: str = "2025-11-25", **options: Any) 
     here, there = replicas.clients  # type: ignore[attr-defined]
     await here.initialize(revision, ASKING, **options)
     there.headers, there.revision, there.last_id = here.headers, here.revision, 1000
+    await there.result("ping")  # A replica takes part once it has started.
     return here, there
 
 
@@ -441,7 +442,9 @@ async def test_notifications_and_answers_are_202_without_a_body(client: SessionC
         ("text/html", 406),
     ],
 )
-async def test_a_request_accepts_both_forms_of_an_answer(client: SessionClient, accept: str | None, status: int) -> None:
+async def test_a_request_accepts_both_forms_of_an_answer(
+    client: SessionClient, accept: str | None, status: int
+) -> None:
     await client.initialize()
     answer = await client.post(client.request("tools/list"), {"accept": accept})
     assert answer.status == status
@@ -1145,8 +1148,7 @@ async def test_modern_listeners_hear_of_changes_at_the_other_replica(replicas: R
     listen = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
     headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
     client = HttpClient(replicas.apps[0])
-    # The other replica has to be up to be heard.
-    await HttpClient(replicas.apps[1]).post(initialize_request())
+    await two(replicas)
     stream = client.start_post(listen, headers)
     await stream.message("notifications/subscriptions/acknowledged")
     replicas.servers[1].notify_changed("tools")

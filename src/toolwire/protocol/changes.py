@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any, Final
 
 from msgspec import UNSET, Raw, Struct
@@ -32,14 +33,14 @@ class Change(Struct, frozen=True):
     params: Any = None
 
 
-def covers(subscribed: set[str], uri: str) -> bool:
+def covers(subscribed: Set[str], uri: str) -> bool:
     """Whether a subscription is for this resource, or for one that contains it (1.10.6)."""
     if uri in subscribed:
         return True
     return any(uri.startswith(one if one.endswith("/") else one + "/") for one in subscribed)
 
 
-def legacy_notification(change: Change, subscribed: set[str]) -> tuple[str, Any] | None:
+def legacy_notification(change: Change, subscribed: Set[str]) -> tuple[str, Any] | None:
     """What a legacy client is told of a change: list changes unasked, updates of what it subscribed to, no more."""
     if change.method:
         return None

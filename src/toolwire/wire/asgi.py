@@ -27,6 +27,7 @@ from toolwire.protocol.jsonrpc import Batch, Malformed, Notification, Request, d
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 from toolwire.protocol.revisions import LEGACY, MODERN
 from toolwire.wire.first_step import watched
+from toolwire.wire.get_stream import GetStream
 from toolwire.wire.http_guard import Guard
 from toolwire.wire.http_limits import HttpLimits
 from toolwire.wire.http_outlet import ExchangeOutlet, Receive, SendMessage
@@ -162,40 +163,46 @@ class HttpApp:
         origin = headers.get("origin")
         extra = self._cors_headers(origin)
         try:
-            await self._route(scope, headers, receive, send, extra)
+            stream = await self._route(scope, headers, receive, send, extra)
         except Refused as refused:
             await respond(send, refused.status, refused.body, (*refused.type, *refused.headers, *extra))
+            return
+        if stream is not None:
+            # Here, so that a stream that stays open for hours holds on to nothing that was only needed to open it.
+            del headers
+            await stream.serve(receive, send, extra)
 
     async def _route(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
-    ) -> None:
+    ) -> GetStream | None:
+        """Answer a request, or open the stream that will."""
         path, root = _path(scope), scope.get("root_path", "")
         method = scope["method"]
         if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
             ready = path == "/livez" or not self._draining
             await respond(send, 200 if ready else 503, b"ok" if ready else b"stopping", TEXT_TYPE)
-            return
+            return None
         if self._offers_sse and path in (STREAM_PATH, MESSAGES_PATH):
             await self._route_sse(path, scope, headers, receive, send, extra)
-            return
+            return None
         # Both spellings, and the bare mount point: a redirect would lose the body of a POST.
         if path.rstrip("/") != self._path.rstrip("/") and not (root and path in ("", "/")):
             raise Refused(404, f"There is no endpoint here; it is at {root}{self._path}")
         self._check_source(scope, headers)
         if method == "OPTIONS" and extra:
             await respond(send, 204, b"", (*extra, *_PREFLIGHT))
-            return
+            return None
         if method != "POST":
-            await self._other_method(scope, headers, receive, send, extra)
-            return
+            return await self._other_method(scope, headers, send, extra)
         _check_media(headers)
         await self._ensure_started()
         body = await self._body(headers, receive)
         await self._post(scope, headers, body, receive, send, extra)
+        return None
 
     async def _other_method(
-        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
-    ) -> None:
+        self, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
+    ) -> GetStream | None:
         """GET and DELETE, which belong to legacy sessions (2026-07-28 has neither)."""
         method = scope["method"]
         if self._stateless or method not in ("GET", "DELETE") or headers.get(VERSION) == MODERN:
@@ -204,9 +211,9 @@ class HttpApp:
         await self._ensure_started()
         assert self.sessions is not None
         if method == "GET":
-            await self.sessions.get(scope.get(_PRINCIPAL), headers, receive, send, extra)
-        else:
-            await self.sessions.delete(scope.get(_PRINCIPAL), headers, send, extra)
+            return await self.sessions.get(scope.get(_PRINCIPAL), headers)
+        await self.sessions.delete(scope.get(_PRINCIPAL), headers, send, extra)
+        return None
 
     async def _route_sse(
         self,

@@ -217,7 +217,7 @@ class Listener(GetStream):
         self.speaks = False
         self.claimed: asyncio.Future[None] | None = asyncio.get_running_loop().create_future()
         self.level: t.LoggingLevel = "info"
-        self.uris: set[str] = set()
+        self.uris: frozenset[str] = frozenset()
         self.told = False
         """Whether another process has said what the session wants since the stream was opened."""
         self.lingering: asyncio.TimerHandle | None = None

@@ -32,11 +32,10 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self.access_log = False
         self._phase: Literal["idle", "headers", "body"] = "idle"
-        self._header_bytes = 0
-        self._hosts = 0
-        # Bytes that were taken in and of which nothing has been heard from the parser.
-        self._unseen = 0
-        self._seen = False
+        # The size of what was received last, of the part of it that was not complete, and of all that is not complete.
+        self._received = 0
+        self._reading = 0
+        self._unfinished = 0
         self._upgrade = False
         self._cause: tuple[int, str] | None = None
         self._refusal: tuple[int, str] | None = None
@@ -62,12 +61,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._feed(data)
         # What arrives complete, as nearly everything does, never needs a clock.
-        unfinished = self._phase == "headers" or (self._phase == "idle" and self._unseen)
-        if unfinished and self._deadline is None and self._refusal is None:
+        if self._unfinished and self._phase != "body" and self._deadline is None and self._refusal is None:
             self._deadline = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
 
     def _feed(self, data: bytes) -> None:
-        self._seen = False
+        self._received = self._reading = len(data)
+        body = len(self.cycle.body) if self._phase == "body" else None
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -77,50 +76,57 @@ class LimitedProtocol(HttpToolsProtocol):
             status, text = self._cause or (400, "This is not HTTP/1.1")
             self._refuse(status, text)
             return
-        if self._seen:
-            self._unseen = 0
+        if self._phase == "body":
+            self._note_body(body)
+        elif self._reading or self._phase == "headers":
+            self._note_headers()
+        if self._unfinished > HEADER_BYTES:
+            self._refuse(431, f"The headers are over the limit of {HEADER_BYTES} bytes")
+
+    def _note_headers(self) -> None:
+        """What is held of headers that are not complete, or of what may become some."""
+        # Where they began somewhere after another request, counting starts with the next piece.
+        self._unfinished += self._reading or 1
+
+    def _note_body(self, before: int | None) -> None:
+        """What came within a body and is not part of it: the extensions of chunks, and trailers."""
+        if before is not None and len(self.cycle.body) == before and not self.cycle.response_complete:
+            self._unfinished += self._reading
         else:
-            self._unseen += len(data)
-            if self._header_bytes + self._unseen > HEADER_BYTES:
-                self._refuse(431, f"The headers are over the limit of {HEADER_BYTES} bytes")
+            self._unfinished = 0
 
     # --- what the parser finds ---
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._phase = "headers"
-        self._header_bytes = 0
-        self._hosts = 0
         self._upgrade = False
 
-    def on_url(self, url: bytes) -> None:
-        self._count(len(url))
-        self.url += url
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(len(name) + len(value) + 4)
         if self._phase == "body":
             return  # RFC 9110 section 6.5.1: trailers are not headers; whoever needs none may drop them.
-        if len(self.headers) >= HEADER_COUNT:
-            self._stop_parsing(431, f"There are more than {HEADER_COUNT} headers")
         name = name.lower()
-        if name == b"host":
-            self._hosts += 1
-        elif name == b"expect" and value.lower() == b"100-continue":
+        if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
-    def _count(self, size: int) -> None:
-        self._seen = True
-        self._header_bytes += size
-        if self._header_bytes > HEADER_BYTES:
-            self._stop_parsing(431, f"The headers are over the limit of {HEADER_BYTES} bytes")
+    def _check_headers(self) -> None:
+        if len(self.headers) > HEADER_COUNT:
+            self._stop_parsing(431, f"There are more than {HEADER_COUNT} headers")
+        # They are no larger than what they came in, so that there is hardly ever something to add up.
+        if self._unfinished + self._received > HEADER_BYTES:
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > HEADER_BYTES:
+                self._stop_parsing(431, f"The headers are over the limit of {HEADER_BYTES} bytes")
+        # RFC 9112 section 3.2: none on HTTP/1.1, or more than one, is answered with 400.
+        hosts = [name for name, _ in self.headers].count(b"host")
+        if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
+            self._stop_parsing(400, "Send one Host header")
 
     def on_headers_complete(self) -> None:
-        self._disarm()
-        # RFC 9112 section 3.2: none on HTTP/1.1, or more than one, is answered with 400.
-        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
-            self._stop_parsing(400, "Send one Host header")
+        if self._deadline is not None:
+            self._disarm()
+        self._check_headers()
         if len(self.pipeline) >= PIPELINED:
             self._stop_parsing(400, f"At most {PIPELINED} requests may wait on a connection")
         if self.parser.should_upgrade():
@@ -136,14 +142,9 @@ class LimitedProtocol(HttpToolsProtocol):
             # Go on reading, or the end of the connection would not be noticed while another request is worked on.
             self.flow.resume_reading()
 
-    def on_body(self, body: bytes) -> None:
-        self._seen = True
-        super().on_body(body)
-
     def on_message_complete(self) -> None:
         self._phase = "idle"
-        self._unseen = 0
-        self._seen = True
+        self._unfinished = self._reading = 0
         if self._upgrade:
             return
         super().on_message_complete()
@@ -192,7 +193,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._running is not None:
             # The start of a request that has to wait for its turn anyway.
             self._deadline = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
-        elif self._phase == "idle" and not self._unseen:
+        elif not self._unfinished:
             self.transport.close()
         else:
             self._refuse(408, "The headers did not arrive in time")

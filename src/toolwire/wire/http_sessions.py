@@ -316,9 +316,8 @@ class Sessions:
 
     # --- GET ---
 
-    async def get(
-        self, principal: Any, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
-    ) -> None:
+    async def get(self, principal: Any, headers: Mapping[str, str]) -> GetStream:
+        """The stream that a GET opens or resumes, ready to be served."""
         if not accepts(headers, "text/event-stream"):
             raise refused(406, "Accept text/event-stream")
         token, _ = await self._session(principal, headers, None)
@@ -332,7 +331,7 @@ class Sessions:
             stream = await self.streams.listen(token, resume)
         if stream is None:
             raise _no_session(None)
-        await stream.serve(receive, send, extra)
+        return stream
 
     async def _resume(self, token: SessionToken, last_event_id: str) -> Resume | None:
         if not last_event_id:

@@ -71,7 +71,8 @@ class SessionStreams:
         self._random = random
         self._posts: dict[tuple[str, str], PostStream] = {}
         self._gets: dict[str, list[GetStream]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._missed = False
+        self._catching_up: asyncio.Task[None] | None = None
         self._leave = [
             link.on("claim", self._on_claim),
             link.on("released", self._on_released),
@@ -132,7 +133,7 @@ class SessionStreams:
             self._remove(listener)
             return None
         if not listener.told:
-            listener.level, listener.uris = record.level, set(record.uris)
+            listener.level, listener.uris = record.level, frozenset(record.uris)
         listener.claimed = None
         return listener
 
@@ -236,7 +237,7 @@ class SessionStreams:
         state = _decode_state(data)
         for stream in self._gets.get(state.session, ()):
             if isinstance(stream, Listener):
-                stream.level, stream.uris, stream.told = state.level, set(state.uris), True
+                stream.level, stream.uris, stream.told = state.level, frozenset(state.uris), True
 
     def _on_change(self, data: bytes) -> None:
         change = _decode_published(data).change
@@ -259,23 +260,39 @@ class SessionStreams:
 
     def _on_lost(self) -> None:
         """Messages were missed: look at everything again, and tell clients to do the same."""
-        for listener in self._listeners():
-            task = asyncio.get_running_loop().create_task(self._catch_up(listener))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._missed = True
+        if self._catching_up is None:
+            self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
 
-    async def _catch_up(self, listener: Listener) -> None:
-        record = await self._records.find(listener.token)
+    async def _catch_up(self) -> None:
+        try:
+            while self._missed:
+                self._missed = False
+                for streams in tuple(self._gets.values()):
+                    for stream in tuple(streams):
+                        await self._look_again(stream)
+                        # One claim at a time: all at once they would be too many for the bus again.
+                        await asyncio.sleep(0)
+        except Exception:
+            log.exception("catching up with the other processes failed")
+        finally:
+            self._catching_up = None
+
+    async def _look_again(self, stream: GetStream) -> None:
+        record = await self._records.find(stream.token)
         if record is None:
-            listener.end()
+            stream.end()
             return
-        listener.level, listener.uris = record.level, set(record.uris)
-        if listener.speaks:
-            await self._claim(listener)
+        stream.wake()
+        if not isinstance(stream, Listener):
+            return
+        stream.level, stream.uris = record.level, frozenset(record.uris)
+        if stream.speaks or stream.claimed is not None:
+            await self._claim(stream)
         for family in LIST_CHANGED:
-            listener.changed(Change(family))
+            stream.changed(Change(family))
         for uri in record.uris:
-            listener.changed(Change("updated", uri))
+            stream.changed(Change("updated", uri))
 
     def _listeners(self) -> Iterator[Listener]:
         for streams in tuple(self._gets.values()):
@@ -322,8 +339,8 @@ class SessionStreams:
         """Everything here comes to its end."""
         self.leave()
         self.drain()
-        for task in tuple(self._tasks):
-            task.cancel()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
         posts = [asyncio.ensure_future(stream.finished()) for stream in self._posts.values()]
         if posts:
             await asyncio.wait(posts, timeout=FLUSH_TIME)

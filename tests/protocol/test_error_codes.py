@@ -1,0 +1,75 @@
+"""Which error codes this library ever says, read from its source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolwire.protocol import errors
+
+PACKAGE = Path(errors.__file__).resolve().parent.parent
+TREES = {
+    path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+HOME = "protocol/errors.py"
+
+RESERVED = range(-32768, -32000 + 1)
+# JSON-RPC 2.0 and what the revisions of the specification define; nothing else exists in the reserved range.
+DEFINED = {-32700, -32600, -32601, -32602, -32603, -32020, -32021, -32022, -32042, -32002}
+CONSTANTS = {name: value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
+
+
+def numbers(tree: ast.AST) -> Iterator[int]:
+    """Every negative whole number written in a module."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
+                yield -number
+
+
+def codes(tree: ast.AST) -> Iterator[ast.expr]:
+    """What is given as the code wherever an error is made or encoded."""
+    places = {"ProtocolError": 0, "encode_error": 1}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            place = places.get(name)
+            if place is not None:
+                named = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+                yield (*named, *node.args[place : place + 1])[0]
+
+
+@pytest.mark.covers("ERR-1")
+def test_the_reserved_range_holds_only_what_the_specification_defines() -> None:
+    assert {code for code in CONSTANTS.values() if code in RESERVED} == DEFINED
+    elsewhere = {
+        (module, number)
+        for module, tree in TREES.items()
+        if module != HOME
+        for number in numbers(tree)
+        if number in RESERVED
+    }
+    assert elsewhere == set()
+
+
+@pytest.mark.covers("ERR-2")
+def test_a_code_of_our_own_lies_outside_the_reserved_range() -> None:
+    own = {name: code for name, code in CONSTANTS.items() if code not in DEFINED}
+    # The one code that is not JSON-RPC's or in the range: a suggestion of the earlier revisions.
+    assert own == {"USER_REJECTED": -1}
+
+
+@pytest.mark.covers("ERR-1", "ERR-2")
+def test_every_error_is_made_with_a_named_code() -> None:
+    found = [(module, code) for module, tree in TREES.items() for code in codes(tree)]
+    assert len(found) > 50, "the search itself is broken"
+    parts = [(module, part) for module, code in found for part in ast.walk(code)]
+    named = {part.id for _, part in parts if isinstance(part, ast.Name) and part.id.isupper()}
+    assert named <= CONSTANTS.keys()
+    # Anything computed passes on what somebody else named: a number is never written at the place of use.
+    written = [(module, part.value) for module, part in parts if isinstance(part, ast.Constant)]
+    assert written == []
