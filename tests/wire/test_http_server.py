@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.http_process import Connection, Served, call, connected, modern, post, started, text_of_call
 
 from toolwire import Limits, Server
@@ -318,6 +320,92 @@ async def test_an_upgrade_is_not_taken_up_and_costs_nothing(port: int, protocol:
         await connection.writer.drain()
         connection.send(request[-10:] + call("echo", text="again"))
         assert [(await connection.answer())[0] for _ in range(2)] == [200, 200]
+
+
+FRAGMENTS = [
+    get("Host: localhost"),
+    get("Host: localhost", "Connection: close"),
+    get("Host: localhost", "Connection: upgrade", "Upgrade: h2c"),
+    get("Host: a", "Host: b"),
+    post(b"hello"),
+    post(b"", {"Content-Length": "100"}),
+    post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked"),
+    b"5\r\nhello\r\n",
+    b"0\r\n\r\n",
+    b"0\r\nX: y\r\n\r\n",
+    b"GET / HTTP/1.1\r\n",
+    b"Host: localhost\r\n",
+    b"\r\n",
+    b"X: " + b"x" * 40_000,
+    b"CONNECT a:1 HTTP/1.1\r\n",
+    b"\0",
+    b"garbage",
+]
+
+
+class Sink(asyncio.Transport):
+    """The other end of a connection that a property feeds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def pause_reading(self) -> None:
+        pass
+
+    resume_reading = pause_reading
+
+
+async def answers_at_once(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.binary(max_size=20)), max_size=12), st.integers(1, 5000))
+async def test_whatever_arrives_is_answered_or_refused(fragments: list[bytes], size: int) -> None:
+    from uvicorn import Config
+    from uvicorn.server import ServerState
+
+    config = Config(answers_at_once, http=http_protocol.LimitedProtocol, ws="none", log_config=None, interface="asgi3")
+    config.load()
+    protocol = http_protocol.LimitedProtocol(config=config, server_state=ServerState(), app_state={})
+    transport = Sink()
+    protocol.connection_made(transport)
+    data = b"".join(fragments)
+    for start in range(0, len(data), size):
+        if transport.closed:
+            break
+        protocol.data_received(data[start : start + size])
+        await asyncio.sleep(0)
+    for _ in range(http_protocol.PIPELINED + 5):
+        await asyncio.sleep(0)
+    protocol.connection_lost(None)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not protocol.tasks
+    answers = transport.written.split(b"HTTP/1.1 ")[1:]
+    assert all(answer[:3] in (b"204", b"400", b"431", b"100") for answer in answers)
+    assert not any(answer[:1] == b"4" for answer in answers[:-1]), "after a refusal nothing is said"
 
 
 # --- where it listens ---------------------------------------------------------------------------------

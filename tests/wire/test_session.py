@@ -557,21 +557,39 @@ async def test_progress_moves_the_deadline_up_to_a_ceiling() -> None:
         )
         await far.until(1)
         pending: Pending = session.peer.outgoing[1]
-        assert pending.timer is not None
-        assert pending.ceiling is not None
-        first = pending.timer
+        first, ceiling = pending.expires, pending.ceiling
+        assert first is not None
+        assert ceiling is not None
         far.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 3}})
         assert seen == [3]
-        assert first.cancelled()
-        assert first.when() < pending.timer.when() <= pending.ceiling
+        assert first < pending.expires <= ceiling
         pending.timeout = 1000
         far.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 4}})
-        assert pending.timer.when() == pending.ceiling
+        assert pending.expires == ceiling
         session.progressed(progress(5, token=99))  # Nobody's.
         far.send({"jsonrpc": "2.0", "id": 1, "result": {}})
         await task
-        assert pending.timer.cancelled()
         assert seen == [3, 4]
+
+
+async def test_one_timer_serves_many_deadlines() -> None:
+    async with calling() as (far, session):
+        slow = asyncio.create_task(session.request("tools/call", UNSET, timeout=50))
+        await far.until(1)
+        first = session._alarm
+        later = asyncio.create_task(session.request("tools/call", UNSET, timeout=60))
+        await far.until(2)
+        assert session._alarm is first
+        soon = asyncio.create_task(session.request("tools/call", UNSET, timeout=0.01))
+        with pytest.raises(Timeout):
+            await soon
+        assert not slow.done()
+        assert session._alarm is not None
+        assert session._alarm.when() == session.peer.outgoing[1].expires
+        for identifier in (1, 2):
+            far.send({"jsonrpc": "2.0", "id": identifier, "result": {}})
+        await slow
+        await later
 
 
 async def test_progress_without_a_deadline_is_only_told() -> None:
@@ -582,7 +600,7 @@ async def test_progress_without_a_deadline_is_only_told() -> None:
         )
         await far.until(1)
         session.progressed(progress(1, token=1))
-        assert session.peer.outgoing[1].timer is None
+        assert session.peer.outgoing[1].expires is None
         far.send({"jsonrpc": "2.0", "id": 1, "result": {"ok": 1}})
         result = await task
         assert result is not None

@@ -203,7 +203,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refusal = (status, text)
         self._disarm()
         running = self._running
-        if self._phase == "body" and not self.cycle.response_complete:
+        if self._phase == "body":
             if self.pipeline:
                 self.pipeline.popleft()
             elif self.cycle.response_started:

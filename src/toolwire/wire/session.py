@@ -67,7 +67,7 @@ class Handler(Protocol):
 class Pending:
     """A request of ours that waits for its answer; progress may push its deadline back, up to a ceiling."""
 
-    __slots__ = ("ceiling", "future", "method", "on_progress", "timeout", "timer")
+    __slots__ = ("ceiling", "expires", "future", "method", "on_progress", "timeout")
 
     def __init__(self, future: asyncio.Future[Raw | None], method: str) -> None:
         self.future = future
@@ -75,11 +75,9 @@ class Pending:
         self.on_progress: Callable[[t.ProgressNotificationParams], None] | None = None
         self.timeout: float | None = None
         self.ceiling: float | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.expires: float | None = None
 
     def resolve(self, result: Raw | None, error: BaseException | None) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
         if self.future.done():
             return
         if error is not None:
@@ -156,6 +154,7 @@ class Session:
         self._backlog: deque[Incoming] = deque()
         self._room: asyncio.Event | None = None  # There while reading is held back.
         self._ended: asyncio.Future[None] = self.loop.create_future()
+        self._alarm: asyncio.TimerHandle | None = None
         self._closed = False
         self._revision_told = isinstance(peer.lifecycle, ClientLifecycle)  # A client tells it by itself.
         self._has_routes = type(channel).route is not Channel.route
@@ -339,9 +338,11 @@ class Session:
         pending = Pending(self.loop.create_future(), method)
         pending.on_progress = on_progress
         if timeout is not None:
+            now = self.loop.time()
             pending.timeout = timeout
-            pending.ceiling = None if ceiling is None else self.loop.time() + ceiling
-            pending.timer = self.loop.call_later(timeout, self._expire, identifier, pending)
+            pending.ceiling = None if ceiling is None else now + ceiling
+            pending.expires = now + timeout
+            self._wake_at(pending.expires)
         try:
             self.channel.write(self.peer.request(identifier, method, params, pending))
             self._read_on()  # The answer has to get through.
@@ -349,8 +350,6 @@ class Session:
                 await self.channel.drain()
             return await pending.future
         except BaseException as error:
-            if pending.timer is not None:
-                pending.timer.cancel()
             if self.peer.forget(identifier) and not isinstance(error, Unreachable):
                 self._tell_cancelled(identifier, method, "The caller gave up")
             raise
@@ -360,15 +359,30 @@ class Session:
         pending = self.peer.outgoing.get(params.progress_token)
         if pending is None:
             return
-        if pending.timer is not None and pending.timeout is not None:
+        if pending.timeout is not None:
             # CAN-4: progress may restart the clock, but there is a ceiling.
-            pending.timer.cancel()
-            when = self.loop.time() + pending.timeout
-            if pending.ceiling is not None:
-                when = min(when, pending.ceiling)
-            pending.timer = self.loop.call_at(when, self._expire, params.progress_token, pending)
+            expires = self.loop.time() + pending.timeout
+            pending.expires = expires if pending.ceiling is None else min(expires, pending.ceiling)
         if pending.on_progress is not None:
             pending.on_progress(params)
+
+    def _wake_at(self, when: float) -> None:
+        """One timer serves all requests: it is set for the earliest deadline, and most calls find it set already."""
+        if self._alarm is not None:
+            if self._alarm.when() <= when:
+                return
+            self._alarm.cancel()
+        self._alarm = self.loop.call_at(when, self._wake)
+
+    def _wake(self) -> None:
+        self._alarm = None
+        now = self.loop.time()
+        for identifier, pending in tuple(self.peer.outgoing.items()):
+            if pending.expires is not None and pending.expires <= now:
+                self._expire(identifier, pending)
+        waiting = [pending.expires for pending in self.peer.outgoing.values() if pending.expires is not None]
+        if waiting:
+            self._wake_at(min(waiting))
 
     def _expire(self, identifier: RequestId, pending: Pending) -> None:
         if self.peer.forget(identifier):
@@ -424,6 +438,8 @@ class Session:
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)  # A handler that ignores its cancellation is left behind.
         self._fail_outgoing()
+        if self._alarm is not None:
+            self._alarm.cancel()
         await self.channel.close()
 
     async def _finish(self, grace: float) -> None:
