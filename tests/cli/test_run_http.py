@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 from tests.http_process import Connection, Served, connected, modern, started, text_of_call
 
-pytest.importorskip("uvicorn", reason="serving HTTP needs toolwire[http]")
-
 SERVER = """
 import asyncio, os, sys
 from pathlib import Path

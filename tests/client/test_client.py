@@ -714,7 +714,7 @@ async def test_progress_extends_a_deadline_up_to_a_ceiling(monkeypatch: pytest.M
         connection = client._connection
         assert connection is not None
         pending = connection.session.peer.outgoing[params.progress_token]
-        deadlines.append((pending.timer.when(), pending.ceiling))
+        deadlines.append((pending.expires, pending.ceiling))
 
     async with Client(FakeServer({"tools/call": progressing(1, 2, 3)}), timeout=50) as client:
         await client.call_tool("x", on_progress=note)

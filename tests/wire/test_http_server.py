@@ -23,8 +23,6 @@ from toolwire import Limits, Server
 from toolwire.protocol.errors import ServerError
 from toolwire.wire import http_host, http_protocol, http_server
 
-pytest.importorskip("uvicorn", reason="serving HTTP needs toolwire[http]")
-
 ready_for_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 
 # --- a server in this process -------------------------------------------------------------------------

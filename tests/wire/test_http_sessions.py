@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.wire.httpclient import Answer, HttpClient, SessionClient, initialize_
 
 from toolwire import Context, Limits, Server
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
+from toolwire.stores.sqlite import SqliteStores
 from toolwire.wire import get_stream, post_stream
 from toolwire.wire.asgi import HttpApp
 
@@ -120,25 +122,32 @@ async def client(app: HttpApp) -> AsyncIterator[SessionClient]:
 
 
 class Replicas:
-    """Two applications of two servers that share their stores and their secret."""
+    """Two applications of two servers with one secret, whose stores are the same or share a file."""
 
-    def __init__(self, gate: Gate) -> None:
-        self.stores = Stores.memory()
-        self.servers = [make_server(gate, stores=self.stores) for _ in range(2)]
+    def __init__(self, gate: Gate, stores: list[Stores]) -> None:
+        self.servers = [make_server(gate, stores=each) for each in stores]
         self.apps: list[HttpApp] = [server.http_app() for server in self.servers]
+        self.clients: list[SessionClient] = []
 
 
-@pytest.fixture
-async def replicas(gate: Gate) -> AsyncIterator[Replicas]:
-    replicas = Replicas(gate)
+@pytest.fixture(params=["memory", "sqlite"])
+async def replicas(gate: Gate, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Replicas]:
+    if request.param == "memory":
+        stores: list[Stores] = [Stores.memory()] * 2
+    else:
+        stores = [SqliteStores(tmp_path / "shared.db") for _ in range(2)]
+    replicas = Replicas(gate, stores)
     async with serving(*replicas.apps) as clients:
-        replicas.clients = clients  # type: ignore[attr-defined]
+        replicas.clients = clients
         yield replicas
+    for each in stores:
+        if isinstance(each, SqliteStores):
+            each.close()
 
 
 async def two(replicas: Replicas, revision: str = "2025-11-25", **options: Any) -> tuple[SessionClient, SessionClient]:
     """One session, as seen by a client whose requests reach one replica or the other."""
-    here, there = replicas.clients  # type: ignore[attr-defined]
+    here, there = replicas.clients
     await here.initialize(revision, ASKING, **options)
     there.headers, there.revision, there.last_id = here.headers, here.revision, 1000
     await there.result("ping")  # A replica takes part once it has started.
@@ -1009,6 +1018,39 @@ async def test_a_busy_session_is_told_of_each_change_once_it_keeps_up(gate: Gate
         assert {each["params"]["uri"] for each in stream.messages} == {f"note://{number}" for number in range(20)}
 
 
+async def test_a_bus_that_lost_messages_costs_no_change(gate: Gate) -> None:
+    stores = Stores(MemoryKV(), MemoryLog(), MemoryBus(max_pending=4))
+    server = make_server(gate, stores=stores)
+    async with serving(server.http_app()) as [client]:
+        await client.initialize()
+        await client.result("resources/subscribe", {"uri": "note://today"})
+        stream = await client.get()
+        server.notify_updated("note://today")
+        server.notify_changed("tools")
+        for number in range(20):
+            server.notify_updated(f"note://{number}")
+        await stream.message("notifications/tools/list_changed")
+        await stream.message("notifications/resources/updated")
+        server.notify_changed("prompts")
+        await stream.until(
+            lambda: len([each for each in stream.messages if each["method"].endswith("prompts/list_changed")]) >= 1
+        )
+
+
+async def test_many_streams_that_open_at_once_all_get_the_word(gate: Gate) -> None:
+    stores = Stores(MemoryKV(), MemoryLog(), MemoryBus(max_pending=8))
+    server = make_server(gate, stores=stores)
+    async with serving(server.http_app()) as [client]:
+        sessions = [client.at(client.app) for _ in range(40)]
+        for session in sessions:
+            await session.initialize()
+        streams = await asyncio.gather(*(session.get() for session in sessions))
+        server.notify_changed("tools")
+        await asyncio.gather(*(stream.message("notifications/tools/list_changed") for stream in streams))
+        for session in sessions:
+            await session.close()
+
+
 async def test_subscriptions_have_a_bound(gate: Gate) -> None:
     app = make_server(gate).http_app()
     async with serving(app) as [client]:
@@ -1200,6 +1242,8 @@ async def test_draining_ends_open_streams_properly(client: SessionClient, app: H
     stream = await client.get()
     app.drain()
     await stream.finished()
+    assert (await client.start_get().finished()).status == 503
+    assert text_of(await client.call("add", {"a": 1, "b": 2})) == "3"
     assert (await client.start("GET", path="/readyz").finished()).status == 503
     assert nothing_is_left(app)
 

@@ -125,14 +125,18 @@ class HttpApp:
 
     async def _start(self) -> None:
         await self._endpoint.start()
-        if self.sessions is not None:
-            self.sessions.leave()  # Those of an event loop that is gone.
-        if not self._stateless:
-            self.sessions = Sessions(self._endpoint, self._limits)
-            await self.sessions.open()
-        if self._offers_sse:
-            self.sse = SseTransport(self._endpoint, self._limits)
-            await self.sse.open()
+        try:
+            if self.sessions is not None:
+                self.sessions.leave()  # Those of an event loop that is gone.
+            if not self._stateless:
+                self.sessions = Sessions(self._endpoint, self._limits)
+                await self.sessions.open()
+            if self._offers_sse:
+                self.sse = SseTransport(self._endpoint, self._limits)
+                await self.sse.open()
+        except BaseException:
+            await self._endpoint.stop()
+            raise
 
     def drain(self) -> None:
         """Report that the application is not ready, and end the streams that would never end by themselves."""
@@ -211,6 +215,7 @@ class HttpApp:
         await self._ensure_started()
         assert self.sessions is not None
         if method == "GET":
+            self._check_open()
             return await self.sessions.get(scope.get(_PRINCIPAL), headers)
         await self.sessions.delete(scope.get(_PRINCIPAL), headers, send, extra)
         return None
@@ -234,11 +239,17 @@ class HttpApp:
         await self._ensure_started()
         assert self.sse is not None
         if path == STREAM_PATH:
+            self._check_open()
             await self.sse.stream(scope, scope.get(_PRINCIPAL), headers, receive, send, extra)
         else:
             _check_media(headers)
             body = await self._body(headers, receive)
             await self.sse.post(scope, scope.get(_PRINCIPAL), body, send, extra)
+
+    def _check_open(self) -> None:
+        """A stream that began now would have to end at once."""
+        if self._draining:
+            raise Refused(503, "The server is stopping", ((b"retry-after", b"1"),))
 
     def _check_source(self, scope: Scope, headers: Mapping[str, str]) -> None:
         host = headers.get("host")

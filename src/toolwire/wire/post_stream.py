@@ -229,6 +229,7 @@ class PostStream:
             self._disconnect()
             if self._named:
                 self._streams.events.retire(self.session, self.name, KEPT_AFTER if attached else KEPT_FOR_RETURN)
+                self._named = False  # Nothing more can be said, also where it was the log that broke.
             self._streams.over(self)
 
     async def _begin(self) -> None:
