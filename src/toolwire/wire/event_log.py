@@ -99,11 +99,9 @@ class EventLog:
         return [Entry(position, data[:1], data[1:]) for position, data in found]
 
     async def is_over(self, session: str, resume: Resume) -> bool:
-        """Whether a stream has come to its end, and nothing of it is left to be read after this position."""
-        if await self.read(session, resume, 1):
-            return False
+        """Whether this is the position of a stream's last message, after which nothing ever comes."""
         kept = await self.read(session, Resume(resume.stream, None), MAX_ENTRIES)
-        return bool(kept) and kept[-1].kind in (LAST, END)
+        return bool(kept) and kept[-1].kind == LAST and kept[-1].position == resume.position
 
     def retire(self, session: str, stream: str, seconds: float) -> None:
         """Nothing more will be appended: forget the stream in a while."""

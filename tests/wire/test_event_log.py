@@ -1,0 +1,75 @@
+"""Event ids, and what the log knows of the end of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolwire.stores import MemoryLog, PositionLost
+from toolwire.wire import event_log
+from toolwire.wire.event_log import END, LAST, MESSAGE, EventLog, Resume, event_id, parse_event_id, stream_name
+
+POSITIONS = st.one_of(
+    st.none(), st.integers(0, 2**63), st.text(st.sampled_from("0123456789-"), min_size=1, max_size=40)
+)
+
+
+@pytest.mark.covers("3.4.4.1", "2.1.15")
+@given(POSITIONS, st.sampled_from(["p", "g"]))
+def test_an_event_id_names_its_stream_and_its_place(position: int | str | None, kind: str) -> None:
+    name = stream_name("p" if kind == "p" else "g", os.urandom)
+    assert parse_event_id(event_id(name, position)) == Resume(name, position)
+
+
+@given(st.text(max_size=300))
+def test_whatever_a_client_sends_as_an_id_is_read_or_refused(text: str) -> None:
+    resume = parse_event_id(text)
+    assert resume is None or event_id(resume.stream, resume.position).startswith(resume.stream)
+
+
+async def test_a_stream_is_over_only_after_its_last_message() -> None:
+    events = EventLog(MemoryLog())
+    first = await events.append("s", "pAAAAAAAAAAA", MESSAGE, b"1")
+    assert not await events.is_over("s", Resume("pAAAAAAAAAAA", first))
+    last = await events.append("s", "pAAAAAAAAAAA", LAST, b"2")
+    # What was appended a moment ago is still to be read.
+    assert not await events.is_over("s", Resume("pAAAAAAAAAAA", first))
+    assert await events.is_over("s", Resume("pAAAAAAAAAAA", last))
+    assert [entry.kind for entry in await events.read("s", Resume("pAAAAAAAAAAA", first))] == [LAST]
+
+
+async def test_streams_of_other_sessions_are_not_there() -> None:
+    events = EventLog(MemoryLog())
+    position = await events.append("s", "pAAAAAAAAAAA", END, b"")
+    with pytest.raises(PositionLost):
+        await events.read("other", Resume("pAAAAAAAAAAA", position))
+
+
+async def test_only_so_many_finished_streams_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "MAX_RETIRED", 2)
+    store = MemoryLog()
+    events = EventLog(store)
+    for number in range(4):
+        name = f"pAAAAAAAAAA{number}"
+        await events.append("s", name, LAST, b"x")
+        events.retire("s", name, 60.0 + number)
+    await events.close()
+    left = [number for number in range(4) if await events.read("s", Resume(f"pAAAAAAAAAA{number}", None))]
+    assert left == [2, 3]
+
+
+async def test_a_finished_stream_is_forgotten_in_time() -> None:
+    events = EventLog(MemoryLog())
+    await events.append("s", "pAAAAAAAAAAA", LAST, b"x")
+    events.retire("s", "pAAAAAAAAAAA", 300.0)
+    await events.append("s", "pBBBBBBBBBBB", LAST, b"x")
+    events.retire("s", "pBBBBBBBBBBB", 0.0)
+    while events._deleting or len(events._retired) == 2:
+        await asyncio.sleep(0)
+    assert await events.read("s", Resume("pBBBBBBBBBBB", None)) == []
+    assert await events.read("s", Resume("pAAAAAAAAAAA", None)) != []
+    await events.close()
