@@ -11,6 +11,7 @@ import argparse
 import fnmatch
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -123,7 +124,7 @@ def judge(leg: str, folder: Path, expected: dict[str, Any], left_out: list[str])
     reports: dict[str, list[dict[str, Any]]] = {}
     for file in folder.glob("**/checks.json"):
         # `server-<scenario>-<time>`
-        scenario = file.parent.name.removeprefix("server-").rsplit("-20", 1)[0]
+        scenario = re.sub(r"-\d{4}-\d\d-\d\dT.*$", "", file.parent.name.removeprefix("server-"))
         reports[scenario] = json.loads(file.read_text())
     problems = []
     totals: Counter[str] = Counter()

@@ -278,7 +278,7 @@ async def test_ids_that_are_forged_stolen_or_over_look_all_the_same(app: HttpApp
         assert (await client.post(client.request("tools/list"))).status == 200
 
 
-@pytest.mark.covers("3.4.6.3", "3.4.6.4", "2.1.8")
+@pytest.mark.covers("3.4.6.3", "3.4.6.4")
 @pytest.mark.parametrize("version", ["1999-01-01", "2025-06-18", "nonsense", ""])
 async def test_a_version_that_is_not_the_sessions_is_400(client: SessionClient, version: str) -> None:
     await client.initialize("2025-11-25")
@@ -404,6 +404,43 @@ async def test_stateless_gives_no_session() -> None:
         assert len(listed.json()["result"]["tools"]) > 3
         assert (await client.start_get(version).finished()).status == 405
         assert (await client.delete(version)).status == 405
+        needs_a_connection = await client.post(client.request("logging/setLevel", {"level": "info"}), version)
+        assert (needs_a_connection.status, needs_a_connection.json()["error"]["code"]) == (200, -32601)
+        said = await client.post(client.request("tools/call", {"name": "report", "arguments": {}}), version)
+        assert said.is_stream
+        assert text_of(said.answer()) == "reported"
+
+
+@pytest.mark.covers("3.4.6.2", "3.4.6.5", "2.1.10")
+async def test_stateless_takes_a_request_without_a_version_for_2025_03_26() -> None:
+    app = make_server().http_app(stateless=True)
+    async with serving(app) as [client]:
+        seen = json.loads(text_of((await client.post(client.request("tools/call", {"name": "whoami"}))).json()))
+        assert seen["revision"] == "2025-03-26"
+        call = {"name": "add", "arguments": {"a": 1, "b": 2}}
+        note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        answer = await client.post([client.request("tools/call", call, id=1), note, client.request("ping", id=2)])
+        answers = {each["id"]: each for each in answer.json()}
+        assert text_of(answers[1]) == "3"
+        assert answers[2]["result"] == {}
+        assert (await client.post([note])).status == 202
+        assert (await client.post([])).status == 400
+        [refused] = (await client.post([initialize_request()])).json()
+        assert refused["error"]["code"] == -32600
+        later = {"mcp-protocol-version": "2025-06-18"}
+        assert (await client.post([client.request("ping")], later)).status == 400
+        assert (await client.post(b"{", later)).status == 400
+
+
+@pytest.mark.covers("2.1.7")
+@pytest.mark.parametrize("spelling", [b"Mcp-Session-Id", b"MCP-SESSION-ID", b"mcp-session-id"])
+async def test_the_session_header_may_be_spelled_in_any_case(client: SessionClient, spelling: bytes) -> None:
+    await client.initialize()
+    identifier = client.headers.pop("mcp-session-id")
+    answer = await client.post(client.request("ping"), raw_headers=[(spelling, identifier.encode())])
+    assert answer.status == 200
+    twice = [(spelling, identifier.encode())] * 2
+    assert (await client.post(client.request("ping"), raw_headers=twice)).status == 404
 
 
 # --- one POST ---

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.protocol.http import (
     DUPLICATE,
     SESSION,
@@ -20,12 +20,11 @@ from toolwire.protocol.http import (
     Rejection,
     classify,
     is_modern_post,
-    rejection,
     status_of,
 )
-from toolwire.protocol.jsonrpc import Batch, Malformed, Notification, Request, decode, encode_error, encode_response
+from toolwire.protocol.jsonrpc import encode_error, encode_response
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
-from toolwire.protocol.revisions import LEGACY, MODERN
+from toolwire.protocol.revisions import MODERN
 from toolwire.wire.first_step import watched
 from toolwire.wire.get_stream import GetStream
 from toolwire.wire.http_guard import Guard
@@ -34,6 +33,7 @@ from toolwire.wire.http_outlet import ExchangeOutlet, Receive, SendMessage
 from toolwire.wire.http_reply import JSON_TYPE, TEXT_TYPE, HeaderList, Refused, Scope, respond
 from toolwire.wire.http_sessions import SessionHost, Sessions
 from toolwire.wire.http_sse import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
+from toolwire.wire.http_stateless import Stateless
 
 log = logging.getLogger("toolwire.http")
 
@@ -78,7 +78,7 @@ class HttpApp:
         self._started: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining = False
-        self._stateless = stateless
+        self._stateless = Stateless(endpoint.offer, endpoint.handler, self._limits) if stateless else None
         self._offers_sse = sse
         self.sessions: Sessions | None = None
         """The legacy sessions, while the application runs; None for one that keeps none."""
@@ -128,7 +128,7 @@ class HttpApp:
         try:
             if self.sessions is not None:
                 self.sessions.leave()  # Those of an event loop that is gone.
-            if not self._stateless:
+            if self._stateless is None:
                 self.sessions = Sessions(self._endpoint, self._limits)
                 await self.sessions.open()
             if self._offers_sse:
@@ -300,15 +300,12 @@ class HttpApp:
         send: SendMessage,
         extra: HeaderList,
     ) -> None:
-        if self._is_modern(headers, body):
-            verdict = classify(
-                headers, body, self._lifecycle, self._endpoint.header_paths, max_depth=self._limits.depth
-            )
-        elif self.sessions is not None:
-            await self.sessions.post(scope.get(_PRINCIPAL), headers, body, receive, send, extra)
+        if not self._is_modern(headers, body):
+            legacy = self._stateless or self.sessions
+            assert legacy is not None
+            await legacy.post(scope.get(_PRINCIPAL), headers, body, receive, send, extra)
             return
-        else:
-            verdict = self._classify_legacy(headers, body)
+        verdict = classify(headers, body, self._lifecycle, self._endpoint.header_paths, max_depth=self._limits.depth)
         if isinstance(verdict, Incoming):
             verdict.headers = headers
             verdict.principal = scope.get(_PRINCIPAL)
@@ -347,35 +344,6 @@ class HttpApp:
             log.exception("the answer to %s could not be formed", incoming.method)
             body = encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
         await outlet.finish(status, body)
-
-    # --- legacy without a session ---
-
-    def _classify_legacy(self, headers: Mapping[str, str], body: bytes) -> Incoming | Rejection | Acknowledged:
-        """2025-03-26 to 2025-11-25 where no session is kept: each request stands alone under its version header."""
-        version = headers.get(VERSION, "2025-03-26").strip()
-        message = decode(body, max_depth=self._limits.depth)
-        if isinstance(message, Notification):
-            return Acknowledged()
-        if not isinstance(message, Request):
-            if isinstance(message, Malformed):
-                return Rejection(400, encode_error(message.id, message.code or INVALID_REQUEST, message.message))
-            text = "Send one message a request" if isinstance(message, Batch) else "No request is waiting for an answer"
-            return Rejection(400, encode_error(None, INVALID_REQUEST, text))
-        lifecycle = ServerLifecycle(self._endpoint.offer)
-        if message.method != "initialize":
-            if version not in LEGACY:
-                text = f"Unsupported protocol version {version[:40]!r}"
-                return Rejection(400, encode_error(message.id, INVALID_REQUEST, text))
-            lifecycle.adopt(version)
-        try:
-            accepted = lifecycle.accept(message)
-        except ProtocolError as error:
-            if error.code == INVALID_REQUEST:
-                return rejection(message.id, error)
-            return Rejection(200, encode_error(message.id, error.code, error.message, error.data))
-        if isinstance(accepted, Incoming):
-            return accepted
-        return Rejection(200, encode_response(message.id, accepted))
 
     # --- browsers ---
 

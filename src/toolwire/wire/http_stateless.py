@@ -1,0 +1,140 @@
+"""Legacy requests where no session is kept: each stands alone under its version header."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
+from toolwire.protocol.http import VERSION
+from toolwire.protocol.jsonrpc import (
+    Batch,
+    Malformed,
+    Message,
+    Request,
+    decode,
+    encode_batch,
+    encode_error,
+    encode_response,
+)
+from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
+from toolwire.protocol.revisions import LEGACY
+from toolwire.wire.first_step import watched
+from toolwire.wire.http_limits import HttpLimits
+from toolwire.wire.http_outlet import ExchangeOutlet, Receive, SendMessage
+from toolwire.wire.http_reply import JSON_TYPE, HeaderList, refused, respond
+from toolwire.wire.session import Handler
+
+log = logging.getLogger("toolwire.http")
+
+# spec-earlier 3.4.6.2: what a request without a version, and without a session that knows it, is taken for.
+ASSUMED: Final = "2025-03-26"
+
+
+class Stateless:
+    """Serves 2024-11-05 to 2025-11-25 and remembers nothing between requests."""
+
+    def __init__(self, offer: Offer, handler: Handler, limits: HttpLimits) -> None:
+        self._offer = offer
+        self._handler = handler
+        self._limits = limits
+
+    async def post(
+        self,
+        principal: Any,
+        headers: Mapping[str, str],
+        body: bytes,
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        message = decode(body, max_depth=self._limits.depth, max_batch=self._limits.batch)
+        if isinstance(message, Malformed):
+            raise refused(400, message.message, message.id, code=message.code or INVALID_REQUEST)
+        revision = headers.get(VERSION, ASSUMED).strip(" \t")
+        if revision not in LEGACY:
+            raise refused(400, f"Unsupported protocol version {revision[:40]!r}")
+        ready: list[bytes] = []
+        calls: list[Incoming] = []
+        for item in self._batch(message, revision) if isinstance(message, Batch) else [message]:
+            self._take(item, revision, isinstance(message, Batch), ready, calls)
+        for call in calls:
+            call.headers, call.principal = headers, principal
+        if calls:
+            outlet = ExchangeOutlet(receive, send, revision, extra)
+            await self._exchange(calls, ready if isinstance(message, Batch) else None, outlet)
+        elif ready:
+            answer = encode_batch(ready) if isinstance(message, Batch) else ready[0]
+            await respond(send, 200, answer, (*JSON_TYPE, *extra))
+        else:
+            await respond(send, 202, b"", extra)
+
+    def _batch(self, batch: Batch, revision: str) -> list[Message]:
+        # spec-earlier 3.4.6.5: without a version header batches have to be taken, too.
+        lifecycle = ServerLifecycle(self._offer)
+        lifecycle.adopt(revision)
+        if not lifecycle.batches:
+            raise refused(400, "This revision has no JSON-RPC batches: send one message a request")
+        if batch.oversized or not batch.items:
+            raise refused(400, f"A batch has 1 to {self._limits.batch} messages")
+        return batch.items
+
+    def _take(self, item: Message, revision: str, batch: bool, ready: list[bytes], calls: list[Incoming]) -> None:
+        """Deal with one message; notifications and answers concern nobody here."""
+        if isinstance(item, Malformed) and item.code:
+            ready.append(encode_error(item.id, item.code, item.message))
+        if not isinstance(item, Request):
+            return
+        lifecycle = ServerLifecycle(self._offer)
+        try:
+            if item.method != "initialize":
+                lifecycle.adopt(revision)
+            elif batch:
+                # 2025-03-26 basic/lifecycle: initialize is never part of a batch.
+                raise ProtocolError(INVALID_REQUEST, "initialize is not allowed in a batch")
+            accepted = lifecycle.accept(item)
+        except ProtocolError as error:
+            ready.append(encode_error(item.id, error.code, error.message, error.data))
+            return
+        if isinstance(accepted, Incoming):
+            calls.append(accepted)
+        else:
+            ready.append(encode_response(item.id, accepted))
+
+    async def _exchange(self, calls: list[Incoming], ready: list[bytes] | None, outlet: ExchangeOutlet) -> None:
+        try:
+            if ready is None:
+                body = await self._answer(calls[0], outlet, outlet.waits)
+            else:
+                outlet.waits()
+                answers = await asyncio.gather(*(self._answer(call, outlet, _nothing) for call in calls))
+                body = encode_batch([*ready, *answers])
+        except asyncio.CancelledError:
+            # Nobody could come back for the answer, so there is no point in working on it.
+            await outlet.abandon()
+            task = asyncio.current_task()
+            if not outlet.disconnected or task is None:
+                raise
+            task.uncancel()
+            return
+        await outlet.finish(200, body)
+
+    async def _answer(self, incoming: Incoming, outlet: ExchangeOutlet, when_it_waits: Callable[[], None]) -> bytes:
+        try:
+            handled = self._handler.handle(incoming, outlet)
+            result = await watched(handled, when_it_waits)  # type: ignore[arg-type]
+            body = encode_response(incoming.id, result)
+            if len(body) > self._limits.result:
+                raise ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._limits.result} bytes")
+            return body
+        except ProtocolError as error:
+            return encode_error(incoming.id, error.code, error.message, error.data)
+        except Exception:
+            log.exception("the answer to %s could not be formed", incoming.method)
+            return encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
+
+
+def _nothing() -> None:
+    return
