@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
+from toolwire.protocol import errors
 from toolwire.protocol.jsonrpc import (
     Batch,
     ErrorObject,
@@ -450,3 +451,13 @@ def is_strict_json(data: bytes) -> bool:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return False
     return True
+
+
+@pytest.mark.covers("ERR-1", "ERR-2")
+def test_the_codes_are_those_of_the_specification_and_private_ones_lie_outside_its_range() -> None:
+    assert (errors.PARSE_ERROR, errors.INVALID_REQUEST, errors.METHOD_NOT_FOUND) == (-32700, -32600, -32601)
+    assert (errors.INVALID_PARAMS, errors.INTERNAL_ERROR) == (-32602, -32603)
+    assert (errors.HEADER_MISMATCH, errors.MISSING_CLIENT_CAPABILITY) == (-32020, -32021)
+    assert errors.UNSUPPORTED_PROTOCOL_VERSION == -32022
+    assert (errors.RESOURCE_NOT_FOUND, errors.URL_ELICITATION_REQUIRED) == (-32002, -32042)
+    assert errors.USER_REJECTED == -1

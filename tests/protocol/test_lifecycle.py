@@ -132,7 +132,6 @@ def test_any_other_request_before_initialize_is_told_how_to_begin(method: str, p
     pair.answered("initialize", initialize("2025-11-25"))
 
 
-@pytest.mark.covers("1.3.1.3")
 def test_initialized_makes_the_connection_ready_once() -> None:
     pair = Pair()
     assert pair.notify_server("notifications/initialized") == []
@@ -425,7 +424,6 @@ def test_batches_belong_to_one_revision() -> None:
 # --- extensions ---
 
 
-@pytest.mark.covers("EXT-2")
 @pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
 def test_a_method_of_an_extension_is_served(revision: str) -> None:
     pair = opened(revision, Offer(extensions=extension()))

@@ -342,7 +342,7 @@ def test_a_modern_client_ignores_requests() -> None:
 # --- batches ---
 
 
-@pytest.mark.covers("1.1.1.1", "1.1.1.6", "T-6", "2.1.1", "1.1.1.3")
+@pytest.mark.covers("1.1.1.1", "1.1.1.6", "T-6", "2.1.1")
 def test_a_batch_is_answered_with_an_array_once_all_are_done() -> None:
     pair = opened("2025-03-26")
     for identifier in (1, 2):

@@ -284,7 +284,6 @@ def test_a_state_of_an_unknown_kind_of_question_is_refused() -> None:
     assert refusal(caught) == INVALID
 
 
-@pytest.mark.covers("MRTR-12")
 def test_the_number_of_rounds_is_bounded() -> None:
     assert MAX_ROUNDS == 10
     rounds = Rounds("req", "me", max_rounds=2)

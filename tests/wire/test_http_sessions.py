@@ -519,7 +519,7 @@ async def test_what_is_no_message_is_400(client: SessionClient, app: HttpApp, bo
     assert nothing_is_left(app)
 
 
-@pytest.mark.covers("3.4.2.1", "3.4.2.2", "1.6.8", "2.1.15")
+@pytest.mark.covers("3.4.2.1", "3.4.2.2", "1.6.7", "2.1.15")
 @pytest.mark.parametrize("revision", SESSION_REVISIONS)
 async def test_what_a_call_says_comes_on_its_own_stream(client: SessionClient, revision: str) -> None:
     await client.initialize(revision)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.protocol.http import (
     DUPLICATE,
+    PARAMETER,
     SESSION,
     VERSION,
     Acknowledged,
@@ -194,7 +196,7 @@ class HttpApp:
             raise Refused(404, f"There is no endpoint here; it is at {root}{self._path}")
         self._check_source(scope, headers)
         if method == "OPTIONS" and extra:
-            await respond(send, 204, b"", (*extra, *_PREFLIGHT))
+            await respond(send, 204, b"", (*extra, *_preflight(headers)))
             return None
         if method != "POST":
             return await self._other_method(scope, headers, send, extra)
@@ -232,7 +234,7 @@ class HttpApp:
         self._check_source(scope, headers)
         method, allowed = scope["method"], "GET" if path == STREAM_PATH else "POST"
         if method == "OPTIONS" and extra:
-            await respond(send, 204, b"", (*extra, *_PREFLIGHT))
+            await respond(send, 204, b"", (*extra, *_preflight(headers)))
             return
         if method != allowed:
             raise Refused(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
@@ -267,27 +269,14 @@ class HttpApp:
         length = headers.get("content-length")
         if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > limit:
             raise Refused(413, f"The body is over the limit of {limit} bytes")
-        parts: list[bytes] = []
-        size = 0
-        message = await receive()
-        if message["type"] == "http.request" and not message.get("more_body"):
-            body: bytes = message.get("body", b"")
-            if len(body) > limit:
-                raise Refused(413, f"The body is over the limit of {limit} bytes")
-            return body
         try:
-            async with asyncio.timeout(self._limits.upload):
-                while True:
-                    if message["type"] == "http.disconnect":
-                        raise Refused(400, "The body ended early")
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size > limit:
-                        raise Refused(413, f"The body is over the limit of {limit} bytes")
-                    parts.append(part)
-                    if not message.get("more_body"):
-                        return b"".join(parts)
-                    message = await receive()
+            async with asyncio.timeout(None) as time_left:
+
+                def start_timer() -> None:
+                    time_left.reschedule(asyncio.get_running_loop().time() + self._limits.upload)
+
+                # Most bodies are there already, and are not timed.
+                return await watched(_read(receive, limit), start_timer)  # type: ignore[no-any-return]
         except TimeoutError:
             raise Refused(408, "The body did not arrive in time") from None
 
@@ -359,15 +348,28 @@ class HttpApp:
 
 # Where whoever authenticates leaves the principal.
 _PRINCIPAL: Final = "toolwire.principal"
-_PREFLIGHT: Final = (
-    (b"access-control-allow-methods", b"POST, GET, DELETE"),
-    (
-        b"access-control-allow-headers",
-        b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id,"
-        b" Last-Event-ID",
-    ),
-    (b"access-control-max-age", b"600"),
+_BROWSERS_MAY_SEND: Final = (
+    "Authorization",
+    "Content-Type",
+    "Accept",
+    "MCP-Protocol-Version",
+    "Mcp-Method",
+    "Mcp-Name",
+    "Mcp-Session-Id",
+    "Last-Event-ID",
 )
+_PARAMETER_HEADER: Final = re.compile(re.escape(PARAMETER) + "[!#$%&'*+.^_`|~0-9a-z-]{1,100}")
+
+
+def _preflight(headers: Mapping[str, str]) -> HeaderList:
+    """What a browser may send: every header of the protocol, and of the parameter headers those that it asks for."""
+    asked = headers.get("access-control-request-headers", "").lower().split(",")[:100]
+    parameters = [name for name in map(str.strip, asked) if _PARAMETER_HEADER.fullmatch(name)]
+    return (
+        (b"access-control-allow-methods", b"POST, GET, DELETE"),
+        (b"access-control-allow-headers", ", ".join([*_BROWSERS_MAY_SEND, *parameters]).encode()),
+        (b"access-control-max-age", b"600"),
+    )
 
 
 def _headers(scope: Scope) -> dict[str, str]:
@@ -381,15 +383,33 @@ def _headers(scope: Scope) -> dict[str, str]:
 def _path(scope: Scope) -> str:
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
+    root = root.rstrip("/")
     # Some hosts leave their prefix in the path, some cut it off.
-    return path[len(root) :] if root and path.startswith(root) else path
+    return path[len(root) :] if root and (path == root or path.startswith(root + "/")) else path
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    """A whole body."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "The body ended early")
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise Refused(413, f"The body is over the limit of {limit} bytes")
+        if not message.get("more_body"):
+            return b"".join([*parts, part]) if parts else part
+        parts.append(part)
 
 
 def _check_media(headers: Mapping[str, str]) -> None:
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise Refused(415, "Send application/json")
-    if headers.get("content-encoding", "identity") != "identity":
+    if headers.get("content-encoding", "identity").lower() != "identity":
         raise Refused(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
     accepted = headers.get("accept", "*/*").lower()
     if not any(kind in accepted for kind in ("application/json", "text/event-stream", "*/*", "application/*")):

@@ -19,7 +19,7 @@ from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, PositionLost
 from toolwire.wire.event_log import END, LAST, MAX_ENTRY, MESSAGE, PAGE, EventLog, Resume, event_id
-from toolwire.wire.http_outlet import KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.wire.http_outlet import KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage, version_header
 from toolwire.wire.http_reply import HeaderList
 from toolwire.wire.post_stream import DEFAULT_RETRY
 from toolwire.wire.session_token import SessionToken
@@ -94,7 +94,8 @@ class GetStream:
 
     async def serve(self, receive: Receive, send: SendMessage, headers: HeaderList) -> None:
         """Carry the stream until the client goes away, or the stream ends."""
-        await send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *headers]})
+        start = [*STREAM_HEADERS, version_header(self.token.revision), *headers]
+        await send({"type": "http.response.start", "status": 200, "headers": start})
         # Whatever the first event is, headers that wait for a body would look like a server that hangs.
         await send({"type": "http.response.body", "body": self._first(), "more_body": True})
         self._send = send

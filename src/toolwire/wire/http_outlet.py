@@ -27,6 +27,11 @@ STREAM_HEADERS: Final = (
 )
 
 
+def version_header(revision: str) -> tuple[bytes, bytes]:
+    """Says which revision an answer is written in."""
+    return (b"mcp-protocol-version", revision.encode())
+
+
 class ExchangeOutlet:
     """What a handler can do while its HTTP request is open. Nothing is sent before there is something to say."""
 
@@ -39,7 +44,7 @@ class ExchangeOutlet:
         self._receive = receive
         self._send = send
         self._revision = revision
-        self._headers = headers
+        self._headers = (*headers, version_header(revision))
         self._queue: list[bytes] = []
         self._queued = 0
         self._open = True

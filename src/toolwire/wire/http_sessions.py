@@ -43,7 +43,7 @@ from toolwire.wire.bus_link import Link
 from toolwire.wire.event_log import Resume, parse_event_id
 from toolwire.wire.get_stream import GetStream
 from toolwire.wire.http_limits import HttpLimits
-from toolwire.wire.http_outlet import Receive, SendMessage
+from toolwire.wire.http_outlet import Receive, SendMessage, version_header
 from toolwire.wire.http_reply import JSON_TYPE, HeaderList, refused, respond
 from toolwire.wire.post_stream import PostStream
 from toolwire.wire.session import Handler
@@ -181,6 +181,7 @@ class Sessions:
             await self._initialize(principal, headers, message, send, extra)
             return
         token, record = await self._session(principal, headers, identifier)
+        extra = (*extra, version_header(token.revision))
         if kind is Request or kind is Batch:
             _check_accept(headers, identifier)
         items = self._batch(message, token) if isinstance(message, Batch) else [message]
@@ -298,7 +299,8 @@ class Sessions:
             self._records.home,
         )
         session = (b"mcp-session-id", self._tokens.write(token).encode())
-        await respond(send, 200, encode_response(request.id, result), (*JSON_TYPE, session, *extra))
+        headers_of_it = (*JSON_TYPE, session, version_header(lifecycle.revision), *extra)
+        await respond(send, 200, encode_response(request.id, result), headers_of_it)
 
     def _admit(self, request: RequestId) -> str:
         """Count a new session in, or refuse it."""

@@ -1,0 +1,211 @@
+"""One neutral load driver for HTTP servers: `wrk` for calls a second, plain sockets for sessions and streams."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from driver import CORES, LEGACY, MODERN, PATIENCE, ServerFailed, calls, line, place
+
+HERE = Path(__file__).resolve().parent
+CONNECTIONS = 16
+WARM_UP_SESSIONS = 100
+SPARE_DESCRIPTORS = 200
+
+BOTH = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+
+def raise_descriptor_limit() -> int:
+    """As many open files as the system lets us have; the servers inherit it."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):  # Some systems say "unlimited" and do not mean it.
+        pass
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def affordable_streams(wanted: int) -> int:
+    return max(1, min(wanted, raise_descriptor_limit() - SPARE_DESCRIPTORS))
+
+
+class HttpServer:
+    """A spawned server and its address."""
+
+    def __init__(self, contender: str, more_tools: int = 0) -> None:
+        command = [sys.executable, str(HERE / "servers" / "serve_http.py"), contender, str(more_tools)]
+        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close(); a pipe would fill up
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.stderr)
+        place(self.process.pid)
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().decode().strip()
+        if not self.url:
+            raise ServerFailed(self.last_words())
+        where = urlsplit(self.url)
+        self.address = (str(where.hostname), int(where.port or 80))
+        self.host, self.path = where.netloc, where.path
+        self.connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE)
+        self.streams: list[socket.socket] = []
+
+    # --- calls a second ---
+
+    def calls_a_second(self, tool: str, seconds: int) -> float:
+        """Modern calls on 16 connections. The same call before and after shows that the answers are right."""
+        self.check_modern(tool)
+        if shutil.which("wrk") is None:
+            raise ServerFailed("wrk is not installed; it is a package of that name nearly everywhere")
+        headers = [option for name, value in self.modern_headers(tool).items() for option in ("-H", f"{name}: {value}")]
+        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(HERE / "load.lua"), *headers]
+        # It inherits the core of this process, which only waits meanwhile.
+        done = subprocess.run(
+            [*command, self.url, "--", modern_call(tool).decode()], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0 or not done.stdout.strip():
+            raise ServerFailed(f"wrk failed: {done.stderr.strip()[-200:]}")
+        requests, microseconds, failed = map(int, done.stdout.strip().splitlines()[-1].split())
+        if failed or not requests:
+            raise ServerFailed(f"{failed} of {requests} calls failed")
+        self.check_modern(tool)
+        return requests / (microseconds / 1e6)
+
+    def modern_headers(self, tool: str) -> dict[str, str]:
+        return BOTH | {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": tool}
+
+    def check_modern(self, tool: str) -> None:
+        self.check_answer(self.post(modern_call(tool), self.modern_headers(tool))[1])
+
+    # --- sessions ---
+
+    def open_sessions(self, count: int) -> list[str]:
+        """Legacy sessions that have called once."""
+        return [self.open_session() for _ in range(count)]
+
+    def open_session(self) -> str:
+        client = {"name": "bench", "version": "1"}
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client}
+        opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        session = self.post(line(opening), BOTH)[0].get("mcp-session-id")
+        if not session:
+            raise ServerFailed("initialize opened no session")
+        headers = BOTH | {"mcp-session-id": session, "mcp-protocol-version": LEGACY}
+        self.post(line({"jsonrpc": "2.0", "method": "notifications/initialized"}), headers)
+        self.check_answer(self.post(calls(1, 1, "add", LEGACY)[0], headers)[1])
+        return session
+
+    def close_session(self, session: str) -> None:
+        self.ask("DELETE", None, {"mcp-session-id": session, "mcp-protocol-version": LEGACY})
+
+    def open_stream(self, session: str | None = None) -> None:
+        """A GET whose answer has begun and does not end."""
+        lines = [f"GET {self.path} HTTP/1.1", f"host: {self.host}", "accept: text/event-stream"]
+        if session is not None:
+            lines += [f"mcp-session-id: {session}", f"mcp-protocol-version: {LEGACY}"]
+        stream = socket.create_connection(self.address, timeout=PATIENCE)
+        self.streams.append(stream)
+        stream.sendall("\r\n".join([*lines, "", ""]).encode())
+        received = b""
+        while b"\r\n\r\n" not in received:
+            data = stream.recv(4096)
+            if not data:
+                raise ServerFailed("a stream ended before it began")
+            received += data
+        if not received.startswith(b"HTTP/1.1 200"):
+            raise ServerFailed(f"a stream was refused: {received[:100].decode(errors='replace')}")
+
+    def kib_per_session(self, count: int) -> float:
+        self.warm_up()
+        before = self.resident_kib()
+        self.open_sessions(count)
+        return (self.resident_kib() - before) / count
+
+    def kib_per_stream(self, count: int, *, sessions: bool) -> float:
+        """What a stream adds together with its session; without sessions, what a bare stream adds."""
+        self.warm_up(sessions=sessions)
+        before = self.resident_kib()
+        for _ in range(count):
+            self.open_stream(self.open_session() if sessions else None)
+        return (self.resident_kib() - before) / count
+
+    def warm_up(self, *, sessions: bool = True) -> None:
+        """What is allocated once is allocated here."""
+        opened = self.open_sessions(WARM_UP_SESSIONS) if sessions else []
+        for session in opened or [None] * WARM_UP_SESSIONS:
+            self.open_stream(session)
+        self.close_streams()
+        for session in opened:
+            self.close_session(session)
+
+    # --- one request ---
+
+    def post(self, body: bytes, headers: dict[str, str]) -> tuple[http.client.HTTPMessage, bytes]:
+        return self.ask("POST", body, headers)
+
+    def ask(
+        self, method: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPMessage, bytes]:
+        try:
+            self.connection.request(method, self.path, body, headers)
+            response = self.connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerFailed(f"{method} failed: {type(error).__name__}: {error}") from error
+        if response.status >= 300:
+            raise ServerFailed(f"{method} was answered with {response.status}: {answer[:200].decode(errors='replace')}")
+        return response.headers, answer
+
+    def check_answer(self, body: bytes) -> None:
+        """One JSON object, or the events of a stream of which the last is the answer."""
+        events = [row[5:] for row in body.splitlines() if row.startswith(b"data:") and row[5:].strip()]
+        answer: dict[str, Any] = json.loads(events[-1] if events else body)
+        content = answer.get("result", {}).get("content") or [{}]
+        if content[0].get("text") != "2":
+            raise ServerFailed(f"wrong answer: {body[:400].decode(errors='replace')}")
+
+    def resident_kib(self) -> int:
+        if sys.platform == "linux":
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
+            return next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS:"))
+        return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(self.process.pid)]))
+
+    def last_words(self) -> str:
+        self.process.kill()
+        self.process.wait()
+        self.stderr.seek(0)
+        said = self.stderr.read().decode(errors="replace").strip().splitlines()
+        return f"the server ended: {said[-1] if said else 'it said nothing'}"
+
+    def close_streams(self) -> None:
+        for stream in self.streams:
+            stream.close()
+        self.streams.clear()
+
+    def close(self) -> None:
+        self.close_streams()
+        self.connection.close()
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.stderr.close()
+
+
+def modern_call(tool: str) -> bytes:
+    return calls(1, 1, tool, MODERN)[0].rstrip(b"\n")
+
+
+def server_cores() -> str:
+    return "one core" if len(CORES) == 2 else f"{max(1, len(CORES) - 1)} cores"

@@ -1,0 +1,25 @@
+"""What a server offers: tools, resources, resource templates and prompts.
+
+A component is its metadata as the wire has it, and a runner that was compiled when it was made. Nothing about the
+function is looked at again while requests are served.
+"""
+
+from __future__ import annotations
+
+from toolwire.server.components.base import Cache, Component, Icons, icons_of
+from toolwire.server.components.prompts import Prompt
+from toolwire.server.components.resources import Resource, ResourceTemplate
+from toolwire.server.components.tools import Argument, Tool, error_result
+
+__all__ = [
+    "Argument",
+    "Cache",
+    "Component",
+    "Icons",
+    "Prompt",
+    "Resource",
+    "ResourceTemplate",
+    "Tool",
+    "error_result",
+    "icons_of",
+]

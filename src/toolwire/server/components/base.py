@@ -1,0 +1,150 @@
+"""What all kinds of components share: their metadata, and the running of their function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
+from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.shaping import shape
+from toolwire.server.binding import Binding
+from toolwire.server.context import Context
+from toolwire.server.running import Executor, Invoke, invoker
+
+Icons = Sequence[t.Icon | Mapping[str, Any]] | t.Icon | Mapping[str, Any] | None
+
+
+class Cache(Struct, frozen=True):
+    """How long, and by whom, an answer may be kept (2026-07-28 server/utilities/caching)."""
+
+    ttl_ms: int = 0
+    scope: Literal["public", "private"] = "private"
+
+    def __post_init__(self) -> None:
+        if type(self.ttl_ms) is not int or self.ttl_ms < 0:
+            raise ServerError(f"A cache hint has a whole number of milliseconds, 0 or more, not {self.ttl_ms!r}")
+        if self.scope not in ("public", "private"):
+            raise ServerError(f"The scope of a cache hint is 'public' or 'private', not {self.scope!r}")
+
+
+class Component:
+    """What all four kinds share."""
+
+    kind: str
+    key: str
+    title: str | None
+    description: str | None
+    icons: list[t.Icon] | UnsetType
+    meta: dict[str, Any] | UnsetType
+    executor: Executor | None
+    timeout: float | None
+    replay: bool
+    _invoke: Invoke | None
+    _wire: dict[str, Any]
+
+    def wire(self, revision: str) -> Any:
+        """The entry of a list answer for a client of `revision`."""
+        found = self._wire.get(revision)
+        if found is None:
+            found = self._wire[revision] = shape(self.definition(revision), revision)
+        return found
+
+    def definition(self, revision: str) -> Any:
+        raise NotImplementedError
+
+    async def run(self, ctx: Context, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
+        """Call the function and form the answer; clean up what its dependencies opened after that."""
+        if self._invoke is None:
+            raise ProtocolError(INVALID_PARAMS, f"{self.key} cannot be read")
+        if not self._has_dependencies:
+            return answer(await self._invoke(ctx, arguments))
+        async with AsyncExitStack() as stack:
+            ctx.stack = stack
+            return answer(await self._invoke(ctx, arguments))
+
+    _has_dependencies = False
+
+    def _describe(
+        self,
+        binding: Binding | None,
+        *,
+        title: str | None,
+        description: str | None,
+        icons: Icons,
+        meta: Mapping[str, Any] | None,
+        executor: Executor | None,
+        timeout: float | None,
+        replay: bool,
+    ) -> None:
+        """Set what every kind has, and compile the function, if there is one."""
+        self.title = title
+        self.description = description if description is not None else (binding.description if binding else None)
+        self.icons = icons_of(icons)
+        self.meta = meta_of(meta)
+        self.executor, self.timeout, self.replay = executor, timeout, replay
+        self._wire = {}
+        self._invoke = None
+        if binding is not None:
+            self._compile(binding)
+
+    def _compile(self, binding: Binding) -> None:
+        self._has_dependencies = binding.call_plan.dependencies is not None
+        self._invoke = invoker(binding, self.executor, self.timeout)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.key!r})"
+
+
+def icons_of(icons: Icons) -> list[t.Icon] | UnsetType:
+    if icons is None:
+        return UNSET
+    items = icons if isinstance(icons, list | tuple) else [icons]
+    made = [wire_value(icon, t.Icon, "an icon") for icon in items]
+    for icon in made:
+        # ICN-2: other schemes are refused by clients, so they are refused here.
+        if not icon.src.startswith(("https://", "http://", "data:")):
+            raise ServerError(f"An icon is an http, https or data address, not {icon.src[:60]!r}")
+    return made or UNSET
+
+
+def annotations_of(annotations: Any) -> t.Annotations | UnsetType:
+    if annotations is None:
+        return UNSET
+    return cast("t.Annotations", wire_value(annotations, t.Annotations, "annotations"))
+
+
+def wire_value(value: Any, type_: type[t.Wire], what: str) -> Any:
+    """A wire type, given as such or as a mapping with the names of the wire."""
+    if isinstance(value, type_):
+        return value
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise ServerError(f"{value!r} cannot be read as {what}: {error}") from None
+
+
+def given(value: Any) -> Any:
+    return UNSET if value is None or value == "" else value
+
+
+def meta_of(meta: Mapping[str, Any] | None) -> dict[str, Any] | UnsetType:
+    if not meta:
+        return UNSET
+    for key in meta:
+        if not t.is_valid_meta_key(key, MODERN):
+            raise ServerError(
+                f"{key!r} is not a valid _meta key: use a name, or a domain in reverse, a slash and a name"
+            )
+    return dict(meta)
+
+
+def checked_name(name: str, what: str) -> str:
+    if not name or len(name) > 256 or not name.isprintable():
+        raise ServerError(f"A {what} needs a printable name of at most 256 characters")
+    return name

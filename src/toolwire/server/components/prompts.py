@@ -1,0 +1,162 @@
+"""Prompts: messages for the model, filled with arguments, that a user picks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from msgspec import UNSET
+
+from toolwire.content import Message
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
+from toolwire.server.binding import InvalidArguments, ResultError, bind
+from toolwire.server.components.base import Component, Icons, checked_name, given, wire_value
+from toolwire.server.context import Context, is_context
+from toolwire.server.prompt_text import PromptText
+from toolwire.server.running import Executor
+
+
+class Prompt(Component):
+    """Messages for the model, filled with arguments, that a user picks."""
+
+    kind = "prompts"
+
+    def __init__(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        arguments: Sequence[t.PromptArgument | Mapping[str, Any] | str] | None = None,
+        messages: Sequence[Any] | None = None,
+        icons: Icons = None,
+        meta: Mapping[str, Any] | None = None,
+        executor: Executor | None = None,
+        timeout: float | None = None,
+        replay: bool = True,
+    ) -> None:
+        if (function is None) == (messages is None):
+            raise ServerError("A prompt needs a function or messages=, one of the two")
+        binding = None if function is None else bind(function, name=name, is_context=is_context, structured=False)
+        if binding is None and not name:
+            raise ServerError("A prompt without a function needs a name")
+        self.function = function
+        self.binding = binding
+        self.key = self.name = checked_name(name or (binding.name if binding else ""), "prompt")
+        self._turns = [] if messages is None else [_turn(each) for each in messages]
+        self.arguments = self._arguments(arguments)
+        self._describe(
+            binding,
+            title=title,
+            description=description,
+            icons=icons,
+            meta=meta,
+            executor=executor,
+            timeout=timeout,
+            replay=replay,
+        )
+
+    @classmethod
+    def text(cls, text: str, *, name: str, **options: Any) -> Prompt:
+        """A prompt of one user message; `{placeholders}` are its arguments."""
+        return cls(name=name, messages=[text], **options)
+
+    def _arguments(self, described: Sequence[Any] | None) -> list[t.PromptArgument]:
+        placeholders: dict[str, None] = {}
+        for turn in self._turns:
+            if turn.text is not None:
+                placeholders.update(dict.fromkeys(turn.text.placeholders))
+        if described is not None:
+            arguments = [_prompt_argument(each) for each in described]
+            unknown = placeholders.keys() - {each.name for each in arguments}
+            if unknown:
+                names = ", ".join(sorted(unknown))
+                raise ServerError(f"The prompt {self.name} has placeholders that are no arguments of it: {names}")
+            return arguments
+        if self.binding is not None:
+            return [
+                t.PromptArgument(name=each.name, description=given(each.description), required=each.required or UNSET)
+                for each in self.binding.parameters
+            ]
+        return [t.PromptArgument(name=name) for name in placeholders]
+
+    def definition(self, revision: str) -> t.Prompt:
+        return t.Prompt(
+            name=self.name,
+            title=given(self.title),
+            description=given(self.description),
+            arguments=self.arguments or UNSET,
+            icons=self.icons,
+            meta=self.meta,
+        )
+
+    async def get(self, ctx: Context, values: dict[str, str]) -> t.GetPromptResult:
+        missing = [each.name for each in self.arguments if each.required is True and each.name not in values]
+        if missing:
+            # PRM-1
+            raise ProtocolError(INVALID_PARAMS, f"Missing arguments for the prompt {self.name}: {', '.join(missing)}")
+        if self.binding is None:
+            return self._result([turn.filled(values) for turn in self._turns])
+        try:
+            arguments = self.binding.arguments_from_strings(values)
+        except InvalidArguments as error:
+            raise ProtocolError(INVALID_PARAMS, f"Invalid arguments for the prompt {self.name}: {error}") from None
+        return cast("t.GetPromptResult", await self.run(ctx, arguments, self._result))
+
+    def _result(self, value: Any) -> t.GetPromptResult:
+        if isinstance(value, t.GetPromptResult):
+            return value
+        description: Any = self.description
+        if isinstance(value, dict) and "messages" in value:
+            description, value = value.get("description", description), value["messages"]
+        elif isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], list):
+            description, value = value
+        items = value if isinstance(value, list | tuple) else [value]
+        return t.GetPromptResult(messages=[prompt_message(item) for item in items], description=given(description))
+
+
+def prompt_message(item: Any) -> t.PromptMessage:
+    if isinstance(item, t.PromptMessage):
+        return item
+    if isinstance(item, Message):
+        return item.to_wire()
+    if isinstance(item, dict) and "role" in item:
+        return Message(item.get("content"), item["role"]).to_wire()
+    try:
+        return Message(item).to_wire()
+    except (TypeError, ValueError) as error:
+        raise ResultError(f"A prompt message cannot be made of {type(item).__name__}: {error}") from None
+
+
+class _Turn(NamedTuple):
+    """A message of a prompt without a function; `text` is its text as a template, None for other content."""
+
+    message: t.PromptMessage
+    text: PromptText | None
+
+    def filled(self, values: Mapping[str, str]) -> t.PromptMessage:
+        content = self.message.content
+        if self.text is None or not isinstance(content, t.TextContent):
+            return self.message
+        filled = msgspec.structs.replace(content, text=self.text.fill(values))
+        return t.PromptMessage(role=self.message.role, content=filled)
+
+
+def _turn(item: Any) -> _Turn:
+    try:
+        message = prompt_message(item)
+        text = PromptText(message.content.text) if isinstance(message.content, t.TextContent) else None
+    except (TypeError, ValueError) as error:
+        raise ServerError(str(error)) from None
+    return _Turn(message, text)
+
+
+def _prompt_argument(argument: Any) -> t.PromptArgument:
+    if isinstance(argument, t.PromptArgument):
+        return argument
+    if isinstance(argument, str):
+        return t.PromptArgument(name=argument)
+    return cast("t.PromptArgument", wire_value(argument, t.PromptArgument, "an argument of a prompt"))

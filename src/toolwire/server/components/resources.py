@@ -1,0 +1,252 @@
+"""Resources and resource templates: things to read, under an address or a pattern of addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET
+
+from toolwire.adapters import Invalid
+from toolwire.content import Audio, File, Image, blob_contents, text_contents
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
+from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
+from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind
+from toolwire.server.components.base import Cache, Component, Icons, annotations_of, given
+from toolwire.server.context import Context, is_context
+from toolwire.server.running import Executor
+
+
+class Resource(Component):
+    """Something to read, under one address."""
+
+    kind = "resources"
+
+    def __init__(
+        self,
+        uri: Any,
+        function: Callable[..., Any] | None = None,
+        *,
+        content: Any = UNSET,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        annotations: t.Annotations | Mapping[str, Any] | None = None,
+        size: int | None = None,
+        icons: Icons = None,
+        meta: Mapping[str, Any] | None = None,
+        executor: Executor | None = None,
+        timeout: float | None = None,
+        replay: bool = True,
+        cache: Cache | None = None,
+    ) -> None:
+        self.key = self.uri = checked_uri(str(uri))
+        if (function is None) == (content is UNSET):
+            raise ServerError(f"The resource {self.uri} needs a function or content=, one of the two")
+        binding = None if function is None else bind(function, name=name, is_context=is_context, structured=False)
+        if binding is not None and binding.parameters and not _is_uri_only(binding):
+            raise ServerError(
+                f"The resource {self.uri} has no variables, so nothing can fill the parameter "
+                f"{binding.parameters[0].name!r} of its function; a template has {{variables}} in its address"
+            )
+        self.function = function
+        self.content = content
+        self.name = name or (binding.name if binding is not None else self.uri)
+        self.mime_type = mime_type or _mime_type_of(function, content)
+        self.annotations = annotations_of(annotations)
+        self.size = size
+        self.cache = cache
+        self._takes_uri = binding is not None and bool(binding.parameters)
+        self._describe(
+            binding,
+            title=title,
+            description=description,
+            icons=icons,
+            meta=meta,
+            executor=executor,
+            timeout=timeout,
+            replay=replay,
+        )
+
+    def definition(self, revision: str) -> t.Resource:
+        return t.Resource(
+            uri=self.uri,
+            name=self.name,
+            title=given(self.title),
+            description=given(self.description),
+            mime_type=given(self.mime_type),
+            annotations=self.annotations,
+            size=given(self.size),
+            icons=self.icons,
+            meta=self.meta,
+        )
+
+    async def read(self, ctx: Context, uri: str) -> list[t.ResourceContents]:
+        if self._invoke is None:
+            return to_contents(self.content, uri, self.mime_type)
+        arguments: dict[str, Any] = {"uri": uri} if self._takes_uri else {}
+        return cast(
+            "list[t.ResourceContents]",
+            await self.run(ctx, arguments, lambda value: to_contents(value, uri, self.mime_type)),
+        )
+
+
+class ResourceTemplate(Component):
+    """Things to read, under addresses that follow a pattern (RFC 6570)."""
+
+    kind = "templates"
+
+    def __init__(
+        self,
+        uri_template: str,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        annotations: t.Annotations | Mapping[str, Any] | None = None,
+        icons: Icons = None,
+        meta: Mapping[str, Any] | None = None,
+        executor: Executor | None = None,
+        timeout: float | None = None,
+        replay: bool = True,
+        cache: Cache | None = None,
+        screen: bool = True,
+    ) -> None:
+        self.key = self.uri_template = uri_template
+        try:
+            self.template = UriTemplate(uri_template, screen=screen)
+        except ValueError as error:
+            raise ServerError(f"{uri_template!r} is not a URI template: {error}") from None
+        if function is not None and self.template.unmatchable:
+            raise ServerError(f"{uri_template!r} cannot be matched: {self.template.unmatchable}")
+        binding = None if function is None else bind(function, name=name, is_context=is_context, structured=False)
+        self.function = function
+        self.binding = binding
+        self._given = () if binding is None else _template_parameters(binding, self.template)
+        self.name = name or (binding.name if binding is not None else uri_template)
+        self.mime_type = mime_type or _mime_type_of(function, UNSET)
+        self.annotations = annotations_of(annotations)
+        self.cache = cache
+        self._describe(
+            binding,
+            title=title,
+            description=description,
+            icons=icons,
+            meta=meta,
+            executor=executor,
+            timeout=timeout,
+            replay=replay,
+        )
+
+    def definition(self, revision: str) -> t.ResourceTemplate:
+        return t.ResourceTemplate(
+            uri_template=self.uri_template,
+            name=self.name,
+            title=given(self.title),
+            description=given(self.description),
+            mime_type=given(self.mime_type),
+            annotations=self.annotations,
+            icons=self.icons,
+            meta=self.meta,
+        )
+
+    async def read(self, ctx: Context, uri: str, variables: dict[str, str]) -> list[t.ResourceContents]:
+        assert self.binding is not None
+        wanted: dict[str, Any] = {name: variables[name] for name in self._given if name in variables}
+        extra: dict[str, Any] = {}
+        for name in self._given:
+            if name == "uri" and name not in self.template.variables:
+                extra["uri"] = uri
+            elif name == "variables" and name not in self.template.variables:
+                extra["variables"] = dict(variables)
+        try:
+            arguments = self.binding.arguments(msgspec.json.encode({**wanted, **extra}))
+        except InvalidArguments as error:
+            raise ProtocolError(INVALID_PARAMS, f"{uri[:200]} does not fit: {error}", {"uri": uri}) from None
+        return cast(
+            "list[t.ResourceContents]",
+            await self.run(ctx, arguments, lambda value: to_contents(value, uri, self.mime_type)),
+        )
+
+
+def _template_parameters(binding: Binding, template: UriTemplate) -> tuple[str, ...]:
+    names = tuple(parameter.name for parameter in binding.parameters)
+    for parameter in binding.parameters:
+        if parameter.name in template.variables or parameter.name in ("uri", "variables") or not parameter.required:
+            continue
+        raise ServerError(
+            f"{template.text!r} has no variable {parameter.name!r}, which the function {binding.name!r} needs; "
+            f"it has {', '.join(template.variables) or 'none'}"
+        )
+    return names
+
+
+def _is_uri_only(binding: Binding) -> bool:
+    return [parameter.name for parameter in binding.parameters] == ["uri"]
+
+
+# 2025-06-18 server/resources: custom schemes follow RFC 3986.
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]+")
+
+
+def checked_uri(uri: str) -> str:
+    if len(uri) > MAX_URI_LENGTH or _URI.fullmatch(uri) is None:
+        raise ServerError(f"{uri[:200]!r} is not a URI: it needs a scheme, such as note://today, and no blanks")
+    return uri
+
+
+def _mime_type_of(function: Callable[..., Any] | None, content: Any) -> str:
+    """The default: plain text for text, bytes for bytes, JSON for the rest."""
+    if function is None:
+        sample: Any = type(content) if content is not UNSET else None
+    else:
+        target = getattr(function, "__func__", function)
+        sample = getattr(target, "__annotations__", {}).get("return")
+    if sample in (str, "str"):
+        return "text/plain"
+    if sample in (bytes, "bytes"):
+        return "application/octet-stream"
+    return "application/json"
+
+
+def to_contents(value: Any, uri: str, mime_type: str) -> list[t.ResourceContents]:
+    """What a resource function returned, as the wire has it."""
+    if isinstance(value, t.ResourceContents):
+        return [_addressed(value, uri)]
+    if isinstance(value, list) and value and all(isinstance(item, t.ResourceContents) for item in value):
+        return [_addressed(item, uri) for item in value]
+    if isinstance(value, str):
+        return [t.ResourceContents(uri=uri, mime_type=mime_type, text=value)]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return [t.ResourceContents(uri=uri, mime_type=mime_type, blob=bytes(value))]
+    if isinstance(value, Image | Audio | File):
+        block = value.to_content()
+        if isinstance(block, t.EmbeddedResource):
+            return [msgspec.structs.replace(block.resource, uri=uri)]
+        return [t.ResourceContents(uri=uri, mime_type=block.mime_type, blob=block.data)]
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], bytes) and isinstance(value[1], str):
+        return [t.ResourceContents(uri=uri, mime_type=value[1], blob=value[0])]
+    if isinstance(value, dict) and isinstance(value.get("blob"), bytes):
+        return [blob_contents(uri, value["blob"], mime_type=value.get("mimeType", "application/octet-stream"))]
+    try:
+        text = msgspec.json.encode(value, enc_hook=_dump).decode()
+    except (TypeError, ValueError, RecursionError, Invalid) as error:
+        raise ResultError(f"A resource returned {type(value).__name__}, which is not JSON: {error}") from None
+    return [text_contents(uri, text, mime_type=mime_type)]
+
+
+def _dump(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+def _addressed(contents: t.ResourceContents, uri: str) -> t.ResourceContents:
+    return contents if contents.uri else msgspec.structs.replace(contents, uri=uri)

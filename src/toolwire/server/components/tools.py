@@ -1,0 +1,201 @@
+"""Tools: functions that the model may call."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.revisions import MODERN, supports
+from toolwire.server.binding import Converted, InvalidArguments, bind
+from toolwire.server.components.base import Component, Icons, checked_name, given, wire_value
+from toolwire.server.context import Context, is_context
+from toolwire.server.running import Executor, Invoke
+
+log = logging.getLogger("toolwire.server")
+
+
+class Argument(Struct, kw_only=True):
+    """A parameter of a tool that is described by hand instead of by a function's signature."""
+
+    name: str
+    description: str = ""
+    type: str = "string"
+    required: bool = False
+    default: Any = UNSET
+
+
+class Tool(Component):
+    """A function that the model may call."""
+
+    kind = "tools"
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: t.ToolAnnotations | Mapping[str, Any] | None = None,
+        icons: Icons = None,
+        meta: Mapping[str, Any] | None = None,
+        parameters: Sequence[Argument] | None = None,
+        input_schema: dict[str, Any] | None = None,
+        output_schema: dict[str, Any] | None = None,
+        structured: bool | None = None,
+        decoder: Callable[[dict[str, Any]], Any] | None = None,
+        encoder: Callable[[Any], Any] | None = None,
+        executor: Executor | None = None,
+        timeout: float | None = None,
+        replay: bool = True,
+    ) -> None:
+        if parameters is not None and input_schema is None:
+            # A raw schema wins over the list of parameters.
+            input_schema = _schema_of(parameters)
+            decoder = decoder or _defaults_of(parameters)
+        binding = bind(
+            function,
+            name=name,
+            description=description,
+            input_schema=input_schema,
+            output_schema=output_schema,
+            structured=structured,
+            decoder=decoder,
+            encoder=encoder,
+            is_context=is_context,
+        )
+        self.function = function
+        self.binding = binding
+        self.key = self.name = checked_name(binding.name, "tool")
+        _advise(self.name)
+        self.annotations = _tool_annotations(annotations)
+        self.input_schema = binding.input_schema
+        self.output_schema = binding.output_schema
+        # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
+        self.wraps = self.output_schema is not None and self.output_schema.get("type") != "object"
+        self._describe(
+            binding,
+            title=title,
+            description=description,
+            icons=icons,
+            meta=meta,
+            executor=executor,
+            timeout=timeout,
+            replay=replay,
+        )
+
+    def definition(self, revision: str) -> t.Tool:
+        output = self.output_schema
+        if output is not None and self.wraps and revision != MODERN:
+            output = wrapped_schema(output)
+        return t.Tool(
+            name=self.name,
+            title=given(self.title),
+            description=given(self.description),
+            input_schema=self.input_schema,
+            output_schema=UNSET if output is None else output,
+            annotations=self.annotations,
+            icons=self.icons,
+            meta=self.meta,
+        )
+
+    async def call(self, ctx: Context, raw: Raw | UnsetType) -> t.CallToolResult:
+        """Validate, call, convert."""
+        try:
+            arguments = self.binding.arguments(raw)
+        except InvalidArguments as error:
+            # 2025-11-25 server/tools onwards: the model sees what was wrong and can mend its call.
+            return error_result(str(error))
+        if self._has_dependencies:
+            return cast("t.CallToolResult", await self.run(ctx, arguments, lambda value: self._result(ctx, value)))
+        return self._result(ctx, await cast("Invoke", self._invoke)(ctx, arguments))
+
+    def _result(self, ctx: Context, value: Any) -> t.CallToolResult:
+        return tool_result(self.binding.convert(value), self.wraps, ctx._request.revision)
+
+
+def tool_result(converted: Converted, wraps: bool, revision: str) -> t.CallToolResult:
+    structured = converted.structured
+    if structured is not UNSET and revision != MODERN:
+        text = bytes(structured) if isinstance(structured, Raw) else msgspec.json.encode(structured)
+        if not supports(revision, "structured_output"):
+            structured = UNSET
+        elif wraps or not text.startswith(b"{"):
+            structured = Raw(b'{"result":' + text + b"}")
+    return t.CallToolResult(
+        content=converted.content,
+        structured_content=structured,
+        is_error=True if converted.is_error else UNSET,
+        meta=UNSET if converted.meta == {} else converted.meta,
+    )
+
+
+def error_result(text: str) -> t.CallToolResult:
+    return t.CallToolResult(content=[t.TextContent(text)], is_error=True)
+
+
+def wrapped_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of `{"result": value}`; references into the document follow it to its new place."""
+    return {"type": "object", "properties": {"result": _moved(schema)}, "required": ["result"]}
+
+
+def _moved(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {
+            key: f"#/properties/result{value[1:]}"
+            if key == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/"))
+            else _moved(value)
+            for key, value in node.items()
+        }
+    return [_moved(item) for item in node] if isinstance(node, list) else node
+
+
+def _schema_of(parameters: Sequence[Argument]) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    for each in parameters:
+        properties[each.name] = {"type": each.type}
+        if each.description:
+            properties[each.name]["description"] = each.description
+        if each.default is not UNSET:
+            properties[each.name]["default"] = each.default
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    required = [each.name for each in parameters if each.required and each.default is UNSET]
+    if required:
+        schema["required"] = required
+    schema["additionalProperties"] = False
+    return schema
+
+
+def _defaults_of(parameters: Sequence[Argument]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    defaults = {each.name: each.default for each in parameters if each.default is not UNSET}
+    return lambda arguments: {**defaults, **arguments}
+
+
+# 2025-11-25 server/tools, tool names: a guidance, so other names are served and not refused.
+_GUIDANCE = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+def _advise(name: str) -> None:
+    if _GUIDANCE.fullmatch(name) is None:
+        log.warning(
+            "some clients refuse the tool name %r: use at most 128 of the characters A-Z a-z 0-9 _ - and .", name[:200]
+        )
+
+
+def _tool_annotations(annotations: Any) -> t.ToolAnnotations | UnsetType:
+    if annotations is None:
+        return UNSET
+    if isinstance(annotations, t.ToolAnnotations):
+        return annotations
+    known = {"title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
+    unknown = set(annotations) - known
+    if unknown:
+        raise ServerError(f"Unknown tool annotation {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
+    return cast("t.ToolAnnotations", wire_value(annotations, t.ToolAnnotations, "annotations"))
