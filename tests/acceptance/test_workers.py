@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -282,16 +283,23 @@ async def cancels(session: Session, number: int, listening: EventStream) -> None
     assert await listening.updated() == f"note://{number}/cancelled"
 
 
+def where(failure: BaseException) -> str:
+    """What a session was doing when it failed."""
+    steps = traceback.extract_tb((failure.__cause__ or failure).__traceback__)
+    own = [f"{step.name}, line {step.lineno}" for step in steps if step.filename == __file__]
+    return f"{failure!r} in {' > '.join(own[1:])}"
+
+
 @pytest.mark.timeout(300)
 async def test_sessions_whose_requests_arrive_anywhere(served: Served) -> None:
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> None:
-        async with places, asyncio.timeout(60):
+        async with places, asyncio.timeout(15):
             await live(served.port, number)
 
     outcomes = await asyncio.gather(*(one(number) for number in range(SESSIONS)), return_exceptions=True)
-    failures = [f"session {number}: {outcome!r}" for number, outcome in enumerate(outcomes) if outcome is not None]
+    failures = [f"session {number}: {where(outcome)}" for number, outcome in enumerate(outcomes) if outcome is not None]
     assert not failures, f"{len(failures)} of {SESSIONS} sessions failed:\n" + "\n".join(failures[:10])
 
 

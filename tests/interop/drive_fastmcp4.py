@@ -1,7 +1,7 @@
-"""Drive a stdio server with the `fastmcp` client, release 4, and report what the client understood.
+"""Drive a server with the `fastmcp` client, release 4, and report what the client understood.
 
-`python drive_fastmcp4.py SCENARIO COMMAND...` prints one JSON object, the same as drive_mcp1.py does.
-`DRIVE_MODE` is the client's `mode`.
+`python drive_fastmcp4.py SCENARIO TARGET...` prints one JSON object, the same as drive_mcp1.py does; the target is a
+command for stdio or an address for streamable HTTP. `DRIVE_MODE` is the client's `mode`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import mcp_types as types
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
-from fastmcp.client.transports import StdioTransport
+from fastmcp.client.transports import ClientTransport, StdioTransport, StreamableHttpTransport
 
 
 class Driver:
@@ -106,10 +106,16 @@ async def asking(driver: Driver) -> None:
         driver.report[name] = await driver.call(name)
 
 
-async def main(scenario: str, command: list[str]) -> None:
+def transport(target: list[str]) -> ClientTransport:
+    if target[0].startswith("http://"):
+        return StreamableHttpTransport(target[0])
+    return StdioTransport(target[0], target[1:], keep_alive=False)
+
+
+async def main(scenario: str, target: list[str]) -> None:
     driver = Driver()
     driver.client = Client(
-        StdioTransport(command[0], command[1:], keep_alive=False),
+        transport(target),
         mode=os.environ.get("DRIVE_MODE", "auto"),
         roots=["file:///work"],
         sampling_handler=driver.sampling,

@@ -1,7 +1,9 @@
-"""Drive a stdio server with the python `mcp` client, releases 1.2 to 1.30, and report what the client understood.
+"""Drive a server with the python `mcp` client, releases 1.2 to 1.30, and report what the client understood.
 
-`python drive_mcp1.py SCENARIO COMMAND...` prints one JSON object. It runs in the environment of the release it drives
-with, so it imports nothing of ours; what a release does not have, it says by hand.
+`python drive_mcp1.py SCENARIO TARGET...` prints one JSON object. The target is a command, which is started and spoken
+with over stdio, or the address of a server: one that ends in `/sse` is used with HTTP+SSE, any other with streamable
+HTTP. It runs in the environment of the release it drives with, so it imports nothing of ours; what a release does not
+have, it says by hand.
 """
 
 from __future__ import annotations
@@ -10,9 +12,12 @@ import asyncio
 import inspect
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp import ClientSession, StdioServerParameters, types
+from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 
 # The types of the first releases have no place for a cursor where the protocol has it.
@@ -198,7 +203,25 @@ async def changes(driver: Driver) -> None:
     await session.send_ping()
 
 
-async def main(scenario: str, command: list[str]) -> None:
+@asynccontextmanager
+async def connection(target: list[str]) -> AsyncIterator[tuple[Any, Any]]:
+    """Both ends of the streams to a server."""
+    opening: Any
+    if not target[0].startswith("http://"):
+        opening = stdio_client(StdioServerParameters(command=target[0], args=target[1:]))
+    elif target[0].endswith("/sse"):
+        opening = sse_client(target[0])
+    else:
+        # Not every release has this module, and its function changed its name.
+        from mcp.client import streamable_http
+
+        newer = getattr(streamable_http, "streamable_http_client", None)
+        opening = (newer or streamable_http.streamablehttp_client)(target[0])
+    async with opening as ends:
+        yield ends[0], ends[1]
+
+
+async def main(scenario: str, target: list[str]) -> None:
     driver = Driver()
     offered = {
         "sampling_callback": driver.sampling,
@@ -210,7 +233,7 @@ async def main(scenario: str, command: list[str]) -> None:
     known = inspect.signature(ClientSession.__init__).parameters
     options: dict[str, Any] = {name: callback for name, callback in offered.items() if name in known}
     async with (
-        stdio_client(StdioServerParameters(command=command[0], args=command[1:])) as (reading_end, writing_end),
+        connection(target) as (reading_end, writing_end),
         ClientSession(reading_end, writing_end, **options) as session,
     ):
         driver.session = session

@@ -1,7 +1,8 @@
-"""Drive a stdio server with the python `mcp` client, release 2, and report what the client understood.
+"""Drive a server with the python `mcp` client, release 2, and report what the client understood.
 
-`python drive_mcp2.py SCENARIO COMMAND...` prints one JSON object, the same as drive_mcp1.py does. The environment
-variable `DRIVE_MODE` is the client's `mode`: "auto" asks `server/discover` first, "legacy" says `initialize`.
+`python drive_mcp2.py SCENARIO TARGET...` prints one JSON object, the same as drive_mcp1.py does; the target is a command
+for stdio or an address for streamable HTTP. The environment variable `DRIVE_MODE` is the client's `mode`: "auto" asks
+`server/discover` first, "legacy" says `initialize`.
 """
 
 from __future__ import annotations
@@ -202,10 +203,14 @@ async def subscribing(driver: Driver) -> None:
     await driver.until("changed", 3)
 
 
-async def main(scenario: str, command: list[str]) -> None:
+def is_address(target: list[str]) -> bool:
+    return target[0].startswith("http://")
+
+
+async def main(scenario: str, target: list[str]) -> None:
     driver = Driver()
     client = Client(
-        StdioServerParameters(command=command[0], args=command[1:]),
+        target[0] if is_address(target) else StdioServerParameters(command=target[0], args=target[1:]),
         mode=os.environ.get("DRIVE_MODE", "auto"),
         sampling_callback=driver.sampling,
         list_roots_callback=driver.roots,

@@ -1,6 +1,7 @@
-// Drive a stdio server with a TypeScript client and report what it understood, as drive_mcp1.py does.
+// Drive a server with a TypeScript client and report what it understood, as drive_mcp1.py does.
 //
-// `node drive_node.mjs SCENARIO COMMAND...` is run in the folder where the packages are. DRIVE_PACKAGE says which:
+// `node drive_node.mjs SCENARIO TARGET...` is run in the folder where the packages are. The target is a command for stdio,
+// or an address: one that ends in `/sse` for HTTP+SSE, any other for streamable HTTP. DRIVE_PACKAGE says which package:
 // "sdk" is release 1, "client" release 2 (DRIVE_MODE "auto" asks `server/discover` first, "legacy" says `initialize`).
 
 import { createRequire } from "node:module";
@@ -8,13 +9,25 @@ import { pathToFileURL } from "node:url";
 
 const require = createRequire(`${process.cwd()}/`);
 const load = async (name) => import(pathToFileURL(require.resolve(name)));
-const [scenario, command, ...args] = process.argv.slice(2);
+const [scenario, target, ...args] = process.argv.slice(2);
 const first = process.env.DRIVE_PACKAGE === "sdk";
 const { Client } = await load(first ? "@modelcontextprotocol/sdk/client/index.js" : "@modelcontextprotocol/client");
-const { StdioClientTransport } = await load(
-  first ? "@modelcontextprotocol/sdk/client/stdio.js" : "@modelcontextprotocol/client/stdio",
-);
 const schemas = first ? await load("@modelcontextprotocol/sdk/types.js") : null;
+
+async function makeTransport() {
+  const part = async (one, two) =>
+    load(first ? `@modelcontextprotocol/sdk/client/${one}.js` : `@modelcontextprotocol/client${two}`);
+  if (!target.startsWith("http://")) {
+    const { StdioClientTransport } = await part("stdio", "/stdio");
+    return new StdioClientTransport({ command: target, args, stderr: "ignore" });
+  }
+  if (target.endsWith("/sse")) {
+    const { SSEClientTransport } = await part("sse", "");
+    return new SSEClientTransport(new URL(target));
+  }
+  const { StreamableHTTPClientTransport } = await part("streamableHttp", "");
+  return new StreamableHTTPClientTransport(new URL(target));
+}
 
 const report = { progress: [], logs: [], changed: [], updated: [] };
 let arrived = () => {};
@@ -182,7 +195,7 @@ const scenarios = {
   },
 };
 
-const transport = new StdioClientTransport({ command, args, stderr: "ignore" });
+const transport = await makeTransport();
 let spoken;
 const connecting = transport.setProtocolVersion;
 transport.setProtocolVersion = (version) => {
@@ -194,5 +207,6 @@ report.revision = client.getNegotiatedProtocolVersion?.() ?? spoken;
 report.server = client.getServerVersion()?.name;
 report.instructions = client.getInstructions();
 await scenarios[scenario]();
+if (!isModern()) await transport.terminateSession?.();
 await client.close();
 process.stdout.write(JSON.stringify(report));

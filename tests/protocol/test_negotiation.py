@@ -319,3 +319,16 @@ def test_a_request_that_needs_no_probe_can_do_without() -> None:
     meta = t.RequestMeta(protocol_version=MODERN, client_capabilities={})
     (event,) = pair.to_server(encode_request(1, "tools/list", t.RequestParams(meta=meta)))
     assert isinstance(event, Incoming)
+
+
+@pytest.mark.covers("DIS-2")
+def test_servers_of_one_name_are_kept_apart_and_a_name_changes_nothing() -> None:
+    """Neither the name of a server nor one seen before has any part in what is agreed."""
+    for name in ("same", "same", "other"):
+        identity = {t.SERVER_INFO_KEY: {"name": name, "version": "1"}}
+        for capabilities in ({"tools": {}}, {"prompts": {}}):
+            _, modern = play(discovered(MODERN, capabilities=capabilities, _meta=identity))
+            assert (modern.revision, modern.capabilities) == (MODERN, capabilities)
+            answer = initialized("2025-06-18", capabilities=capabilities, serverInfo={"name": name, "version": "1"})
+            _, legacy = play(None, answer)
+            assert (legacy.revision, legacy.capabilities) == ("2025-06-18", capabilities)

@@ -7,6 +7,7 @@ rebound to a loopback address gives itself away by the `Host` (2026-07-28 basic/
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -71,6 +72,7 @@ def without_port(host: str) -> str:
     return host.rpartition(":")[0] if ":" in host else host
 
 
+@lru_cache(maxsize=256)
 def is_loopback(address: str) -> bool:
     try:
         return ip_address(address).is_loopback

@@ -299,8 +299,8 @@ class Sessions:
             self._records.home,
         )
         session = (b"mcp-session-id", self._tokens.write(token).encode())
-        headers_of_it = (*JSON_TYPE, session, version_header(lifecycle.revision), *extra)
-        await respond(send, 200, encode_response(request.id, result), headers_of_it)
+        answer_headers = (*JSON_TYPE, session, version_header(lifecycle.revision), *extra)
+        await respond(send, 200, encode_response(request.id, result), answer_headers)
 
     def _admit(self, request: RequestId) -> str:
         """Count a new session in, or refuse it."""
