@@ -17,11 +17,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from importlib import metadata
 from pathlib import Path
 
+import http_lines
 from driver import LEGACY, MODERN, ServerFailed, StdioServer, release
+from notes import Notes, say
 from report import closing_table
 
 HERE = Path(__file__).resolve().parent
@@ -49,24 +50,8 @@ IMPORTS = {
 }
 MEMORY = {"toolwire": "toolwire", "mcp": "mcp", "fastmcp": "fastmcp", "bare echo": "echo"}
 
-Samples = dict[str, dict[str, list[float]]]  # what -> who -> one number a round
 
-
-class Bench:
-    def __init__(self) -> None:
-        self.samples: Samples = defaultdict(lambda: defaultdict(list))
-        self.failures: dict[str, str] = {}
-        self.placement = ""
-
-    def note(self, what: str, who: str, value: float) -> None:
-        self.samples[what][who].append(value)
-
-    def failed(self, what: str, who: str, error: Exception) -> None:
-        """A contender that can not be measured is reported and left out; the others go on."""
-        reason = str(error).strip() or type(error).__name__
-        self.failures.setdefault(f"{what}, {who}", reason)
-        say(f"    {who}: not measured ({reason})")
-
+class Bench(Notes):
     def stdio(self) -> None:
         for who, server, revision in STDIO:
             try:
@@ -145,10 +130,6 @@ def last_line(text: str) -> str:
     return (text.strip().splitlines() or ["it said nothing"])[-1]
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def machine() -> dict[str, str]:
     def version(package: str) -> str:
         try:
@@ -156,7 +137,9 @@ def machine() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             return "not installed"
 
-    packages = {name: version(name) for name in ("toolwire", "mcp", "fastmcp", "msgspec", "uvloop")}
+    packages = {
+        name: version(name) for name in ("toolwire", "mcp", "fastmcp", "msgspec", "uvicorn", "httptools", "uvloop")
+    }
     return {
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -166,6 +149,8 @@ def machine() -> dict[str, str]:
 
 
 def main() -> None:
+    # Where this is set, a package that is installed for editing is compiled anew at every start, and only ours is.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
     bench = Bench()
     say("importing everything once, so that nothing is compiled while the clock runs")
@@ -181,10 +166,17 @@ def main() -> None:
             bench.imports()
     say("many tools")
     bench.many_tools()
+    say("HTTP")
+    http_lines.calls(bench)
+    say("HTTP, many tools")
+    http_lines.many_tools(bench)
+    say("HTTP, sessions")
+    http_lines.sessions(bench)
 
     medians = {what: {who: statistics.median(v) for who, v in row.items()} for what, row in bench.samples.items()}
     facts = machine() | {
         "placement": bench.placement,
+        "memory": bench.counts,
         "rounds": str(ROUNDS),
         "quick": str(QUICK).lower(),
         "seconds": f"{time.perf_counter() - started:.0f}",

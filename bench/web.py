@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import resource
 import shutil
 import socket
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from driver import CORES, LEGACY, MODERN, PATIENCE, ServerFailed, calls, line, place
+from driver import LEGACY, MODERN, PATIENCE, ServerFailed, calls, line, place
 
 HERE = Path(__file__).resolve().parent
 CONNECTIONS = 16
@@ -150,9 +149,7 @@ class HttpServer:
     def post(self, body: bytes, headers: dict[str, str]) -> tuple[http.client.HTTPMessage, bytes]:
         return self.ask("POST", body, headers)
 
-    def ask(
-        self, method: str, body: bytes | None, headers: dict[str, str]
-    ) -> tuple[http.client.HTTPMessage, bytes]:
+    def ask(self, method: str, body: bytes | None, headers: dict[str, str]) -> tuple[http.client.HTTPMessage, bytes]:
         try:
             self.connection.request(method, self.path, body, headers)
             response = self.connection.getresponse()
@@ -205,7 +202,3 @@ class HttpServer:
 
 def modern_call(tool: str) -> bytes:
     return calls(1, 1, tool, MODERN)[0].rstrip(b"\n")
-
-
-def server_cores() -> str:
-    return "one core" if len(CORES) == 2 else f"{max(1, len(CORES) - 1)} cores"

@@ -5,7 +5,34 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from tests.golden.fixture import make_server
+
+from toolwire import Context
+from toolwire.protocol import types as t
+
+
+class Waits:
+    """A middleware that holds every other request up while the tool `wait` runs.
+
+    Only a cancellation ends that tool, so a client whose cancellation does not arrive is never answered again.
+    """
+
+    def __init__(self) -> None:
+        self._none_runs = asyncio.Event()
+        self._none_runs.set()
+
+    async def __call__(self, ctx: Context, call_next: Any) -> Any:
+        if isinstance(ctx.params, t.CallToolRequestParams) and ctx.params.name == "wait":
+            self._none_runs.clear()
+            try:
+                return await call_next(ctx)
+            finally:
+                self._none_runs.set()
+        await self._none_runs.wait()
+        return await call_next(ctx)
 
 
 def announce(address: str) -> None:
@@ -13,4 +40,6 @@ def announce(address: str) -> None:
 
 
 if __name__ == "__main__":
-    make_server().run("http", port=0, sse=True, on_ready=announce)
+    server = make_server()
+    server.use(Waits())
+    server.run("http", port=0, sse=True, on_ready=announce)

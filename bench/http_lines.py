@@ -1,0 +1,107 @@
+"""The lines of the benchmark that are measured over HTTP: calls, the number of tools, and the memory of sessions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from driver import ServerFailed
+from notes import Notes, say
+from web import HttpServer, affordable_streams
+
+QUICK = os.environ.get("BENCH_QUICK") == "1"
+ROUNDS = 2 if QUICK else 7
+SECONDS = 1 if QUICK else 2
+NUMBERS_OF_TOOLS = (10, 100, 1000)
+SESSIONS = 2_000 if QUICK else 10_000
+STREAMS = 500 if QUICK else 2_000
+OF_THE_OTHERS = 100 if QUICK else 500  # Their sessions are many times as large, so that fewer show as much.
+
+# Who takes part: a name in the tables, and what `serve_http.py` is told.
+CONTENDERS = {"toolwire": "toolwire", "mcp": "mcp", "fastmcp": "fastmcp", "bare echo": "echo"}
+ECHO = "bare echo"  # It has no tools and no sessions.
+
+
+def calls(notes: Notes) -> None:
+    """All servers are up at once and are called in turns; those that wait cost nothing."""
+    running: dict[str, HttpServer] = {}
+    try:
+        for who, contender in CONTENDERS.items():
+            try:
+                running[who] = HttpServer(contender)
+            except (ServerFailed, OSError) as error:
+                notes.failed("HTTP", who, error)
+        for _ in range(ROUNDS):
+            for who in list(running):
+                try:
+                    _one_turn(notes, who, running[who])
+                except (ServerFailed, OSError) as error:
+                    notes.failed("HTTP", who, error)
+                    running.pop(who).close()
+    finally:
+        _close(running.values())
+
+
+def _one_turn(notes: Notes, who: str, server: HttpServer) -> None:
+    called = server.calls_a_second("add", SECONDS)
+    notes.note("HTTP, async tool", who, called)
+    if who == ECHO:
+        say(f"    {who}: {called:,.0f}/s")
+        return
+    called_def = server.calls_a_second("add_sync", SECONDS)
+    notes.note("HTTP, def tool", who, called_def)
+    say(f"    {who}: {called:,.0f}/s, def {called_def:,.0f}/s")
+
+
+def many_tools(notes: Notes) -> None:
+    """A server for each number of tools, called in turns, each held against the one that has two."""
+    for who, contender in CONTENDERS.items():
+        if who == ECHO:
+            continue
+        running: list[HttpServer] = []
+        try:
+            for tools in (2, *NUMBERS_OF_TOOLS):
+                running.append(HttpServer(contender, tools - 2))
+                running[-1].calls_a_second("add", 1)
+            for _ in range(ROUNDS):
+                few, *others = [server.calls_a_second("add", 1) for server in running]
+                for tools, many in zip(NUMBERS_OF_TOOLS, others, strict=True):
+                    notes.note(f"HTTP call cost, {tools:,} tools against 2", who, few / many)
+        except (ServerFailed, OSError) as error:
+            notes.failed("HTTP, many tools", who, error)
+        finally:
+            _close(running)
+
+
+def sessions(notes: Notes) -> None:
+    """The resident memory that legacy sessions add."""
+    ours = affordable_streams(STREAMS)
+    notes.counts = f"{SESSIONS:,} sessions and {ours:,} streams, {OF_THE_OTHERS:,} of mcp and fastmcp"
+    for who, contender in CONTENDERS.items():
+        is_peer = who in ("mcp", "fastmcp")
+        if who != ECHO:
+            _memory(notes, who, contender, OF_THE_OTHERS if is_peer else SESSIONS, stream=False)
+        _memory(notes, who, contender, OF_THE_OTHERS if is_peer else ours, stream=True)
+    for kib in notes.samples["HTTP session, called once"]["toolwire"]:
+        notes.note("all these sessions", "toolwire", kib * SESSIONS / 1024)
+
+
+def _memory(notes: Notes, who: str, contender: str, count: int, *, stream: bool) -> None:
+    """In a server of its own, since memory that was used before would not be added."""
+    what = "HTTP session, with its stream" if stream else "HTTP session, called once"
+    server: HttpServer | None = None
+    try:
+        server = HttpServer(contender)
+        kib = server.kib_per_stream(count, sessions=who != ECHO) if stream else server.kib_per_session(count)
+        notes.note(what, who, kib)
+        say(f"    {who}: {kib:.2f} KiB ({what})")
+    except (ServerFailed, OSError) as error:
+        notes.failed(what, who, error)
+    finally:
+        if server is not None:
+            server.close()
+
+
+def _close(servers: Iterable[HttpServer]) -> None:
+    for server in servers:
+        server.close()
