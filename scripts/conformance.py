@@ -1,4 +1,4 @@
-"""Runs the official conformance suite against `examples/everything.py`, and judges it more strictly than the suite does.
+"""Runs the official conformance suite against `examples/everything.py` and judges it more strictly than it does.
 
 The suite's exit status hides warnings, scenarios that never ran and checks that were never made. So its reports are
 read: any failure or warning, any scenario that is missing, and any scenario with fewer successful checks than

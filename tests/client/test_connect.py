@@ -571,3 +571,10 @@ def test_the_name_card_is_that_of_the_program() -> None:
     assert Client(FakeServer(), name="me", title="Me")._identity == t.Implementation(
         "me", Client(FakeServer())._identity.version, title="Me"
     )
+
+
+async def test_a_file_that_starts_no_server_is_told_apart(tmp_path: Path) -> None:
+    file = tmp_path / "idle.py"
+    file.write_text("from toolwire import Server\nserver = Server('idle')\n")
+    with pytest.raises(Unreachable, match=r"idle\.py exited with code 0: does it start its server"):
+        await Client(file).connect()

@@ -1,8 +1,8 @@
 """Drive a server with the python `mcp` client, release 2, and report what the client understood.
 
-`python drive_mcp2.py SCENARIO TARGET...` prints one JSON object, the same as drive_mcp1.py does; the target is a command
-for stdio or an address for streamable HTTP. The environment variable `DRIVE_MODE` is the client's `mode`: "auto" asks
-`server/discover` first, "legacy" says `initialize`.
+`python drive_mcp2.py SCENARIO TARGET...` prints one JSON object, the same as drive_mcp1.py does; the target is a
+command for stdio or an address for streamable HTTP. The environment variable `DRIVE_MODE` is the client's `mode`:
+"auto" asks `server/discover` first, "legacy" says `initialize`.
 """
 
 from __future__ import annotations

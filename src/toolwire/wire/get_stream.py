@@ -211,7 +211,7 @@ class Listener(GetStream):
     on two streams (2025-03-26 basic/transports, multiple connections).
     """
 
-    __slots__ = ("_pending", "claimed", "level", "lingering", "named", "speaks", "told", "uris")
+    __slots__ = ("_early", "_pending", "claimed", "level", "lingering", "named", "speaks", "told", "uris")
 
     def __init__(self, owner: Owner, identifier: str, token: SessionToken, resume: Resume) -> None:
         super().__init__(owner, identifier, token, resume)
@@ -225,6 +225,8 @@ class Listener(GetStream):
         self.named = resume.position is not None
         """Whether the client has an id to come back with."""
         self._pending: deque[bytes] | None = None
+        self._early: list[Callable[[], None]] | None = None
+        """What was heard while this stream had the word, but did not know yet what the session wants."""
 
     def _first(self) -> bytes:
         if not supports(self.token.revision, "sse_priming"):
@@ -233,14 +235,48 @@ class Listener(GetStream):
         self.named = True
         return encode_event(b"", id=event_id(self.name, self.position), retry=DEFAULT_RETRY)
 
+    async def settle(self, level: t.LoggingLevel, uris: frozenset[str]) -> None:
+        """Begin to speak; nobody else has said what was heard since the claim, so it is said now."""
+        if not self.told:
+            self.level, self.uris = level, uris
+        self.claimed = None
+        if self._early is not None:
+            early, self._early = self._early, None
+            # Also when another stream has the word by now: it was not its turn yet.
+            spoke, self.speaks = self.speaks, True
+            for say in early:
+                say()
+            self.speaks = spoke
+            await self._write()
+
     def changed(self, change: Change) -> None:
+        if self.claimed is not None:
+            self._keep(lambda: self.changed(change))
+            return
         notification = legacy_notification(change, self.uris)
         if notification is not None:
             self.say(encode_notification(*notification))
 
+    def logged(self, level: t.LoggingLevel, message: bytes) -> None:
+        if self.claimed is not None:
+            self._keep(lambda: self.logged(level, message))
+        elif t.severity(level) >= t.severity(self.level):
+            self.say(message)
+
+    def _keep(self, say: Callable[[], None]) -> None:
+        if not self.speaks:
+            return
+        if self._early is None:
+            self._early = []
+        if len(self._early) < MAX_PENDING:
+            self._early.append(say)
+
     def say(self, message: bytes) -> None:
         """Say something on this stream, if it has the word."""
-        if not self.speaks or len(message) > MAX_ENTRY or (not self.attached and self.lingering is None):
+        if not self.speaks or len(message) > MAX_ENTRY:
+            return
+        if self.claimed is not None:
+            self._keep(lambda: self.say(message))
             return
         if self._pending is None:
             self._pending = deque()

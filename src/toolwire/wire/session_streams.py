@@ -126,15 +126,13 @@ class SessionStreams:
                 listener.speaks = True
             # Read after the claim: whatever changes from now on is heard.
             record = await self._records.find(token)
+            if record is None:
+                self._remove(listener)
+                return None
+            await listener.settle(record.level, frozenset(record.uris))
         except BaseException:
             self._remove(listener)
             raise
-        if record is None:
-            self._remove(listener)
-            return None
-        if not listener.told:
-            listener.level, listener.uris = record.level, frozenset(record.uris)
-        listener.claimed = None
         return listener
 
     def _new_id(self) -> str:
@@ -246,11 +244,9 @@ class SessionStreams:
 
     def _on_log(self, data: bytes) -> None:
         logged = _decode_logged(data)
-        rank = t.severity(logged.level)
         message = encode_notification("notifications/message", logged.params)
         for listener in self._listeners():
-            if rank >= t.severity(listener.level):
-                listener.say(message)
+            listener.logged(logged.level, message)
 
     def _on_say(self, data: bytes) -> None:
         said = _decode_said(data)
