@@ -81,6 +81,7 @@ class HttpServer:
         return BOTH | {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": tool}
 
     def check_modern(self, tool: str) -> None:
+        self.connection.close()  # While others have their turn, a server may drop a connection that nobody uses.
         self.check_answer(self.post(modern_call(tool), self.modern_headers(tool))[1])
 
     # --- sessions ---

@@ -85,6 +85,7 @@ def test_a_correct_request_is_accepted_with_its_terms() -> None:
     assert (verdict.id, verdict.method, verdict.revision) == (7, "tools/call", "2026-07-28")
 
 
+@pytest.mark.covers("HTTP-8")
 def test_a_notification_is_acknowledged() -> None:
     body = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
     assert isinstance(classify({}, body, lifecycle(), lambda tool: {}), Acknowledged)
@@ -116,6 +117,7 @@ def test_missing_metadata_is_400_and_invalid_params(meta: Any) -> None:
     assert refused(post(meta=meta)) == (400, -32602, 7)
 
 
+@pytest.mark.covers("HDR-4")
 @pytest.mark.parametrize("version", [None, "2025-11-25", "2026-07-28" + DUPLICATE + "2026-07-28", "2026-07-28x"])
 def test_the_version_header_must_equal_the_body(version: str | None) -> None:
     assert refused(post(headers={"mcp-protocol-version": version})) == (400, -32020, 7)
@@ -131,16 +133,19 @@ def test_a_contradiction_is_told_before_an_unsupported_version() -> None:
     assert "2026-07-28" in data["supported"]
 
 
+@pytest.mark.covers("HDR-1", "HDR-4")
 @pytest.mark.parametrize("method", [None, "TOOLS/LIST", "prompts/list", "tools/list" + DUPLICATE + "tools/list"])
 def test_the_method_header_must_equal_the_body(method: str | None) -> None:
     assert refused(post(headers={"mcp-method": method})) == (400, -32020, 7)
 
 
+@pytest.mark.covers("HDR-1")
 def test_blanks_around_a_header_value_are_not_part_of_it() -> None:
     headers = {"mcp-method": "  tools/call ", "mcp-name": "\techo  ", "mcp-protocol-version": " 2026-07-28 "}
     assert isinstance(post("tools/call", {"name": "echo"}, headers=headers), Incoming)
 
 
+@pytest.mark.covers("HDR-3", "HDR-4")
 @pytest.mark.parametrize(
     ("method", "params"),
     [("tools/call", {"name": "échø"}), ("prompts/get", {"name": " x"}), ("resources/read", {"uri": "memo://ü"})],
@@ -169,6 +174,7 @@ def test_params_that_do_not_fit_are_400() -> None:
     assert refused(post("tools/list", {"cursor": 5})) == (400, -32602, 7)
 
 
+@pytest.mark.covers("XMH-5", "XMH-6")
 @pytest.mark.parametrize(
     ("arguments", "headers", "accepted"),
     [
@@ -204,6 +210,7 @@ def test_parameter_headers(arguments: dict[str, Any], headers: dict[str, str], a
         assert refused(verdict) == (400, -32020, 7)
 
 
+@pytest.mark.covers("XMH-3")
 @pytest.mark.parametrize(
     ("value", "header"),
     [
@@ -234,6 +241,7 @@ def test_any_text_survives_a_header(text: str) -> None:
     assert decode_value(encoded) == text
 
 
+@pytest.mark.covers("XMH-6")
 @pytest.mark.parametrize(
     "header", ["=?base64?QQ=?=", "=?base64?Q Q==?=", "=?base64?/w==?=", "caf\u00e9", "=?base64?QR==?="]
 )
@@ -241,9 +249,13 @@ def test_values_that_must_be_refused(header: str) -> None:
     assert decode_value(header) is None
 
 
+@pytest.mark.covers("ERA-2", "ERA-3")
 def test_the_era_of_a_post() -> None:
     modern = json.dumps({"params": {"_meta": META}}).encode()
-    assert all(not is_modern_post({"mcp-protocol-version": revision}, modern) for revision in LEGACY)
+    for revision in LEGACY:
+        assert not is_modern_post({"mcp-protocol-version": revision}, b"{}")
+        assert is_modern_post({"mcp-protocol-version": revision}, modern)
+        assert not is_modern_post({"mcp-protocol-version": revision, "mcp-session-id": "x"}, modern)
     assert is_modern_post({"mcp-protocol-version": "2026-07-28"}, b"{}")
     assert is_modern_post({"mcp-protocol-version": "v999"}, b"{}")
     assert is_modern_post({}, modern)

@@ -117,7 +117,7 @@ def error_of(answer: Answer) -> tuple[int | None, int]:
     return answer.status, answer.answer()["error"]["code"]
 
 
-# --- one request, one answer -------------------------------------------------------------------------------------------
+# --- one request, one answer ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.covers("HTTP-1", "HTTP-9")
@@ -260,7 +260,7 @@ async def test_requests_at_once_keep_their_own_answer_and_principal(server: Serv
     await app.stop()
 
 
-# --- the eras at one address -------------------------------------------------------------------------------------------
+# --- the eras at one address ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.covers("ERA-2")
@@ -320,7 +320,7 @@ async def test_a_modern_client_has_only_post(client: ModernClient, method: str) 
     assert "POST" in answer.headers["allow"]
 
 
-# --- headers that repeat the body --------------------------------------------------------------------------------------
+# --- headers that repeat the body -------------------------------------------------------------------------------------
 
 
 @pytest.mark.covers("HDR-1")
@@ -363,7 +363,7 @@ async def test_what_a_header_says_is_never_what_counts(client: ModernClient) -> 
     assert text_of(answer.json()) == f"None None {MODERN}"
 
 
-# --- subscriptions -----------------------------------------------------------------------------------------------------
+# --- subscriptions ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_listener_is_told_what_it_asked_for_until_it_goes(client: ModernClient, server: Server) -> None:
@@ -386,7 +386,7 @@ async def test_a_quiet_listener_hears_comments(client: ModernClient, monkeypatch
     assert len(stream.events) == 1
 
 
-# --- earlier revisions without a session -------------------------------------------------------------------------------
+# --- earlier revisions without a session ------------------------------------------------------------------------------
 
 
 @pytest.mark.covers("3.4.4.5", "T-34")
@@ -425,7 +425,7 @@ async def test_either_side_may_close_the_sessions_stream(client: ModernClient, s
     await session.close()
 
 
-# --- the application: where it is, and its life ------------------------------------------------------------------------
+# --- the application: where it is, and its life -----------------------------------------------------------------------
 
 
 class Router:
@@ -599,7 +599,7 @@ async def test_alive_and_ready_cost_nothing_and_need_no_host(server: Server, met
     assert (await client.start(method, path="/readyz").finished()).status == 503
 
 
-# --- browsers ----------------------------------------------------------------------------------------------------------
+# --- browsers ---------------------------------------------------------------------------------------------------------
 
 
 async def preflight(app: HttpApp, origin: str, *asked: str) -> Answer:
@@ -653,7 +653,7 @@ async def test_a_preflight_from_the_servers_own_pages_is_not_needed(server: Serv
     assert "access-control-allow-origin" not in answer.headers
 
 
-# --- what goes by GET --------------------------------------------------------------------------------------------------
+# --- what goes by GET -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.covers("E42", "J91", "E38", "E39", "E41")

@@ -138,6 +138,7 @@ def test_what_is_refused_is_repeated_in_part_only() -> None:
 
 def test_small_parts() -> None:
     assert [without_port(each) for each in ("a", "a:1", "[::1]", "[::1]:1")] == ["a", "a", "[::1]", "[::1]"]
+    assert [without_port(each) for each in ("a:b", "[::1]x", "[::1]:x")] == ["a:b", "[::1]x", "[::1]:x"]
     assert is_loopback("::1")
     assert not is_loopback("0.0.0.0")
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -49,6 +49,8 @@ METHOD: Final = "mcp-method"
 NAME: Final = "mcp-name"
 PARAMETER: Final = "mcp-param-"
 
+_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, ValueError)
+
 # --- Values in headers -----------------------------------------------------------------------------------------------
 
 _PREFIX, _SUFFIX = "=?base64?", "?="
@@ -65,7 +67,8 @@ def encode_value(value: str) -> str:
 def decode_value(header: str) -> str | None:
     """The text of a header value; None for one that must be refused (XMH-6)."""
     header = header.strip(" \t")
-    if not all(char == "\t" or 0x20 <= ord(char) <= 0x7E for char in header):
+    # Printable and ASCII is 0x20 to 0x7E.
+    if not (header.isascii() and header.replace("\t", " ").isprintable()):
         return None
     if not (header.startswith(_PREFIX) and header.endswith(_SUFFIX) and len(header) >= len(_PREFIX) + len(_SUFFIX)):
         return header  # A marker in capitals or without its end is a text like any other.
@@ -98,12 +101,15 @@ def accepts(headers: Headers, media_type: str) -> bool:
 def is_modern_post(headers: Headers, body: bytes) -> bool:
     """Whether a POST belongs to 2026-07-28 (or claims a version nobody knows) rather than to a legacy session.
 
-    The header alone is evidence: malformed modern traffic deserves the modern error (ERA-2). Without a header the
-    reserved key in the body decides.
+    The header alone is evidence: malformed modern traffic deserves the modern error (ERA-2). So is the reserved key in
+    the body, whose header may be missing or say something else (ERA-3); only in a legacy session it means nothing.
     """
     version = headers.get(VERSION)
     if version is not None:
-        return version.strip(" \t") not in LEGACY
+        if version.strip(" \t") not in LEGACY:
+            return True
+        if SESSION in headers:
+            return False
     return t.PROTOCOL_VERSION_KEY.encode() in body and _has_version(body)
 
 
@@ -122,7 +128,7 @@ class _Params(Struct):
 def _has_version(body: bytes) -> bool:
     try:
         params = decoder(_Params)(body).params
-    except (msgspec.DecodeError, RecursionError, ValueError):
+    except _UNREADABLE:
         return False
     return params is not UNSET and params.meta is not UNSET and params.meta.version is not UNSET
 
@@ -165,8 +171,9 @@ def classify(
         return _not_a_request(message)
     request: Request = message  # type: ignore[assignment]
     try:
-        _check_version(headers, request)
-        _check_standard_headers(headers, request)
+        repeated = _repeated(request.params)
+        _check_version(headers, repeated)
+        _check_standard_headers(headers, request.method, repeated)
         incoming = lifecycle.accept(request)
         assert isinstance(incoming, Incoming)
         if incoming.method == "tools/call":
@@ -210,23 +217,47 @@ class _OnlyMeta(Struct):
     meta: _AnyVersion | UnsetType = msgspec.field(name="_meta", default=UNSET)
 
 
-def _check_version(headers: Headers, request: Request) -> None:
-    """The header equals the body; a body without a version is left to the checks of the body (Appendix A-9)."""
-    try:
-        meta = UNSET if request.params is UNSET else decoder(_OnlyMeta)(request.params).meta
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return
-    if meta is UNSET or meta.version is UNSET:
-        return
-    sent = _single(headers, VERSION)
-    if sent != meta.version:
-        raise _mismatch("MCP-Protocol-Version", "the protocol version in params._meta")
-
-
 class _Named(Struct):
     name: Any = UNSET
     uri: Any = UNSET
     task_id: Any = msgspec.field(name="taskId", default=UNSET)
+
+
+class _Repeated(_Named):
+    """The params that headers repeat."""
+
+    meta: _AnyVersion | UnsetType = msgspec.field(name="_meta", default=UNSET)
+
+
+_Part = TypeVar("_Part", bound=Struct)
+
+
+def _repeated(params: Raw | UnsetType) -> _Repeated:
+    """What cannot be read counts as absent: the checks of the body will find it wrong."""
+    if params is UNSET:
+        return _Repeated()
+    try:
+        return decoder(_Repeated)(params)  # type: ignore[no-any-return]
+    except _UNREADABLE:
+        # One that is wrong does not spare the other its check.
+        named = _part(_Named, params)
+        return _Repeated(named.name, named.uri, named.task_id, _part(_OnlyMeta, params).meta)
+
+
+def _part(kind: type[_Part], params: Raw) -> _Part:
+    try:
+        return decoder(kind)(params)  # type: ignore[no-any-return]
+    except _UNREADABLE:
+        return kind()
+
+
+def _check_version(headers: Headers, repeated: _Repeated) -> None:
+    """The header equals the body; a body without a version is left to the checks of the body (Appendix A-9)."""
+    meta = repeated.meta
+    if meta is UNSET or meta.version is UNSET:
+        return
+    if _single(headers, VERSION) != meta.version:
+        raise _mismatch("MCP-Protocol-Version", "the protocol version in params._meta")
 
 
 _NAMES: Final[Mapping[str, Literal["name", "uri", "task_id"]]] = {
@@ -239,17 +270,14 @@ _NAMES: Final[Mapping[str, Literal["name", "uri", "task_id"]]] = {
 }
 
 
-def _check_standard_headers(headers: Headers, request: Request) -> None:
+def _check_standard_headers(headers: Headers, method: str, repeated: _Repeated) -> None:
     # HDR-1: names of headers in any case, values exactly.
-    if _single(headers, METHOD) != request.method:
+    if _single(headers, METHOD) != method:
         raise _mismatch("Mcp-Method", "the method of the body")
-    member = _NAMES.get(request.method)
-    if member is None or request.params is UNSET:
+    member = _NAMES.get(method)
+    if member is None:
         return
-    try:
-        value = getattr(decoder(_Named)(request.params), member)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return
+    value = getattr(repeated, member)
     if not isinstance(value, str):
         return  # The params are wrong, and will be told so.
     sent = headers.get(NAME)
@@ -264,7 +292,7 @@ def _check_parameters(headers: Headers, incoming: Incoming, paths: Mapping[str, 
     raw = incoming.params.arguments
     try:
         arguments = {} if raw is UNSET else msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError, ValueError):
+    except _UNREADABLE:
         return
     for token, path in paths.items():
         value = _at(arguments, path)

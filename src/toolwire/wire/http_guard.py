@@ -67,9 +67,9 @@ class Guard:
 
 
 def without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.rpartition(":")[0] if ":" in host else host
+    name, separator, port = host.rpartition(":")
+    # In an IPv6 address without a port the last colon is part of the address; anything else is no port, and kept.
+    return name if separator and (port.isdigit() or not port) else host
 
 
 @lru_cache(maxsize=256)

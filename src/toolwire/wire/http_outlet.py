@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from msgspec import Raw
@@ -27,6 +28,7 @@ STREAM_HEADERS: Final = (
 )
 
 
+@lru_cache(maxsize=16)
 def version_header(revision: str) -> tuple[bytes, bytes]:
     """Says which revision an answer is written in."""
     return (b"mcp-protocol-version", revision.encode())
@@ -37,23 +39,25 @@ class ExchangeOutlet:
 
     connection: Any = None
 
+    # Defaults of the class, since most exchanges are one answer and touch none of them.
+    disconnected: bool = False
+    _queued: int = 0
+    _open: bool = True
+    _streaming: bool = False
+    _wake: asyncio.Event | None = None
+    _room: asyncio.Event | None = None
+    _pump: asyncio.Task[None] | None = None
+    _watch: asyncio.Task[None] | None = None
+    _timer: asyncio.TimerHandle | None = None
+
     def __init__(
         self, receive: Receive, send: SendMessage, revision: str, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
-        self.disconnected = False
         self._receive = receive
         self._send = send
         self._revision = revision
         self._headers = (*headers, version_header(revision))
         self._queue: list[bytes] = []
-        self._queued = 0
-        self._open = True
-        self._streaming = False
-        self._wake: asyncio.Event | None = None
-        self._room: asyncio.Event | None = None
-        self._pump: asyncio.Task[None] | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     # --- what a handler uses ---
 
@@ -148,7 +152,7 @@ class ExchangeOutlet:
             return
         headers = [
             (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
+            (b"content-length", b"%d" % len(body)),
             *self._headers,
         ]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
