@@ -2,13 +2,15 @@
 
 PYTHON  ?= python3
 WORKERS ?= 2
+PORT    ?= 8000
+MINUTES ?= 10
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 PEERS   := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check interop bench conformance docs build mutation fuzz clean
+.PHONY: help setup run serve test check interop bench conformance docs build mutation fuzz soak clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 20
@@ -31,6 +33,9 @@ $(PEERS)/.ready: bench/requirements.txt pyproject.toml
 
 run: $(READY) ## play a short session with examples/hello.py over stdio and print it
 	@$(BIN)/python scripts/play.py
+
+serve: $(READY) ## serve examples/everything.py over HTTP and say how to connect (PORT=8001 for another port)
+	@$(BIN)/python scripts/serve.py $(PORT)
 
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS)
@@ -81,6 +86,9 @@ else
 fuzz:
 	@echo "fuzz: there is no tests/fuzz yet, so nothing ran"
 endif
+
+soak: $(READY) ## put a server under mixed traffic and see that nothing grows (MINUTES=10; Linux)
+	$(BIN)/python scripts/soak.py --minutes $(MINUTES)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .bench .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

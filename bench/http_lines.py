@@ -10,7 +10,7 @@ from notes import Notes, say
 from web import HttpServer, affordable_streams
 
 QUICK = os.environ.get("BENCH_QUICK") == "1"
-ROUNDS = 2 if QUICK else 7
+ROUNDS = 2 if QUICK else 5
 SECONDS = 1 if QUICK else 2
 NUMBERS_OF_TOOLS = (10, 100, 1000)
 SESSIONS = 2_000 if QUICK else 10_000
@@ -62,9 +62,9 @@ def many_tools(notes: Notes) -> None:
         try:
             for tools in (2, *NUMBERS_OF_TOOLS):
                 running.append(HttpServer(contender, tools - 2))
-                running[-1].calls_a_second("add", 1)
+                running[-1].calls_a_second("add", SECONDS)
             for _ in range(ROUNDS):
-                few, *others = [server.calls_a_second("add", 1) for server in running]
+                few, *others = [server.calls_a_second("add", SECONDS) for server in running]
                 for tools, many in zip(NUMBERS_OF_TOOLS, others, strict=True):
                     notes.note(f"HTTP call cost, {tools:,} tools against 2", who, few / many)
         except (ServerFailed, OSError) as error:

@@ -18,7 +18,7 @@ from driver import LEGACY, MODERN, PATIENCE, ServerFailed, calls, line, place
 
 HERE = Path(__file__).resolve().parent
 CONNECTIONS = 16
-WARM_UP_SESSIONS = 100
+WARM_UP_SESSIONS = 20
 SPARE_DESCRIPTORS = 200
 
 BOTH = {"content-type": "application/json", "accept": "application/json, text/event-stream"}

@@ -89,6 +89,7 @@ async def ask(port: int, tool: str, **arguments: Any) -> str:
 # --- one process --------------------------------------------------------------------------------------
 
 
+@pytest.mark.covers("J90")
 async def test_it_says_where_it_serves_and_serves_there(tmp_path: Path) -> None:
     async with running(write(tmp_path), "--path", "/tools") as served:
         assert served.said == [f"toolwire: serving at http://127.0.0.1:{served.port}/tools (Ctrl+C ends it)\n"]

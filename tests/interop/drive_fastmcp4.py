@@ -10,19 +10,26 @@ import asyncio
 import json
 import os
 import sys
+import warnings
 from typing import Any
 
 import mcp_types as types
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import ClientTransport, StdioTransport, StreamableHttpTransport
+from mcp.shared.exceptions import MCPDeprecationWarning
+
+# Much of what we drive is deprecated on 2026-07-28, and still has to work.
+warnings.simplefilter("ignore", MCPDeprecationWarning)
+
+MODERN = "2026-07-28"
 
 
 class Driver:
     """One connection, and what came over it besides answers."""
 
     def __init__(self) -> None:
-        self.report: dict[str, Any] = {"progress": []}
+        self.report: dict[str, Any] = {"progress": [], "logs": [], "changed": [], "updated": []}
         self.arrived = asyncio.Event()
         self.client: Client[Any]
 
@@ -42,8 +49,20 @@ class Driver:
         self.report["progress"].append([progress, total, message])
         self.arrived.set()
 
-    async def until_progress(self, count: int) -> None:
-        while len(self.report["progress"]) < count:
+    async def logging(self, params: Any) -> None:
+        self.report["logs"].append([params.level, params.data])
+        self.arrived.set()
+
+    async def message(self, message: Any) -> None:
+        method = getattr(message, "method", "")
+        if method == "notifications/resources/updated":
+            self.report["updated"].append(str(message.params.uri))
+        elif method.endswith("list_changed"):
+            self.report["changed"].append(method)
+        self.arrived.set()
+
+    async def until(self, kind: str, count: int = 1) -> None:
+        while len(self.report[kind]) < count:
             self.arrived.clear()
             await self.arrived.wait()
 
@@ -96,14 +115,49 @@ async def reading(driver: Driver) -> None:
     report["days"] = (await client.complete(template, {"name": "day", "value": "to"})).values
 
 
-async def counting(driver: Driver) -> None:
+async def reports(driver: Driver) -> None:
+    client = driver.client
+    modern = client.protocol_version == MODERN
+    if not modern:
+        await client.ping()
+
+    def wanted(level: str) -> dict[str, Any]:
+        return {"meta": {"io.modelcontextprotocol/logLevel": level}} if modern else {}
+
     driver.report["counted"] = await driver.call("count", {"to": 3}, progress_handler=driver.progress)
-    await driver.until_progress(3)
+    paced = asyncio.create_task(driver.call("pace", progress_handler=driver.progress))
+    await driver.until("progress", 4)
+    await driver.call("go")
+    driver.report["paced"] = await paced
+    await driver.call("chatter", **wanted("info"))
+    if not modern:
+        await client.set_logging_level("error")
+    await driver.call("chatter", **wanted("error"))
+    before, driver.report["logs"] = driver.report["logs"], []
+    waiting = asyncio.create_task(driver.call("wait", **wanted("error")))
+    await driver.until("logs")
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    driver.report["logs"] = before + driver.report["logs"]
+    driver.report["after"] = await driver.call("echo", {"text": "still here"})
 
 
 async def asking(driver: Driver) -> None:
     for name in ("order", "wizard", "opinion", "folders"):
         driver.report[name] = await driver.call(name)
+
+
+async def changes(driver: Driver) -> None:
+    # This library has no method for subscriptions; the session below it has the ones of the older revisions.
+    session = driver.client.session
+    await session.subscribe_resource("note://today")
+    await driver.call("touch", {"uri": "note://today"})
+    await driver.until("updated")
+    await session.unsubscribe_resource("note://today")
+    await driver.call("touch", {"uri": "note://today"})
+    await driver.call("grow")
+    await driver.until("changed", 3)
+    driver.report["sprout"] = await driver.call("sprout")
 
 
 def transport(target: list[str]) -> ClientTransport:
@@ -120,6 +174,8 @@ async def main(scenario: str, target: list[str]) -> None:
         roots=["file:///work"],
         sampling_handler=driver.sampling,
         elicitation_handler=driver.elicitation,
+        log_handler=driver.logging,
+        message_handler=driver.message,
     )
     async with driver.client as client:
         driver.report["revision"] = client.protocol_version

@@ -35,6 +35,16 @@ class Waits:
         return await call_next(ctx)
 
 
+async def interrupt(ctx: Context, call_next: Any) -> Any:
+    """A middleware that closes the stream of the tool `cities`, so that the client has to come back for the answer.
+
+    Only clients of 2025-11-25 know how to; the others keep their stream.
+    """
+    if isinstance(ctx.params, t.CallToolRequestParams) and ctx.params.name == "cities":
+        await ctx.close_stream(retry_ms=1)
+    return await call_next(ctx)
+
+
 def announce(address: str) -> None:
     print(address, flush=True)
 
@@ -42,4 +52,5 @@ def announce(address: str) -> None:
 if __name__ == "__main__":
     server = make_server()
     server.use(Waits())
+    server.use(interrupt)
     server.run("http", port=0, sse=True, on_ready=announce)

@@ -150,6 +150,7 @@ def test_the_end_of_input_ends_the_server_with_status_0(folder: Path) -> None:
         assert server.notes() == ["enter", "exit"]
 
 
+@pytest.mark.covers("J32")
 def test_what_is_in_flight_at_the_end_of_input_is_finished(folder: Path) -> None:
     with running(Process(folder)) as server:
         identifier = server.send("tools/call", {"name": "brief"}, progressToken="t")

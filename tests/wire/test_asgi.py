@@ -13,8 +13,9 @@ from tests.wire.modernclient import ModernClient, text_of
 from tests.wireclient import LEGACY, MODERN, PREFIX, modern_meta
 
 from toolwire import Context, Limits, Server, Tool
+from toolwire.protocol.errors import ServerError
 from toolwire.server.headers import Header
-from toolwire.wire import http_outlet
+from toolwire.wire import http_outlet, http_server
 from toolwire.wire.asgi import HttpApp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
@@ -130,7 +131,7 @@ async def test_a_request_is_posted_and_answered_with_one_json_object(client: Mod
     assert answer.json()["result"]["resultType"] == "complete"
 
 
-@pytest.mark.covers("HTTP-9", "SSE-1", "SSE-3", "SSE-4", "J32")
+@pytest.mark.covers("SSE-1", "SSE-3", "SSE-4", "J32", "E40")
 async def test_what_a_request_says_comes_before_its_answer_on_its_own_stream(client: ModernClient) -> None:
     meta = modern_meta(log_level="info", progress_token="mine")
     other = client.start_call("silent", id=2, meta=modern_meta(log_level="info", progress_token="other"))
@@ -145,7 +146,7 @@ async def test_what_a_request_says_comes_before_its_answer_on_its_own_stream(cli
     assert (other.status, other.body) == (None, b"")
 
 
-@pytest.mark.covers("SSE-1")
+@pytest.mark.covers("SSE-1", "HTTP-9")
 async def test_nothing_is_said_to_who_did_not_ask_for_it(client: ModernClient) -> None:
     answer = await client.call("report")
     assert not answer.is_stream
@@ -484,6 +485,21 @@ async def test_elsewhere_is_404_and_says_where(server: Server, path: str) -> Non
     assert answer.status == 404
     assert b"/mcp" in answer.body
     assert app.sessions is None
+
+
+@pytest.mark.covers("J90", "HTTP-3")
+def test_where_it_is_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[tuple[str, int, bool]] = []
+
+    def listen(host: str, port: int, *, public: bool) -> Any:
+        bound.append((host, port, public))
+        raise ServerError("not now")
+
+    monkeypatch.setattr(http_server, "listen", listen)
+    for options in ({}, {"host": "127.0.0.2", "port": 9000}):
+        with pytest.raises(ServerError, match="not now"):
+            make_server().run("http", **options)
+    assert bound == [("127.0.0.1", 8000, False), ("127.0.0.2", 9000, False)]
 
 
 @pytest.mark.covers("J90")

@@ -419,6 +419,7 @@ def listening(host: str, port: int = 0, *, public: bool = False) -> Iterator[lis
             each.close()
 
 
+@pytest.mark.covers("HTTP-3")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1"])
 def test_a_public_address_needs_to_be_wanted(host: str) -> None:
     with pytest.raises(ServerError, match="allow_unauthenticated"):
@@ -437,6 +438,7 @@ def test_all_addresses_of_a_name_have_the_same_port() -> None:
         assert http_server.url_of(sockets, "localhost", "/") == f"http://localhost:{sockets[0].getsockname()[1]}/"
 
 
+@pytest.mark.covers("J90")
 def test_a_port_that_is_taken_is_said_in_one_line() -> None:
     with listening("127.0.0.1") as sockets:
         port = sockets[0].getsockname()[1]

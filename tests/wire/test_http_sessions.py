@@ -167,7 +167,7 @@ def nothing_is_left(app: HttpApp) -> bool:
 # --- opening and ending ---
 
 
-@pytest.mark.covers("3.4.5.1", "2.1.6", "3.4.6.4")
+@pytest.mark.covers("3.4.5.1", "2.1.6", "3.4.6.4", "3.4.10.5")
 @pytest.mark.parametrize("revision", SESSION_REVISIONS)
 @pytest.mark.parametrize("header", [None, "2025-11-25", "2025-03-26"])
 async def test_initialize_opens_a_session(app: HttpApp, revision: str, header: str | None) -> None:
@@ -180,6 +180,7 @@ async def test_initialize_opens_a_session(app: HttpApp, revision: str, header: s
         assert all(0x21 <= ord(char) <= 0x7E for char in identifier)
 
 
+@pytest.mark.covers("J92")
 async def test_every_session_has_an_id_of_its_own(client: SessionClient) -> None:
     answers = [await client.post(initialize_request()) for _ in range(3)]
     assert len({answer.headers["mcp-session-id"] for answer in answers}) == 3
@@ -198,7 +199,7 @@ async def test_an_id_stays_short_and_the_capabilities_are_known(
     assert seen["revision"] == "2025-11-25"
 
 
-@pytest.mark.covers("3.4.5.3")
+@pytest.mark.covers("3.4.5.3", "3.4.10.6")
 async def test_a_session_id_is_needed(client: SessionClient) -> None:
     await client.initialize()
     without = {"mcp-session-id": None}
@@ -290,7 +291,7 @@ async def test_a_version_that_is_not_the_sessions_is_400(client: SessionClient, 
     assert (await client.post(client.request("tools/list"))).status == 200
 
 
-@pytest.mark.covers("3.4.6.2", "T-36")
+@pytest.mark.covers("3.4.6.2", "T-36", "3.4.10.7")
 async def test_without_a_version_the_session_knows_its_own(client: SessionClient) -> None:
     await client.initialize("2025-06-18")
     del client.headers["mcp-protocol-version"]
@@ -392,6 +393,7 @@ async def test_a_session_costs_a_process_next_to_nothing(app: HttpApp) -> None:
         assert len(app.sessions) == 20
 
 
+@pytest.mark.covers("3.4.3.1")
 async def test_stateless_gives_no_session() -> None:
     app = make_server().http_app(stateless=True)
     async with serving(app) as [client]:
@@ -458,7 +460,7 @@ async def test_a_plain_call_is_answered_with_json(client: SessionClient, revisio
     assert await client.result("ping") == {}
 
 
-@pytest.mark.covers("3.4.1.3")
+@pytest.mark.covers("3.4.1.3", "3.4.10.9")
 async def test_notifications_and_answers_are_202_without_a_body(client: SessionClient) -> None:
     await client.initialize()
     for message in (
@@ -519,7 +521,7 @@ async def test_what_is_no_message_is_400(client: SessionClient, app: HttpApp, bo
     assert nothing_is_left(app)
 
 
-@pytest.mark.covers("3.4.2.1", "3.4.2.2", "1.6.7", "2.1.15")
+@pytest.mark.covers("3.4.2.1", "3.4.2.2", "1.6.7", "2.1.15", "J32")
 @pytest.mark.parametrize("revision", SESSION_REVISIONS)
 async def test_what_a_call_says_comes_on_its_own_stream(client: SessionClient, revision: str) -> None:
     await client.initialize(revision)
@@ -539,7 +541,7 @@ async def test_what_a_call_says_comes_on_its_own_stream(client: SessionClient, r
     assert standalone.messages == []
 
 
-@pytest.mark.covers("2.1.12", "3.4.4.3", "3.4.4.7", "T-33")
+@pytest.mark.covers("2.1.12", "3.4.4.3", "3.4.4.7", "T-33", "3.4.10.10")
 @pytest.mark.parametrize("revision", SESSION_REVISIONS)
 async def test_priming_is_for_2025_11_25_only(client: SessionClient, revision: str) -> None:
     await client.initialize(revision)
@@ -640,7 +642,7 @@ async def test_a_slow_reader_holds_the_call_back(monkeypatch: pytest.MonkeyPatch
 # --- batches ---
 
 
-@pytest.mark.covers("1.1.1.1", "1.1.1.6", "3.4.1.1")
+@pytest.mark.covers("1.1.1.1", "1.1.1.6", "3.4.1.1", "3.4.10.8")
 async def test_a_batch_is_answered_with_an_array(client: SessionClient) -> None:
     await client.initialize("2025-03-26")
     add = {"name": "add", "arguments": {"a": 1, "b": 1}}
@@ -964,7 +966,7 @@ async def test_the_log_level_belongs_to_the_session(gate: Gate) -> None:
         assert len((await client.start_call("report").finished()).messages) == 2
 
 
-@pytest.mark.covers("3.4.3.4", "T-43")
+@pytest.mark.covers("3.4.3.4", "T-43", "J91")
 async def test_nothing_is_said_on_two_streams(gate: Gate) -> None:
     server = make_server(gate)
     app = server.http_app()

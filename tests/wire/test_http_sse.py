@@ -146,6 +146,7 @@ async def test_the_end_of_the_stream_is_the_end_of_the_session() -> None:
         assert (await client.send({"jsonrpc": "2.0", "id": 3, "method": "ping"})).status == 404
 
 
+@pytest.mark.covers("J91")
 async def test_changes_come_on_the_stream() -> None:
     server = make_server()
     async with connected(server.http_app(sse=True)) as client:

@@ -35,7 +35,7 @@ def a_token(**changes: Any) -> SessionToken:
     return SessionToken(**members | changes)
 
 
-@pytest.mark.covers("3.4.5.1")
+@pytest.mark.covers("3.4.5.1", "J92")
 @pytest.mark.parametrize("sealer", sealers(), ids=["hmac", "aes"])
 @pytest.mark.parametrize("bits", [0, 2**32 - 1])
 def test_an_id_is_short_visible_ascii_and_says_what_was_put_in(sealer: Sealer, bits: int) -> None:
@@ -59,6 +59,7 @@ def test_an_id_opens_for_its_principal_its_time_its_purpose_and_its_key_only(sea
     assert SessionTokens(other, "test").read(text, principal=ALICE, now=1500) is None
 
 
+@pytest.mark.covers("J92")
 @given(st.one_of(st.text(max_size=600), st.binary(max_size=300).map(encode_base64url)))
 def test_no_text_of_others_opens(text: str) -> None:
     tokens = SessionTokens(HmacSealer([SECRET]), "test")

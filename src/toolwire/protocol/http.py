@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -306,6 +307,9 @@ def _check_parameters(headers: Headers, incoming: Incoming, paths: Mapping[str, 
             raise _mismatch(f"Mcp-Param-{token}", f"the argument {'.'.join(path)}")
 
 
+_NUMBER: Final = re.compile("-?[0-9]+((?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?)")
+
+
 def _at(value: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         if not isinstance(value, dict):
@@ -317,9 +321,13 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 def _equal(text: str, value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return isinstance(value, str | bool) and text == render_argument(value)
+    # Numbers as JSON writes them: Python would also read `4_2`, ` 42` and digits of other scripts.
+    number = _NUMBER.fullmatch(text)
+    if number is None or len(text) > 400:
+        return False
     try:
-        return float(text) == float(value) and len(text) < 400
-    except (ValueError, OverflowError):
+        return (float(text) if number[1] else int(text)) == value
+    except OverflowError:
         return False
 
 

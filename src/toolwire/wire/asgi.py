@@ -29,6 +29,7 @@ from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.wire.first_step import watched
 from toolwire.wire.get_stream import GetStream
+from toolwire.wire.http_body import read_body
 from toolwire.wire.http_guard import Guard
 from toolwire.wire.http_limits import HttpLimits
 from toolwire.wire.http_outlet import ExchangeOutlet, Receive, SendMessage
@@ -202,7 +203,7 @@ class HttpApp:
             return await self._other_method(scope, headers, send, extra)
         _check_media(headers)
         await self._ensure_started()
-        body = await self._body(headers, receive)
+        body = await read_body(headers, receive, self._limits.body, self._limits.upload)
         await self._post(scope, headers, body, receive, send, extra)
         return None
 
@@ -245,7 +246,7 @@ class HttpApp:
             await self.sse.stream(scope, scope.get(_PRINCIPAL), headers, receive, send, extra)
         else:
             _check_media(headers)
-            body = await self._body(headers, receive)
+            body = await read_body(headers, receive, self._limits.body, self._limits.upload)
             await self.sse.post(scope, scope.get(_PRINCIPAL), body, send, extra)
 
     def _check_open(self) -> None:
@@ -263,22 +264,6 @@ class HttpApp:
         )
         if refusal is not None:
             raise Refused(refusal.status, refusal.text)
-
-    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
-        limit = self._limits.body
-        length = headers.get("content-length")
-        if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > limit:
-            raise Refused(413, f"The body is over the limit of {limit} bytes")
-        try:
-            async with asyncio.timeout(None) as time_left:
-
-                def start_timer() -> None:
-                    time_left.reschedule(asyncio.get_running_loop().time() + self._limits.upload)
-
-                # Most bodies are there already, and are not timed.
-                return await watched(_read(receive, limit), start_timer)  # type: ignore[no-any-return]
-        except TimeoutError:
-            raise Refused(408, "The body did not arrive in time") from None
 
     async def _post(
         self,
@@ -386,23 +371,6 @@ def _path(scope: Scope) -> str:
     root = root.rstrip("/")
     # Some hosts leave their prefix in the path, some cut it off.
     return path[len(root) :] if root and (path == root or path.startswith(root + "/")) else path
-
-
-async def _read(receive: Receive, limit: int) -> bytes:
-    """A whole body."""
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(400, "The body ended early")
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            raise Refused(413, f"The body is over the limit of {limit} bytes")
-        if not message.get("more_body"):
-            return b"".join([*parts, part]) if parts else part
-        parts.append(part)
 
 
 def _check_media(headers: Mapping[str, str]) -> None:

@@ -1,0 +1,96 @@
+"""Nothing is lost between the moment a stream gets the session's word and the moment it carries anything."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.wire.httpclient import SessionClient, serving
+
+from toolwire import Resource, Server
+from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
+
+NOTE, OTHER = "note://today", "note://yesterday"
+
+
+class SlowKV(MemoryKV):
+    """Once told to, keeps whoever reads waiting; the first reader is let through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = False
+        self.readers = 0
+        self.waiting = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def get(self, key: str) -> bytes | None:
+        if self.slow:
+            self.readers += 1
+            if self.readers > 1:
+                self.waiting.set()
+                await self.go_on.wait()
+        return await super().get(key)
+
+
+@pytest.fixture
+def kv() -> SlowKV:
+    return SlowKV()
+
+
+@pytest.fixture
+def server(kv: SlowKV) -> Server:
+    server = Server("almanac", stores=Stores(kv, MemoryLog(), MemoryBus()))
+    for uri in (NOTE, OTHER):
+        server.add(Resource(uri, content="sunny", name=uri))
+    return server
+
+
+async def opened_while(client: SessionClient, kv: SlowKV, happen: Any, last_event_id: str | None = None) -> Any:
+    """A stream that was being opened, and had the word already, while something happened."""
+    kv.slow = True
+    stream = client.start_get({"last-event-id": last_event_id})
+    await kv.waiting.wait()
+    happen()
+    # It is heard in order, so it has been heard when this has.
+    heard = asyncio.Event()
+    leave = client.app.sessions._host.link.on("test", lambda data: heard.set())
+    await client.app.sessions._host.link.publish("test", b"{}")
+    await heard.wait()
+    leave()
+    kv.go_on.set()
+    return stream
+
+
+async def test_what_happens_while_a_stream_is_opened_is_said_on_it(server: Server, kv: SlowKV) -> None:
+    async with serving(server.http_app()) as [client]:
+        await client.initialize("2025-06-18")
+        await client.result("resources/subscribe", {"uri": NOTE})
+
+        def happen() -> None:
+            server.notify_updated(OTHER)
+            server.notify_updated(NOTE)
+            server.notify_changed("resources")
+            server.log("debug", "too quiet")
+            server.log("warning", "loud")
+
+        stream = await opened_while(client, kv, happen)
+        await stream.message("notifications/message")
+        methods = ["notifications/resources/updated", "notifications/resources/list_changed", "notifications/message"]
+        assert [message["method"] for message in stream.messages] == methods
+        assert stream.messages[0]["params"]["uri"] == NOTE
+        assert stream.messages[2]["params"]["data"] == "loud"
+
+
+async def test_what_happens_while_a_stream_is_resumed_is_said_once(server: Server, kv: SlowKV) -> None:
+    async with serving(server.http_app()) as [client]:
+        await client.initialize("2025-11-25")
+        await client.result("resources/subscribe", {"uri": NOTE})
+        first = await client.get()
+        await first.until(lambda: first.last_event_id)
+        await first.disconnect()
+        stream = await opened_while(client, kv, lambda: server.notify_updated(NOTE), first.last_event_id)
+        await stream.message("notifications/resources/updated")
+        server.notify_changed("resources")
+        await stream.message("notifications/resources/list_changed")
+        assert len(stream.messages) == 2
