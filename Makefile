@@ -49,7 +49,7 @@ check: $(READY) ## lint, formatting, types for three platforms, layers
 	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
-interop: $(READY) ## run the tests against other MCP libraries (installs them into .bench/peers; the TypeScript ones need Node)
+interop: $(READY) ## run the tests against other MCP libraries (installs them and Node into .bench/peers)
 	@$(BIN)/python tests/interop/peers.py
 	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop
 

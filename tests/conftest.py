@@ -17,12 +17,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "requirements.toml"
 
 # One entry per collected test, before anything is deselected: node id with parameters -> requirement ids.
 COVERS = pytest.StashKey[dict[str, list[str]]]()
+
+# No test asserts on a clock, and a busy machine is slow for reasons of its own.
+settings.register_profile("toolwire", deadline=None)
+settings.load_profile("toolwire")
 
 
 def specification_folder() -> Path:

@@ -13,7 +13,9 @@ import shutil
 import subprocess
 import sys
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,8 +93,9 @@ def install(peer: Peer) -> None:
     if peer.ready:
         return
     print(f"installing {peer.name}", flush=True)
-    venv.create(peer.folder, clear=True, with_pip=True)
-    subprocess.run([peer.python, "-m", "pip", "install", "--quiet", *peer.requirements], check=True)
+    venv.create(peer.folder, clear=True)
+    pip = [sys.executable, "-m", "pip", "--python", peer.python]
+    subprocess.run([*pip, "install", "--quiet", *peer.requirements], check=True)
     (peer.folder / ".ready").write_text(peer.recipe, encoding="utf-8")
 
 
@@ -114,11 +117,12 @@ def install_node() -> None:
 
 
 def main(names: list[str]) -> None:
-    for peer in PEERS:
-        if not names or peer.name in names:
-            install(peer)
-    if not names or "node" in names:
-        install_node()
+    jobs = [(peer.name, partial(install, peer)) for peer in PEERS]
+    jobs.append(("node", install_node))
+    with ThreadPoolExecutor(2) as pool:
+        begun = [pool.submit(job) for name, job in jobs if not names or name in names]
+    for each in begun:
+        each.result()
 
 
 if __name__ == "__main__":

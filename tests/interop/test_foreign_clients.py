@@ -32,6 +32,9 @@ FIRST_PAGE_ONLY = ("mcp-1.6.0", "mcp-1.2.1")
 
 Report = dict[str, Any]
 
+# Starting a client takes seconds, and on a busy machine many.
+pytestmark = pytest.mark.timeout(180)
+
 
 @dataclass(frozen=True)
 class Client:
@@ -55,7 +58,7 @@ class Client:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=50,
+            timeout=120,
         )
         assert played.returncode == 0, played.stderr
         report: Report = json.loads(played.stdout)
@@ -85,11 +88,13 @@ def served(over: str, scenario: str) -> Iterator[list[str]]:
         try:
             assert process.stdout is not None
             address = process.stdout.readline().strip()
+            assert address, "it did not start"
             yield [address.removesuffix("/mcp") + "/sse" if over == "sse" else address]
         finally:
             process.terminate()
             try:
                 _, complaints = process.communicate(timeout=30)
+                print(complaints)
             finally:
                 process.kill()
     assert process.returncode == 0, complaints

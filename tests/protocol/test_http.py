@@ -157,6 +157,12 @@ def test_a_name_is_compared_after_decoding(method: str, params: dict[str, str]) 
     assert refused(post(method, params, headers={"mcp-name": None})) == (400, -32020, 7)
 
 
+@pytest.mark.parametrize("meta", [5, {t.PROTOCOL_VERSION_KEY: 5}])
+def test_metadata_that_cannot_be_read_does_not_spare_the_name_its_check(meta: Any) -> None:
+    assert refused(post("tools/call", {"name": "echo"}, meta=meta, headers={"mcp-name": "other"})) == (400, -32020, 7)
+    assert refused(post("tools/call", {"name": "echo"}, meta=meta))[1] == -32602
+
+
 @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "unknown/method"])
 def test_removed_and_unknown_methods_are_404(method: str) -> None:
     assert refused(post(method)) == (404, -32601, 7)

@@ -283,6 +283,21 @@ async def test_a_body_that_does_not_come_is_408(place: Place, sent: bytes) -> No
     assert upload.status == 408
 
 
+async def test_a_host_is_not_left_with_a_cancellation(place: Place) -> None:
+    impatient(place)
+    left: list[int] = []
+
+    async def host(scope: Any, receive: Any, send: Any) -> None:
+        await place.app(scope, receive, send)
+        task = asyncio.current_task()
+        assert task is not None
+        left.append(task.cancelling())
+
+    upload = HttpClient(host).start("POST", body=None, headers={"content-type": "application/json"})
+    await upload.task
+    assert (upload.status, left) == (408, [0])
+
+
 async def test_a_body_that_drips_is_408(place: Place) -> None:
     impatient(place)
     upload = place.plain.start("POST", body=None, headers={"content-type": "application/json"})
