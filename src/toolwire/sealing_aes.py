@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
 
 from toolwire.protocol.sealing import (
     BadSeal,
@@ -30,19 +33,13 @@ class AesSealer:
     after 2**32 tokens (NIST SP 800-38D section 8.3), which a busy fleet reaches within days.
     """
 
-    __slots__ = ("_cipher", "_invalid_tag", "_keys", "_random", "_ring")
+    __slots__ = ("_keys", "_random", "_ring")
 
     confidential = True
 
     def __init__(
         self, secrets: Sequence[str | bytes], *, random: Callable[[int], bytes], purpose: str = "state"
     ) -> None:
-        # Loads a shared library, which a server that seals nothing should not pay for.
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        self._cipher = AESGCM
-        self._invalid_tag = InvalidTag
         self._random = random
         self._ring = key_ring(secrets, f"aes-256-gcm {purpose}")
         self._keys = dict(self._ring)
@@ -51,7 +48,7 @@ class AesSealer:
         key_id, key = self._ring[0]
         fresh = self._random(_SALT_BYTES + _NONCE_BYTES)
         salt, nonce = fresh[:_SALT_BYTES], fresh[_SALT_BYTES:]
-        cipher = self._cipher(hmac.digest(key, salt, "sha256"))
+        cipher = _aes()[0](hmac.digest(key, salt, "sha256"))
         return write_token(key_id, fresh + cipher.encrypt(nonce, payload, associated_data(key_id, context)))
 
     def open(self, token: str, context: bytes) -> bytes:
@@ -60,11 +57,21 @@ class AesSealer:
         if key is None or len(body) < _SALT_BYTES + _NONCE_BYTES + _TAG_BYTES:
             raise BadSeal
         salt, nonce = body[:_SALT_BYTES], body[_SALT_BYTES : _SALT_BYTES + _NONCE_BYTES]
-        cipher = self._cipher(hmac.digest(key, salt, "sha256"))
+        aes, invalid_tag = _aes()
         try:
-            return cipher.decrypt(nonce, body[_SALT_BYTES + _NONCE_BYTES :], associated_data(key_id, context))
-        except self._invalid_tag:
+            cipher = aes(hmac.digest(key, salt, "sha256"))
+            return bytes(cipher.decrypt(nonce, body[_SALT_BYTES + _NONCE_BYTES :], associated_data(key_id, context)))
+        except invalid_tag:
             raise BadSeal from None
+
+
+@cache
+def _aes() -> tuple[Any, type[Exception]]:
+    """The cipher and the exception of a wrong tag; a shared library that a server which seals nothing never loads."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM, InvalidTag
 
 
 def make_sealer(
@@ -75,7 +82,6 @@ def make_sealer(
     Without secrets it draws one, so what it seals opens in this process only.
     """
     ring = [random(32)] if secrets is None else secrets
-    try:
-        return AesSealer(ring, random=random, purpose=purpose)
-    except ImportError:
+    if find_spec("cryptography") is None:
         return HmacSealer(ring, purpose=purpose)
+    return AesSealer(ring, random=random, purpose=purpose)
