@@ -607,7 +607,11 @@ class _Endpoint:
         self._unwatch_host: Callable[[], None] | None = None
 
     def header_paths(self, tool: str) -> Mapping[str, tuple[str, ...]]:
-        found = self._server.catalog.tool(tool)
+        catalog = self._server.catalog
+        own = catalog.tools.get(tool)
+        if own is not None:
+            return own.binding.headers
+        found = catalog.tool(tool)
         return {} if found is None else found.component.binding.headers
 
     def client_state(self, connection: Any) -> LegacyClient:

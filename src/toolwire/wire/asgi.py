@@ -15,6 +15,8 @@ from typing import Final, Protocol
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.protocol.http import (
     DUPLICATE,
+    METHOD,
+    NAME,
     PARAMETER,
     SESSION,
     VERSION,
@@ -80,6 +82,8 @@ class HttpApp:
         self._lifecycle.era = "modern"
         self._started: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        # The loop on which everything is up, so that a request there has nothing to wait for.
+        self._ready_on: asyncio.AbstractEventLoop | None = None
         self._draining = False
         self._stateless = Stateless(endpoint.offer, endpoint.handler, self._limits) if stateless else None
         self._offers_sse = sse
@@ -140,6 +144,7 @@ class HttpApp:
         except BaseException:
             await self._endpoint.stop()
             raise
+        self._ready_on = self._loop
 
     def drain(self) -> None:
         """Report that the application is not ready, and end the streams that would never end by themselves."""
@@ -154,7 +159,7 @@ class HttpApp:
         """End what is open, and leave the server's lifespan."""
         self._draining = True
         if self._started is not None and self._started.done() and self._loop is asyncio.get_running_loop():
-            self._started = None
+            self._started = self._ready_on = None
             self.drain()
             sessions, self.sessions, sse, self.sse = self.sessions, None, self.sse, None
             if sessions is not None:
@@ -193,7 +198,7 @@ class HttpApp:
             await self._route_sse(path, scope, headers, receive, send, extra)
             return None
         # Both spellings, and the bare mount point: a redirect would lose the body of a POST.
-        if path.rstrip("/") != self._path.rstrip("/") and not (root and path in ("", "/")):
+        if path != self._path and path.rstrip("/") != self._path.rstrip("/") and not (root and path in ("", "/")):
             raise Refused(404, f"There is no endpoint here; it is at {root}{self._path}")
         self._check_source(scope, headers)
         if method == "OPTIONS" and extra:
@@ -202,7 +207,8 @@ class HttpApp:
         if method != "POST":
             return await self._other_method(scope, headers, send, extra)
         _check_media(headers)
-        await self._ensure_started()
+        if self._ready_on is not asyncio.get_running_loop():
+            await self._ensure_started()
         body = await read_body(headers, receive, self._limits.body, self._limits.upload)
         await self._post(scope, headers, body, receive, send, extra)
         return None
@@ -357,10 +363,21 @@ def _preflight(headers: Mapping[str, str]) -> HeaderList:
     )
 
 
+# Decoded once; a request has a dozen headers, nearly all of them these.
+_USUAL_HEADERS: Final = {
+    name.encode(): name
+    for name in (
+        *("host", "origin", "user-agent", "accept", "accept-encoding", "connection", "authorization"),
+        *("content-type", "content-length", VERSION, METHOD, NAME, SESSION),
+    )
+}
+
+
 def _headers(scope: Scope) -> dict[str, str]:
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        name = _USUAL_HEADERS.get(raw_name) or raw_name.decode("latin-1").lower()
+        value = raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}{DUPLICATE}{value}" if name in headers else value
     return headers
 
@@ -374,11 +391,13 @@ def _path(scope: Scope) -> str:
 
 
 def _check_media(headers: Mapping[str, str]) -> None:
-    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type != "application/json":
+    content_type = headers.get("content-type", "")
+    if content_type != "application/json" and content_type.partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "Send application/json")
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Refused(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
     accepted = headers.get("accept", "*/*").lower()
-    if not any(kind in accepted for kind in ("application/json", "text/event-stream", "*/*", "application/*")):
+    if "application/json" not in accepted and not any(
+        kind in accepted for kind in ("application/json", "text/event-stream", "*/*", "application/*")
+    ):
         raise Refused(406, "Accept application/json and text/event-stream")
