@@ -6,6 +6,7 @@ stays 0.
 
     python bench/run.py            the full run, a few minutes
     BENCH_QUICK=1 python ...       a short look, too noisy to quote
+    BENCH_HTTP=0 python ...        without the lines on HTTP
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / ".bench"
 
 QUICK = os.environ.get("BENCH_QUICK") == "1"
+WITHOUT_HTTP = os.environ.get("BENCH_HTTP") == "0"
 ROUNDS = 1 if QUICK else 3
 SECONDS = 0.3 if QUICK else 1.5
 SLICES = 2 if QUICK else 7
@@ -166,12 +168,13 @@ def main() -> None:
             bench.imports()
     say("many tools")
     bench.many_tools()
-    say("HTTP")
-    http_lines.calls(bench)
-    say("HTTP, many tools")
-    http_lines.many_tools(bench)
-    say("HTTP, sessions")
-    http_lines.sessions(bench)
+    if not WITHOUT_HTTP:
+        say("HTTP")
+        http_lines.calls(bench)
+        say("HTTP, many tools")
+        http_lines.many_tools(bench)
+        say("HTTP, sessions")
+        http_lines.sessions(bench)
 
     medians = {what: {who: statistics.median(v) for who, v in row.items()} for what, row in bench.samples.items()}
     facts = machine() | {

