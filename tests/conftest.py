@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -28,6 +29,11 @@ COVERS = pytest.StashKey[dict[str, list[str]]]()
 # No test asserts on a clock, and a busy machine is slow for reasons of its own.
 settings.register_profile("toolwire", deadline=None)
 settings.load_profile("toolwire")
+
+# A job in the background of a script inherits an ignored SIGINT, and so would every process that a test starts. With a
+# handler here they start with the default instead.
+if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def specification_folder() -> Path:
