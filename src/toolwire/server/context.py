@@ -87,38 +87,23 @@ class Host(Protocol):
 class Context:
     """The request a handler serves. Take it as a parameter annotated `Context`."""
 
-    __slots__ = (
-        "_asking",
-        "_cancelled",
-        "_deadline",
-        "_host",
-        "_last_progress",
-        "_meta",
-        "_outlet",
-        "_owner",
-        "_request",
-        "_state",
-        "_task",
-        "_threaded",
-        "replay",
-        "stack",
-    )
+    # Defaults of the class, so that a request pays only for what differs from them.
+    _asking: Asking | None = None
+    _cancelled: bool = False
+    _deadline: Any = None
+    _last_progress: float | None = None
+    _meta: dict[str, Any] | None = None
+    _state: dict[str, Any] | None = None
+    _task: asyncio.Task[Any] | None = None
+    _threaded: bool = False
+    replay: bool = True
+    stack: AsyncExitStack | None = None
 
     def __init__(self, host: Host, request: Incoming, outlet: Outlet) -> None:
         self._host = host
         self._request = request
         self._outlet = outlet
-        self._asking: Asking | None = None
-        self._cancelled = False
-        self._deadline: Any = None
-        self._last_progress: float | None = None
-        self._meta: dict[str, Any] | None = None
-        self._state: dict[str, Any] | None = None
         self._owner: Any = host.server
-        self._task: asyncio.Task[Any] | None = None
-        self._threaded = False
-        self.replay = True
-        self.stack: AsyncExitStack | None = None
 
     # --- what is known ---
 
@@ -559,8 +544,6 @@ _R = TypeVar("_R")
 
 class SyncContext(Context):
     """The context of a `def` handler: the same calls, plain. They hand over to the loop and wait there."""
-
-    __slots__ = ("_call", "_origin", "_token")
 
     _call: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
     _origin: Context

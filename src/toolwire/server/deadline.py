@@ -12,15 +12,15 @@ from toolwire.wire.first_step import watched
 class Deadline:
     """Cancels the task of a handler that runs too long; stands still while it waits for the client."""
 
-    __slots__ = ("_left", "_loop", "_pauses", "_started", "_timer", "expired", "seconds", "task")
+    expired: bool = False
+    task: asyncio.Task[Any] | None = None
+    _pauses: int = 0
+    _timer: asyncio.TimerHandle | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _started: float
 
     def __init__(self, seconds: float) -> None:
         self.seconds = self._left = seconds
-        self.expired = False
-        self.task: asyncio.Task[Any] | None = None
-        self._pauses = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
         """Begin to count; called in the task that is to be cancelled."""
@@ -47,6 +47,8 @@ class Deadline:
 
     def stop(self) -> None:
         """The handler has come to its end; a question that is let go of later starts nothing."""
+        if self._loop is None:
+            return
         self._loop = None
         if self._timer is not None:
             self._timer.cancel()

@@ -216,8 +216,10 @@ class Kernel(Offering):
         """Run a handler under its deadline; unwinding it for an answer ends as `input_required`."""
         component: Component = found.component
         ctx._owner = found.owner
-        ctx.replay = component.replay
-        if ctx._request.modern and (ctx._asking is not None or ctx.params.request_state is not UNSET):
+        if not component.replay:
+            ctx.replay = False
+        request = ctx._request
+        if request.revision == MODERN and (ctx._asking is not None or request.params.request_state is not UNSET):
             try:
                 await self.questions.take_up(ctx)
             except BaseException:
