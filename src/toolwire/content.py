@@ -5,6 +5,7 @@ Everything here turns into the wire types of `toolwire.protocol.types`; `to_bloc
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from urllib.parse import quote
@@ -106,7 +107,7 @@ def _mime_type_of_bytes(data: bytes) -> str | None:
     return None
 
 
-class _Media:
+class _Media(ABC):
     """Bytes, given or to be read from a file when they are needed, and the type they have."""
 
     kind: ClassVar[str]
@@ -152,8 +153,9 @@ class _Media:
     def _block_members(self) -> dict[str, Any]:
         return {"annotations": self.annotations or UNSET, "meta": self.meta or UNSET}
 
+    @abstractmethod
     def to_content(self) -> ContentBlock:
-        raise NotImplementedError
+        """The block that goes on the wire."""
 
     def to_dict(self) -> dict[str, Any]:
         """The content block as a JSON-ready dict."""

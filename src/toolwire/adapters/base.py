@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal, cast
 
 import msgspec
@@ -14,7 +15,7 @@ from toolwire.schemas import Invalid, Problem, Schema, Validator
 Mode = Literal["input", "output"]
 
 
-class Adapter:
+class Adapter(ABC):
     """Reads and writes values of one type."""
 
     # The type that a msgspec Struct may use for a member of this type, or None when only `decode` can read it.
@@ -29,9 +30,9 @@ class Adapter:
         schema = schemas.inline(self.document(mode))
         return cast(Schema, schemas.without_optional_null(schema)) if mode == "input" else schema
 
+    @abstractmethod
     def document(self, mode: Mode) -> Schema:
         """The full schema with every class under `$defs`, to be merged with others before it is made compact."""
-        raise NotImplementedError
 
     def decode(self, data: bytes | msgspec.Raw) -> Any:
         """The value that the JSON text says, exactly as sent. Raises `Invalid` with every problem."""
@@ -105,11 +106,13 @@ class Adapter:
         """What the reader of the type itself says, where the schema finds nothing wrong."""
         return [_from_msgspec(error, schemas.inline(self.document("input")))]
 
+    @abstractmethod
     def read(self, data: bytes | msgspec.Raw) -> Any:
-        raise NotImplementedError
+        """The value of a JSON text; unknown keys are refused."""
 
+    @abstractmethod
     def read_output(self, data: bytes | msgspec.Raw) -> Any:
-        raise NotImplementedError
+        """The value of a JSON text from a peer; unknown keys are passed over."""
 
 
 def _from_msgspec(error: Exception, schema: Schema) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import PurePath
@@ -44,7 +45,7 @@ class Definitions:
         return {"$ref": f"#/$defs/{name}"}
 
 
-class Node:
+class Node(ABC):
     """One part of a type. `native`: msgspec reads it alone; `rewritten`: only by another name than the author's."""
 
     native = True
@@ -55,11 +56,13 @@ class Node:
     def children(self) -> Iterable[Node]:
         return ()
 
+    @abstractmethod
     def native_type(self) -> Any:
-        raise NotImplementedError
+        """The type that msgspec reads in its place."""
 
+    @abstractmethod
     def own_schema(self, definitions: Definitions) -> Schema:
-        raise NotImplementedError
+        """The schema, without what `Annotated` says around it."""
 
     def schema(self, definitions: Definitions) -> Schema:
         return {**self.own_schema(definitions), **self.around}

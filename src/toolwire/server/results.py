@@ -131,19 +131,16 @@ class _Converter:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def _as_is(self, result: ToolResult | CallToolResult, has_schema: bool) -> Converted:
+    def _as_is(self, result: ToolResult | CallToolResult, check: Callable[[Any], Raw] | None = None) -> Converted:
         """A result in full is used as it is; only a structured value that breaks the promised schema is refused."""
         wire = result.to_wire() if isinstance(result, ToolResult) else result
         structured = wire.structured_content
-        if has_schema and wire.is_error is not True:
+        if check is not None and wire.is_error is not True:
             if structured is UNSET:
                 # 2025-06-18 server/tools onwards: with an output schema, a success carries structured content.
                 raise ResultError(f"{self._name!r} has an output schema but returned no structured value")
-            structured = self._checked(structured)
+            structured = check(structured)
         return Converted(wire.content, structured, wire.is_error is True, wire.meta)
-
-    def _checked(self, value: Any) -> Raw:
-        raise NotImplementedError
 
     def _mismatch(self, error: Invalid) -> ResultError:
         lines = "; ".join(schemas.sentence(problem, "result") for problem in error.problems[:5])
@@ -162,7 +159,7 @@ class _Typed(_Converter):
 
     def convert(self, value: Any) -> Converted:
         if isinstance(value, (ToolResult, CallToolResult)):
-            return self._as_is(value, True)
+            return self._as_is(value, self._checked)
         data = self._checked(value)
         return Converted([TextContent(bytes(data).decode())], data)
 
@@ -186,7 +183,7 @@ class _Checked(_Converter):
 
     def convert(self, value: Any) -> Converted:
         if isinstance(value, (ToolResult, CallToolResult)):
-            return self._as_is(value, True)
+            return self._as_is(value, self._checked)
         data = self._checked(value if self._encoder is None else self._encoder(value))
         return Converted([TextContent(bytes(data).decode())], data)
 
@@ -226,7 +223,7 @@ class _Dynamic(_Converter):
         if value is None and not self._structured:
             return Converted([])
         if isinstance(value, (ToolResult, CallToolResult)):
-            return self._as_is(value, False)
+            return self._as_is(value)
         if self._lists_are_content and isinstance(value, (list, tuple)) and not value:
             return Converted([])
         blocks = None if self._structured else to_blocks(list(value) if _is_sequence(value) else value)

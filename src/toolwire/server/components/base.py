@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal, cast
@@ -33,7 +34,7 @@ class Cache(Struct, frozen=True):
             raise ServerError(f"The scope of a cache hint is 'public' or 'private', not {self.scope!r}")
 
 
-class Component:
+class Component(ABC):
     """What all four kinds share."""
 
     kind: str
@@ -55,8 +56,9 @@ class Component:
             found = self._wire[revision] = shape(self.definition(revision), revision)
         return found
 
+    @abstractmethod
     def definition(self, revision: str) -> Any:
-        raise NotImplementedError
+        """The metadata in full, before what `revision` does not know is left out."""
 
     async def run(self, ctx: Context, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
         """Call the function and form the answer; clean up what its dependencies opened after that."""
