@@ -1,9 +1,14 @@
-"""The `toolwire` command. Results go to standard output, everything else to standard error."""
+"""The `toolwire` command. Results go to standard output, everything else to standard error.
+
+Each subcommand is a module with `add_arguments(parser)` and `main(arguments) -> int`, imported only when it is asked
+for: a server starts without the rest.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from toolwire._version import __version__
@@ -12,18 +17,20 @@ from toolwire.cli.errors import UsageError
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-_HTTP_OPTIONS: Final = ("host", "port", "path", "workers", "public_url", "allow_unauthenticated")
+# The subcommand, its module in this folder, and what it is for.
+COMMANDS: Final = {
+    "run": ("run", "serve a server that is defined in a Python file"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status says what happened: 0 done, 1 failed, 2 used wrongly."""
-    arguments = _parser().parse_args(argv)
+    """Run a command; the exit status says what happened: 0 done, 1 failed, 2 used wrongly, 3 no server reached."""
+    words = sys.argv[1:] if argv is None else argv
     try:
-        # Each subcommand is imported when it is used, so that a server starts without the others.
-        from toolwire.cli import run
-
-        options = {name: getattr(arguments, name) for name in _HTTP_OPTIONS if getattr(arguments, name) is not None}
-        return run.main(arguments.server, arguments.transport, options)
+        if words and words[0] in COMMANDS:
+            return _run(words[0], words[1:])
+        _overview().parse_args(words)
+        return 2
     except UsageError as error:
         sys.stderr.write(f"toolwire: {error}\n")
         return 2
@@ -31,30 +38,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> ArgumentParser:
+def _run(command: str, words: Sequence[str]) -> int:
     # Imported here because importing `toolwire.cli` has to be cheap.
+    from argparse import ArgumentParser
+
+    home, purpose = COMMANDS[command]
+    module = import_module(f"toolwire.cli.{home}")
+    parser = ArgumentParser(prog=f"toolwire {command}", description=f"{purpose[0].upper()}{purpose[1:]}.")
+    module.add_arguments(parser)
+    status: int = module.main(parser.parse_args(words))
+    return status
+
+
+def _overview() -> ArgumentParser:
+    """What is said when no known command was named."""
     import argparse
 
     parser = argparse.ArgumentParser(prog="toolwire", description="Model Context Protocol servers and clients.")
     parser.add_argument("--version", action="version", version=f"toolwire {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    run = commands.add_parser("run", help="serve a server that is defined in a Python file")
-    run.add_argument(
-        "server", metavar="FILE[:OBJECT]", help="the file, and the name of the Server in it if it is not obvious"
-    )
-    run.add_argument(
-        "--transport", choices=["stdio", "http"], default="stdio", help="how clients reach it (default: stdio)"
-    )
-    http = run.add_argument_group("with --transport http")
-    http.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    http.add_argument("--port", type=int, help="the port, 0 for any that is free (default: 8000)")
-    http.add_argument("--path", help="the path of the endpoint (default: /mcp)")
-    http.add_argument("--workers", type=int, metavar="N", help="how many processes serve it (default: 1)")
-    http.add_argument("--public-url", metavar="URL", help="the address that clients use, when a proxy stands in front")
-    http.add_argument(
-        "--allow-unauthenticated",
-        action="store_true",
-        default=None,
-        help="listen on a public address although everybody is let in",
-    )
+    for command, (_, purpose) in COMMANDS.items():
+        commands.add_parser(command, help=purpose)
     return parser

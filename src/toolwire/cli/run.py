@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
+from toolwire.cli import server_file
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
 from toolwire.wire.stdio import claim
 
-_USUAL_NAMES: Final = ("server", "mcp", "app")
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+_HTTP_OPTIONS: Final = ("host", "port", "path", "workers", "public_url", "allow_unauthenticated")
 
 
-def main(spec: str, transport: str, options: Mapping[str, Any]) -> int:
-    path, name = _parse(spec)
-    if transport == "stdio":
-        if options:
-            raise UsageError(f"--{next(iter(options)).replace('_', '-')} is for --transport http")
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "server", metavar="FILE[:OBJECT]", help="the file, and the name of the Server in it if it is not obvious"
+    )
+    parser.add_argument(
+        "--transport", choices=["stdio", "http"], default="stdio", help="how clients reach it (default: stdio)"
+    )
+    http = parser.add_argument_group("with --transport http")
+    http.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
+    http.add_argument("--port", type=int, help="the port, 0 for any that is free (default: 8000)")
+    http.add_argument("--path", help="the path of the endpoint (default: /mcp)")
+    http.add_argument("--workers", type=int, metavar="N", help="how many processes serve it (default: 1)")
+    http.add_argument("--public-url", metavar="URL", help="the address that clients use, when a proxy stands in front")
+    http.add_argument(
+        "--allow-unauthenticated",
+        action="store_true",
+        default=None,
+        help="listen on a public address although everybody is let in",
+    )
+
+
+def main(arguments: Namespace) -> int:
+    given = {name: getattr(arguments, name) for name in _HTTP_OPTIONS if getattr(arguments, name) is not None}
+    over_stdio = arguments.transport == "stdio"
+    if over_stdio:
+        if given:
+            raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --transport http")
         # Before the user's file runs: whatever it prints while it is imported must not reach the client (STD-2).
         claim()
     try:
-        module = _load(path)
-    except UsageError:
-        raise
-    except Exception as error:
-        _show(error, path)
-        return 1
-    server = _find(module, name, path)
-    try:
-        if transport == "stdio":
-            server.run(transport)
+        server = server_file.load(arguments.server)
+        if over_stdio:
+            server.run("stdio")
         else:
-            server.run(transport, **options, log_level="warning", on_ready=_announce)
+            server.run("http", **given, log_level="warning", on_ready=_announce)
+    except server_file.FileFailed as error:
+        sys.stderr.write(str(error))
+        return 1
     except ServerError as error:
         sys.stderr.write(f"toolwire: {error}\n")
         return 1
@@ -45,68 +63,3 @@ def main(spec: str, transport: str, options: Mapping[str, Any]) -> int:
 def _announce(url: str) -> None:
     sys.stderr.write(f"toolwire: serving at {url} (Ctrl+C ends it)\n")
     sys.stderr.flush()
-
-
-def _parse(spec: str) -> tuple[Path, str | None]:
-    whole = Path(spec)
-    if whole.is_file():
-        return whole, None
-    # From the right, since a Windows path has a colon of its own.
-    file, separator, name = spec.rpartition(":")
-    if separator and Path(file).is_file():
-        if not name:
-            raise UsageError(f"{spec!r} ends with a colon: name the server object after it, or leave it out")
-        return Path(file), name
-    raise UsageError(f"there is no file {(file if separator and file.endswith('.py') else spec)!r}")
-
-
-def _load(path: Path) -> ModuleType:
-    path = path.resolve()
-    # As `python FILE` does, so that the file finds its neighbours.
-    sys.path.insert(0, str(path.parent))
-    # Under its own name where that is free, so that what it defines can be pickled for worker processes.
-    name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"toolwire_server_{id(path)}"
-    specification = importlib.util.spec_from_file_location(name, path)
-    if specification is None or specification.loader is None:
-        raise UsageError(f"{path.name!r} is not a Python file")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-def _is_server(value: Any) -> bool:
-    kind = type(value)
-    return callable(getattr(kind, "serve", None)) and callable(getattr(kind, "run", None))
-
-
-def _find(module: ModuleType, name: str | None, path: Path) -> Any:
-    members = vars(module)
-    if name is not None:
-        if name not in members:
-            raise UsageError(f"{path.name!r} has no {name!r}")
-        if not _is_server(members[name]):
-            raise UsageError(f"{name!r} in {path.name!r} is a {type(members[name]).__name__}, not a Server")
-        return members[name]
-    for usual in _USUAL_NAMES:
-        if _is_server(members.get(usual)):
-            return members[usual]
-    found = {id(value): key for key, value in members.items() if _is_server(value)}
-    if not found:
-        raise UsageError(f"{path.name!r} defines no Server")
-    if len(found) > 1:
-        names = ", ".join(sorted(found.values()))
-        raise UsageError(f"{path.name!r} defines several servers ({names}): say which, as {path.name}:NAME")
-    return members[next(iter(found.values()))]
-
-
-def _show(error: Exception, path: Path) -> None:
-    """The user's traceback, from their file on: how it was loaded is of no interest."""
-    # Imported here because only a failure needs it.
-    import traceback
-
-    own = str(path.resolve())
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != own:
-        trace = trace.tb_next
-    sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
