@@ -219,7 +219,7 @@ async def broken(server):
     raise ConnectionError("the database is not there")
     yield
 
-server._lifespan = broken
+server.lifespan = broken
 """
     done = toolwire(write(tmp_path, more), "--transport", "http", "--port", "0", "--workers", "2")
     assert done.returncode == 1

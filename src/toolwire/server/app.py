@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -16,7 +16,7 @@ from toolwire import logs
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
-from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, Unreachable
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 from toolwire.protocol.methods import methods
 from toolwire.protocol.peer import Peer
@@ -35,12 +35,13 @@ from toolwire.server.components import (
     Tool,
     icons_of,
 )
+from toolwire.server.direct import Direct, Nowhere
+from toolwire.server.endpoint import Endpoint
 from toolwire.server.extensions import Extension
 from toolwire.server.kernel import Kernel, Middleware
+from toolwire.server.life import Life
 from toolwire.server.limits import Limits
-from toolwire.server.questions import principal_key
 from toolwire.server.relay import BusRelay
-from toolwire.server.subscriptions import LegacyClient
 from toolwire.stores import Stores
 from toolwire.wire.bus_link import Link
 from toolwire.wire.channel import Channel
@@ -125,10 +126,10 @@ class Server:
         )
         self.catalog.listeners.append(self._changed)
         self.lifespan_value: Any = None
-        self._lifespan = lifespan
-        self._life = _Life(self)
+        self.lifespan = lifespan
+        self._life = Life(self)
         self._parents: list[Server] = []
-        self._direct: _Direct | None = None
+        self._direct: Direct | None = None
         self._notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
         self._run_lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
@@ -354,7 +355,7 @@ class Server:
         request = Incoming(0, method, row, params, UNSET, MODERN, {}, UNSET, UNSET, UNSET)
         async with self._life.held():
             # A task of its own, so that the caller's context variables stay as they are.
-            return await asyncio.create_task(_awaited(self.kernel.handle(request, _Nowhere())))
+            return await asyncio.create_task(_awaited(self.kernel.handle(request, Nowhere())))
 
     async def process(self, message: str | bytes) -> str | None:
         """One JSON-RPC message as text in, the answer as text out; None where there is nothing to answer.
@@ -362,7 +363,7 @@ class Server:
         The messages of one server form one connection: a legacy client is expected to `initialize` first.
         """
         if self._direct is None or self._direct.loop is not asyncio.get_running_loop():
-            self._direct = _Direct(self)
+            self._direct = Direct(self._session)
         async with self._life.held():
             return await self._direct.process(message.encode() if isinstance(message, str) else message)
 
@@ -424,7 +425,7 @@ class Server:
             streams=self.limits.streams,
             drain=self.limits.drain,
         )
-        endpoint = _Endpoint(self)
+        endpoint = Endpoint(self)
         application = HttpApp(endpoint, path=path, guard=guard, cors=cors, limits=limits, stateless=stateless, sse=sse)
         endpoint.when_host_ends = application.drain
         return application
@@ -534,170 +535,3 @@ def _discard(_: object) -> None:
 def _secrets(secret: Any) -> list[str | bytes] | None:
     given = secret if secret is not None else os.environ.get(_SECRET)
     return None if not given else [given] if isinstance(given, str | bytes) else list(given)
-
-
-class _Life:
-    """Enters the lifespans once, however many connections there are, and leaves them in the task that entered."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._holders = 0
-        self._task: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[None] | None = None
-        self._leave: asyncio.Event | None = None
-
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        await self.enter()
-        try:
-            yield
-        finally:
-            await self.exit()
-
-    async def enter(self) -> None:
-        self._holders += 1
-        if self._task is None:
-            loop = asyncio.get_running_loop()
-            self._ready = loop.create_future()
-            self._leave = asyncio.Event()
-            self._task = loop.create_task(self._live(self._ready, self._leave))
-        assert self._ready is not None
-        try:
-            await asyncio.shield(self._ready)
-        except BaseException:
-            self._holders -= 1
-            raise
-
-    async def exit(self) -> None:
-        self._holders -= 1
-        if self._holders or self._task is None or self._leave is None:
-            return
-        task, self._task = self._task, None
-        self._leave.set()
-        await asyncio.shield(task)
-
-    async def _live(self, ready: asyncio.Future[None], leave: asyncio.Event) -> None:
-        servers = [self._server, *(catalog.owner for catalog in self._server.catalog.family())]
-        try:
-            async with AsyncExitStack() as stack:
-                for server in servers:
-                    if server._lifespan is not None:
-                        server.lifespan_value = await stack.enter_async_context(server._lifespan(server))
-                ready.set_result(None)
-                await leave.wait()
-                await self._server.kernel.stop()
-        except BaseException as error:
-            if ready.done():
-                raise
-            self._task = None
-            ready.set_exception(error)
-
-
-class _Endpoint:
-    """The server as the HTTP application sees it."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self.name = server.name
-        self.offer = self.handler = server.kernel
-        self.stores = server.stores
-        self.sealer = server.kernel.questions.sealer
-        self.link = server._bus_link()
-        self.when_host_ends: Callable[[], None] = self.drain
-        self._unwatch_host: Callable[[], None] | None = None
-
-    def header_paths(self, tool: str) -> Mapping[str, tuple[str, ...]]:
-        catalog = self._server.catalog
-        own = catalog.tools.get(tool)
-        if own is not None:
-            return own.binding.headers
-        found = catalog.tool(tool)
-        return {} if found is None else found.component.binding.headers
-
-    def client_state(self, connection: Any) -> LegacyClient:
-        return LegacyClient(connection)
-
-    def principal_key(self, principal: Any) -> str:
-        return principal_key(principal)
-
-    async def serve(self, channel: Channel, principal: Any) -> None:
-        await self._server.serve(channel, principal=principal)
-
-    async def start(self) -> None:
-        from toolwire.wire.http_host import watch_host
-
-        await self._server._life.enter()
-        self.link.open()
-        self._unwatch_host = watch_host(self.when_host_ends)
-
-    def drain(self) -> None:
-        self._server.kernel.hub.end_streams()
-
-    async def stop(self) -> None:
-        if self._unwatch_host is not None:
-            self._unwatch_host()
-        self.drain()
-        self.link.close()
-        await self._server._life.exit()
-
-
-class _Nowhere:
-    """The outlet of a call that has no client."""
-
-    connection = None
-    congested = False
-
-    async def drain(self) -> None:
-        return
-
-    def notify(self, method: str, params: t.Wire) -> bool:
-        return False
-
-    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
-        raise Unreachable("There is no client")
-
-
-class _Direct:
-    """The connection behind `Server.process`: what is written is the answer of the message that was fed."""
-
-    def __init__(self, server: Server) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._channel = _Captured()
-        self._session = server._session(self._channel)
-
-    async def process(self, message: bytes) -> str | None:
-        written = self._channel.written
-        before = len(written)
-        incoming = set(self._session.peer.incoming)
-        self._session.feed(message)
-        # What is answered at once is written before anything else can be.
-        replies = written[before:]
-        del written[before:]
-        own = {each: task for each, (task, _) in self._session._tasks.items() if each not in incoming}
-        if own:
-            await asyncio.wait(own.values())
-            replies += [answer for answer in written if not own.keys().isdisjoint(_answered(answer))]
-            written[:] = [answer for answer in written if answer not in replies]
-        answers = [reply for reply in replies if _answered(reply)]
-        return answers[-1].decode() if answers else None
-
-
-def _answered(message: bytes) -> list[Any]:
-    """The ids of the requests that a message answers, None among them where one could not be read."""
-    content = msgspec.json.decode(message)
-    items = content if isinstance(content, list) else [content]
-    return [item.get("id") for item in items if "method" not in item]
-
-
-class _Captured(Channel):
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-
-    async def read(self) -> bytes | None:
-        return None
-
-    def write(self, message: bytes) -> None:
-        self.written.append(message)
-
-    async def close(self) -> None:
-        return

@@ -1,0 +1,65 @@
+"""The lifespan of a server: entered once, however many connections there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+
+class Life:
+    """Enters the lifespans once, however many connections there are, and leaves them in the task that entered."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._holders = 0
+        self._task: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._leave: asyncio.Event | None = None
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        await self.enter()
+        try:
+            yield
+        finally:
+            await self.exit()
+
+    async def enter(self) -> None:
+        self._holders += 1
+        if self._task is None:
+            loop = asyncio.get_running_loop()
+            self._ready = loop.create_future()
+            self._leave = asyncio.Event()
+            self._task = loop.create_task(self._live(self._ready, self._leave))
+        assert self._ready is not None
+        try:
+            await asyncio.shield(self._ready)
+        except BaseException:
+            self._holders -= 1
+            raise
+
+    async def exit(self) -> None:
+        self._holders -= 1
+        if self._holders or self._task is None or self._leave is None:
+            return
+        task, self._task = self._task, None
+        self._leave.set()
+        await asyncio.shield(task)
+
+    async def _live(self, ready: asyncio.Future[None], leave: asyncio.Event) -> None:
+        servers = [self._server, *(catalog.owner for catalog in self._server.catalog.family())]
+        try:
+            async with AsyncExitStack() as stack:
+                for server in servers:
+                    if server.lifespan is not None:
+                        server.lifespan_value = await stack.enter_async_context(server.lifespan(server))
+                ready.set_result(None)
+                await leave.wait()
+                await self._server.kernel.stop()
+        except BaseException as error:
+            if ready.done():
+                raise
+            self._task = None
+            ready.set_exception(error)
