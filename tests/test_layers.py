@@ -21,6 +21,7 @@ LAYERS = {
     "_version": 0,
     "protocol": 0,
     "auth.flow": 0,
+    "auth.principal": 0,
     "stores": 1,
     "adapters": 1,
     "content": 1,

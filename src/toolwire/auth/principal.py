@@ -1,0 +1,41 @@
+"""Whoever is calling, as far as that was verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+
+class Principal(Struct, frozen=True):
+    """The caller of a request. Two principals are the same caller when provider and subject are equal."""
+
+    subject: str
+    """What the provider calls them; unique there, and never given to somebody else."""
+    provider: str = ""
+    """Who vouches for them: the issuer of their token, or the name of a verifier."""
+    username: str | None = None
+    """A name for people to read. It may change and be reused: decide nothing by it that matters."""
+    scopes: frozenset[str] = frozenset()
+    """What they were granted."""
+    claims: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """Everything else that the token, or its issuer, says about them."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.subject, str) or not self.subject:
+            raise ValueError("A principal needs a subject")
+        if not isinstance(self.scopes, frozenset):
+            msgspec.structs.force_setattr(self, "scopes", scopes_of(self.scopes))
+
+    def __repr__(self) -> str:
+        # Claims may be anything that an issuer knows about a person, and a representation ends up in logs.
+        return f"Principal({self.subject!r}, provider={self.provider!r})"
+
+
+def scopes_of(value: str | Iterable[str] | None) -> frozenset[str]:
+    """Scopes as people write them: one text with spaces between (RFC 6749 section 3.3), a list, or nothing."""
+    if value is None:
+        return frozenset()
+    return frozenset(value.split()) if isinstance(value, str) else frozenset(value)
