@@ -29,6 +29,7 @@ NAMES = {
     "ProtocolError",
     "Middleware",
     "Limits",
+    "Policy",
     "types",
     "testing",
     "__version__",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from toolwire.server.discovery import scan as scan
     from toolwire.server.kernel import Middleware as Middleware
     from toolwire.server.limits import Limits as Limits
+    from toolwire.server.policy import Policy as Policy
 
 _HOMES = {
     "Audio": "toolwire.content",
@@ -43,6 +44,7 @@ _HOMES = {
     "Limits": "toolwire.server.limits",
     "Message": "toolwire.content",
     "Middleware": "toolwire.server.kernel",
+    "Policy": "toolwire.server.policy",
     "Prompt": "toolwire.server.components",
     "ProtocolError": "toolwire.protocol.errors",
     "Resource": "toolwire.server.components",

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -48,6 +48,9 @@ from toolwire.wire.channel import Channel
 from toolwire.wire.loops import run as run_loop
 from toolwire.wire.session import Session
 
+if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
+
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 _SECRET = "TOOLWIRE_SECRET"
@@ -84,6 +87,7 @@ class Server:
         lifespan: Lifespan | None = None,
         middleware: Middleware | Sequence[Middleware] | None = None,
         limits: Limits | None = None,
+        policy: Policy | None = None,
         stores: Stores | None = None,
         secret: str | bytes | Sequence[str | bytes] | None = None,
         page_size: int | None = None,
@@ -108,6 +112,7 @@ class Server:
         self.name = name
         self.version = version
         self.limits = limits
+        self.policy = _checked_policy(policy)
         self.stores = stores or Stores.memory()
         self._stores_are_given = stores is not None
         self.catalog = Catalog(self)
@@ -522,6 +527,16 @@ class Server:
 
     def __repr__(self) -> str:
         return f"Server({self.name!r}, version={self.version!r})"
+
+
+def _checked_policy(policy: Policy | None) -> Policy | None:
+    if policy is not None:
+        # Imported here because a server without a policy does not need it.
+        from toolwire.server.policy import Policy
+
+        if not isinstance(policy, Policy):
+            raise ServerError(f"policy= takes a Policy, not {type(policy).__name__}")
+    return policy
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
