@@ -1,0 +1,45 @@
+"""Which addresses a fetch may go to when somebody else chose the URL.
+
+A server that names a URL must not make its client reach into the client's own network, so what a name resolves to is
+judged just before connecting, never the name itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Final, TypeAlias
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Vet: TypeAlias = Callable[[Address], bool]
+
+_NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+
+
+def parse(text: str) -> Address | None:
+    """The address that `text` writes out, without a zone; None for anything else, such as a name."""
+    try:
+        return ip_address(text.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the Internet at large, also behind the notations that carry one inside another."""
+    if isinstance(address, IPv6Address):
+        inner = _inside(address)
+        if inner is not None:
+            return is_public(inner)
+    return address.is_global and not address.is_multicast
+
+
+def _inside(address: IPv6Address) -> IPv4Address | None:
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    if any(address in network for network in _NAT64):
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return None

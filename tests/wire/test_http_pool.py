@@ -1,0 +1,335 @@
+"""The pool of HTTP connections, against servers that behave and servers that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+
+import pytest
+
+from toolwire.protocol.errors import OutcomeUnknown, Timeout, Unreachable
+from toolwire.wire.addresses import is_public, parse
+from toolwire.wire.http_pool import HttpPool, TooLarge, origin
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(serve: Serve) -> AsyncIterator[str]:
+    """A server of raw bytes; each connection's request is read up to its empty line and then handed over."""
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            await serve(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+def answering(head: bytes, body: bytes = b"") -> Serve:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 " + head + b"\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+
+    return serve
+
+
+async def test_a_body_arrives_chunk_by_chunk() -> None:
+    go_on = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: Text/Event-Stream; x=y\r\ntransfer-encoding: chunked\r\n\r\n")
+        writer.write(b"3\r\none\r\n")
+        await go_on.wait()
+        writer.write(b"3\r\ntwo\r\n0\r\n\r\n")
+        await writer.drain()
+
+    async with serving(serve) as url, HttpPool() as pool, await pool.request("POST", url, body=b"{}") as response:
+        assert (response.status, response.media_type) == (200, "text/event-stream")
+        chunks = response.chunks()
+        assert await anext(chunks) == b"one"
+        go_on.set()  # The second chunk is sent only when the first one has arrived.
+        assert await anext(chunks) == b"two"
+        assert [chunk async for chunk in chunks] == []
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_giving_up_closes_the_connection(begun: bool) -> None:
+    reached, closed = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if begun:
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n")
+        reached.set()
+        try:
+            assert await reader.read(1) == b""
+        finally:
+            closed.set()
+
+    async def use() -> None:
+        async with await pool.request("GET", url) as response:
+            async for _ in response.chunks():
+                pass
+
+    async with serving(serve) as url, HttpPool() as pool:
+        using = asyncio.ensure_future(use())
+        await reached.wait()
+        using.cancel()
+        await asyncio.wait({using})
+        async with asyncio.timeout(5):
+            await closed.wait()
+
+
+async def test_connections_are_used_again() -> None:
+    peers = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(writer)
+        for _ in range(2):
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+            await reader.readuntil(b"\r\n\r\n")
+
+    async with serving(serve) as url, HttpPool() as pool:
+        for _ in range(2):
+            async with await pool.request("GET", url) as response:
+                assert await response.read(10) == b"ok"
+    assert len(peers) == 1
+
+
+async def test_headers_are_joined_and_found_in_any_case() -> None:
+    head = b"401 No\r\nWWW-Authenticate: A x=1\r\nwww-authenticate: B y=2\r\nX-One: 1"
+    async with serving(answering(head)) as url, HttpPool() as pool, await pool.request("GET", url) as response:
+        assert response.headers["www-authenticate"] == "A x=1, B y=2"
+        assert response.header("x-one") == response.header("X-ONE") == "1"
+        assert response.header("absent") is None
+
+
+# --- limits and time ---
+
+
+@pytest.mark.parametrize("size", [9, 200_000])
+async def test_a_body_over_the_limit(size: int) -> None:
+    async with serving(answering(b"200 OK", b"x" * size)) as url, HttpPool() as pool:
+        async with await pool.request("GET", url) as response:
+            with pytest.raises(TooLarge, match="more than 8 bytes"):
+                await response.read(8)
+        async with await pool.request("GET", url) as response:
+            assert len(await response.read(size)) == size
+
+
+async def test_a_compressed_body_is_measured_unpacked() -> None:
+    bomb = gzip.compress(b"\0" * 50_000_000)
+    async with (
+        serving(answering(b"200 OK\r\ncontent-encoding: gzip", bomb)) as url,
+        HttpPool() as pool,
+        await pool.request("GET", url) as response,
+    ):
+        with pytest.raises((TooLarge, OutcomeUnknown)):
+            await response.read(1_000_000)
+
+
+async def test_headers_without_end_are_given_up() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            writer.write(b"x-a: " + b"a" * 1000 + b"\r\n")
+            await writer.drain()
+
+    async with serving(serve) as url, HttpPool() as pool:
+        with pytest.raises(OutcomeUnknown):
+            await pool.request("GET", url, timeout=20)
+
+
+async def test_headers_that_do_not_come() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+
+    async with serving(serve) as url, HttpPool() as pool:
+        with pytest.raises(Timeout, match="did not answer in 0.05 s"):
+            await pool.request("GET", url, timeout=0.05)
+
+
+# --- who is to blame ---
+
+
+async def test_nobody_listens() -> None:
+    async with serving(answering(b"200 OK")) as url:
+        pass
+    async with HttpPool() as pool:
+        with pytest.raises(Unreachable, match="can not be reached"):
+            await pool.request("POST", url, body=b"{}")
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://", "ftp://host/", "http://host:99999/", "http://bad host/"])
+async def test_a_url_that_is_none(url: str) -> None:
+    async with HttpPool() as pool:
+        with pytest.raises(Unreachable):
+            await pool.request("GET", url)
+
+
+@pytest.mark.parametrize("said", [b"", b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc"])
+async def test_a_connection_that_breaks_leaves_the_outcome_open(said: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        await writer.drain()
+
+    async with serving(serve) as url, HttpPool() as pool:
+        with pytest.raises(OutcomeUnknown):
+            async with await pool.request("POST", url, body=b"{}") as response:
+                await response.read(100)
+
+
+async def test_a_closed_pool() -> None:
+    pool = HttpPool()
+    await pool.close()
+    await pool.close()
+    with pytest.raises(Unreachable, match="closed"):
+        await pool.request("GET", "http://127.0.0.1:9/")
+
+
+# --- redirects ---
+
+
+async def test_a_redirect_within_the_origin_repeats_the_request() -> None:
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readexactly(2))
+        writer.write(b"HTTP/1.1 307 There\r\nlocation: /mcp/\r\ncontent-length: 0\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(head.split()[1] + await reader.readexactly(2))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with serving(serve) as url, HttpPool() as pool:
+        async with await pool.request("POST", f"{url}/mcp", body=b"{}") as response:
+            assert (response.status, response.url) == (200, f"{url}/mcp/")
+    assert asked == [b"{}", b"/mcp/{}"]
+
+
+@pytest.mark.parametrize(
+    "location", ["http://169.254.169.254/latest", "//other.example/", "https://127.0.0.1/", "http://[broken/"]
+)
+async def test_a_redirect_to_elsewhere_is_not_followed(location: str) -> None:
+    head = b"307 There\r\nlocation: " + location.encode()
+    async with serving(answering(head)) as url, HttpPool() as pool, await pool.request("GET", url) as response:
+        assert response.status == 307
+        assert response.header("location") == location
+
+
+async def test_a_post_is_not_turned_into_something_else() -> None:
+    async with serving(answering(b"302 There\r\nlocation: /x")) as url, HttpPool() as pool:
+        async with await pool.request("POST", url, body=b"{}") as response:
+            assert response.status == 302
+
+
+async def test_redirects_without_end() -> None:
+    async with serving(answering(b"307 There\r\nlocation: /x")) as url, HttpPool() as pool:
+        async with await pool.request("GET", url) as response:
+            assert response.status == 307
+
+
+# --- addresses ---
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.0.0.1",
+        "10.0.0.1",
+        "169.254.169.254",
+        "0.0.0.0",
+        "100.64.0.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "fe80::1",
+        "fd00::1",
+        "ff02::1",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::1",
+    ],
+)
+def test_addresses_that_are_not_public(text: str) -> None:
+    assert not is_public(ip_address(text))
+
+
+@pytest.mark.parametrize("text", ["93.184.216.34", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808"])
+def test_addresses_that_are_public(text: str) -> None:
+    assert is_public(ip_address(text))
+
+
+def test_what_is_an_address() -> None:
+    assert parse("[::1]") == ip_address("::1")
+    assert parse("fe80::1%eth0") == ip_address("fe80::1")
+    assert parse("localhost") is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]", "0x7f.1"])
+async def test_a_vetted_pool_contacts_nobody_in_private(host: str) -> None:
+    contacted: list[bool] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        contacted.append(True)
+
+    async with serving(serve) as url, HttpPool(vet=is_public) as pool:
+        with pytest.raises(Unreachable):
+            await pool.request("GET", url.replace("127.0.0.1", host))
+    assert not contacted
+
+
+async def test_a_vetted_pool_reaches_what_is_allowed() -> None:
+    judged = []
+
+    def vet(address: object) -> bool:
+        judged.append(str(address))
+        return True
+
+    async with serving(answering(b"204 No")) as url, HttpPool(vet=vet) as pool:
+        async with await pool.request("GET", url.replace("127.0.0.1", "localhost")) as response:
+            assert response.status == 204
+    assert "127.0.0.1" in judged
+
+
+async def test_a_vetted_pool_uses_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    async with serving(answering(b"204 No")) as url, HttpPool(vet=lambda _: True) as pool:
+        async with await pool.request("GET", url) as response:
+            assert response.status == 204
+    with pytest.raises(ValueError, match="vet= or proxy="):
+        HttpPool(vet=is_public, proxy="http://127.0.0.1:9")
+
+
+async def test_a_proxy_is_asked_instead() -> None:
+    lines: list[bytes] = []
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines.append(await reader.readline())
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    proxy = await asyncio.start_server(one, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    async with HttpPool(proxy=address) as pool, await pool.request("GET", "http://far.example/x") as response:
+        assert response.status == 200
+    proxy.close()
+    assert lines == [b"GET http://far.example/x HTTP/1.1\r\n"]
+
+
+def test_an_origin_shows_no_secret() -> None:
+    assert origin("https://user:secret@Host.example:443/path?token=1") == "https://host.example"
+    assert origin("http://[::1]:8000/x") == "http://[::1]:8000"
+    assert origin("http://host:99999/") == "http://host"
