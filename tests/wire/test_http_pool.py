@@ -7,12 +7,13 @@ import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
+from typing import Any
 
 import pytest
 
 from toolwire.protocol.errors import OutcomeUnknown, Timeout, Unreachable
 from toolwire.wire.addresses import is_public, parse
-from toolwire.wire.http_pool import HttpPool, TooLarge, origin
+from toolwire.wire.http_pool import HttpPool, HttpResponse, TooLarge, origin
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -35,6 +36,18 @@ async def serving(serve: Serve) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+
+
+@asynccontextmanager
+async def answered(serve: Serve, method: str = "GET", path: str = "", **options: Any) -> AsyncIterator[HttpResponse]:
+    """What a new pool gets from a server of raw bytes."""
+    body = b"{}" if method == "POST" else None
+    async with (
+        serving(serve) as url,
+        HttpPool(**options) as pool,
+        await pool.request(method, url + path, body=body) as got,
+    ):
+        yield got
 
 
 def answering(head: bytes, body: bytes = b"") -> Serve:
@@ -156,7 +169,7 @@ async def test_headers_that_do_not_come() -> None:
         await reader.read(1)
 
     async with serving(serve) as url, HttpPool() as pool:
-        with pytest.raises(Timeout, match="did not answer in 0.05 s"):
+        with pytest.raises(Timeout, match=r"did not answer in 0\.05 s"):
             await pool.request("GET", url, timeout=0.05)
 
 
@@ -212,9 +225,9 @@ async def test_a_redirect_within_the_origin_repeats_the_request() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         await writer.drain()
 
-    async with serving(serve) as url, HttpPool() as pool:
-        async with await pool.request("POST", f"{url}/mcp", body=b"{}") as response:
-            assert (response.status, response.url) == (200, f"{url}/mcp/")
+    async with answered(serve, "POST", "/mcp") as response:
+        assert response.status == 200
+        assert response.url.endswith("/mcp/")
     assert asked == [b"{}", b"/mcp/{}"]
 
 
@@ -229,15 +242,13 @@ async def test_a_redirect_to_elsewhere_is_not_followed(location: str) -> None:
 
 
 async def test_a_post_is_not_turned_into_something_else() -> None:
-    async with serving(answering(b"302 There\r\nlocation: /x")) as url, HttpPool() as pool:
-        async with await pool.request("POST", url, body=b"{}") as response:
-            assert response.status == 302
+    async with answered(answering(b"302 There\r\nlocation: /x"), "POST") as response:
+        assert response.status == 302
 
 
 async def test_redirects_without_end() -> None:
-    async with serving(answering(b"307 There\r\nlocation: /x")) as url, HttpPool() as pool:
-        async with await pool.request("GET", url) as response:
-            assert response.status == 307
+    async with answered(answering(b"307 There\r\nlocation: /x")) as response:
+        assert response.status == 307
 
 
 # --- addresses ---
@@ -299,16 +310,16 @@ async def test_a_vetted_pool_reaches_what_is_allowed() -> None:
         return True
 
     async with serving(answering(b"204 No")) as url, HttpPool(vet=vet) as pool:
-        async with await pool.request("GET", url.replace("127.0.0.1", "localhost")) as response:
-            assert response.status == 204
+        response = await pool.request("GET", url.replace("127.0.0.1", "localhost"))
+        assert response.status == 204
+        response.close()
     assert "127.0.0.1" in judged
 
 
 async def test_a_vetted_pool_uses_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    async with serving(answering(b"204 No")) as url, HttpPool(vet=lambda _: True) as pool:
-        async with await pool.request("GET", url) as response:
-            assert response.status == 204
+    async with answered(answering(b"204 No"), vet=lambda _: True) as response:
+        assert response.status == 204
     with pytest.raises(ValueError, match="vet= or proxy="):
         HttpPool(vet=is_public, proxy="http://127.0.0.1:9")
 
