@@ -9,9 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from toolwire.auth.contract import Auth as Auth
+    from toolwire.auth.contract import Bearer as Bearer
     from toolwire.auth.principal import Principal as Principal
 
 _HOMES = {
+    "Auth": "toolwire.auth.contract",
+    "Bearer": "toolwire.auth.contract",
     "Principal": "toolwire.auth.principal",
 }
 

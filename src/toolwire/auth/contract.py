@@ -1,0 +1,48 @@
+"""What an HTTP transport asks of whoever signs its requests, and the simplest answer: a fixed token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Auth(Protocol):
+    """Signs the HTTP requests of a client.
+
+    `headers` is asked before each request, `challenged` is told of each answer 401 or 403 by the task that sent the
+    request; it says whether sending again, with fresh `headers`, is worth it, and bounds how often that may happen.
+    What either raises (an `Unauthorized` in the first place) reaches the caller.
+    """
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]: ...
+
+    async def challenged(self, method: str, url: str, status: int, headers: Mapping[str, str]) -> bool: ...
+
+
+class Bearer:
+    """A token that somebody else obtained. A server that refuses it is not asked twice."""
+
+    def __init__(self, token: str) -> None:
+        # A line break in a token would start a header of its own.
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ValueError("A bearer token is visible ASCII without spaces")
+        self._headers = {"authorization": f"Bearer {token}"}
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        return self._headers
+
+    async def challenged(self, method: str, url: str, status: int, headers: Mapping[str, str]) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "Bearer(...)"
+
+
+def as_auth(auth: str | Auth | None) -> Auth | None:
+    """What the user gave as `auth=`: nothing, a bearer token, or an object that signs."""
+    if auth is None or isinstance(auth, Auth):
+        return auth
+    if isinstance(auth, str):
+        return Bearer(auth)
+    raise TypeError(f"auth= takes a bearer token or an object with headers() and challenged(), not {auth!r:.100}")
