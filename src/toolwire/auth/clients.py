@@ -1,0 +1,128 @@
+"""Who the client is at an authorization server: how that is chosen, registered and proven."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+from urllib.parse import quote_plus, urlsplit
+
+from msgspec import Struct
+
+from toolwire.auth.errors import SignInFailed, quoted
+from toolwire.auth.messages import Flow, post_json, read, refusal
+from toolwire.auth.metadata import AuthorizationServer
+from toolwire.auth.urls import is_loopback_host
+
+NONE: Final = "none"
+BASIC: Final = "client_secret_basic"
+POST: Final = "client_secret_post"
+
+
+class Credentials(Protocol):
+    """Proves at a token endpoint who the client is, by adding to the form or the headers of a request."""
+
+    @property
+    def client_id(self) -> str: ...
+
+    def prove(self, server: AuthorizationServer, form: dict[str, str], headers: dict[str, str]) -> None: ...
+
+
+class Registration(Struct, frozen=True, omit_defaults=True):
+    """A client as an authorization server knows it: an id, perhaps a secret, and the agreed way to show them."""
+
+    client_id: str
+    client_secret: str | None = None
+    token_endpoint_auth_method: str | None = None
+    redirect_uris: list[str] = []
+    client_secret_expires_at: float | None = None
+
+    def prove(self, server: AuthorizationServer, form: dict[str, str], headers: dict[str, str]) -> None:
+        method = self.token_endpoint_auth_method or self._method(server)
+        if method == BASIC and self.client_secret is not None:
+            # RFC 6749 section 2.3.1: both parts are form-encoded before they are joined.
+            pair = f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}"
+            headers["authorization"] = "Basic " + base64.b64encode(pair.encode()).decode("ascii")
+            return
+        form["client_id"] = self.client_id
+        if method == POST and self.client_secret is not None:
+            form["client_secret"] = self.client_secret
+        elif method not in (NONE, BASIC, POST):
+            raise SignInFailed(f"{quoted(server.issuer)} wants clients to use {quoted(method)}, which needs a key")
+
+    def _method(self, server: AuthorizationServer) -> str:
+        if self.client_secret is None:
+            return NONE
+        # RFC 8414 section 2: an absent list means client_secret_basic.
+        offered = server.token_endpoint_auth_methods_supported or [BASIC]
+        return POST if POST in offered and BASIC not in offered else BASIC
+
+    def usable(self, now: float, redirect_uri: str) -> bool:
+        """Whether a stored registration still serves: 0 or nothing means that its secret does not expire."""
+        expires = self.client_secret_expires_at
+        return (not expires or expires > now) and redirect_uri in self.redirect_uris
+
+
+class Naming(Struct, frozen=True):
+    """What a client says of itself where it is not known yet."""
+
+    client_name: str
+    client_uri: str | None = None
+    #: The https URL of a client ID metadata document that its publisher put there.
+    metadata_url: str | None = None
+
+
+def check_metadata_url(url: str) -> str:
+    # 2025-11-25 and 2026-07-28 basic/authorization, client ID metadata documents.
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname or parts.path in ("", "/") or parts.fragment:
+        raise ValueError(f"a client ID metadata document has an https URL with a path, not {url!r:.200}")
+    return url
+
+
+def published_client(server: AuthorizationServer, naming: Naming, redirect_uri: str) -> Registration | None:
+    """The client by its metadata document, where there is one and the server reads them. Known everywhere alike."""
+    if naming.metadata_url is None or not server.client_id_metadata_document_supported:
+        return None
+    return Registration(naming.metadata_url, token_endpoint_auth_method=NONE, redirect_uris=[redirect_uri])
+
+
+def register(server: AuthorizationServer, naming: Naming, redirect_uri: str) -> Flow[Registration]:
+    """Dynamic registration (RFC 7591)."""
+    if server.registration_endpoint is None:
+        raise SignInFailed(
+            f"The authorization server {quoted(server.issuer)} does not register clients by itself: register one "
+            "there, with the redirect URI " + redirect_uri + ", and give it as client_id="
+        )
+    answer = yield post_json(server.registration_endpoint, _application(server, naming, redirect_uri))
+    if answer.status not in (200, 201):
+        # 2026-07-28: a refusal over redirect URIs is surfaced; the message holds what the server said.
+        raise refusal(answer, f"The registration of {redirect_uri}")
+    found = read(answer, Registration, "The registration")
+    if not found.client_id or not found.client_id.isprintable():
+        raise SignInFailed("The registration gave no usable client_id")
+    # The server may leave out what it took over as it was; what was asked for is what counts then.
+    return Registration(
+        found.client_id,
+        found.client_secret,
+        found.token_endpoint_auth_method,
+        [redirect_uri],
+        found.client_secret_expires_at,
+    )
+
+
+def _application(server: AuthorizationServer, naming: Naming, redirect_uri: str) -> Mapping[str, Any]:
+    offered = server.token_endpoint_auth_methods_supported or [BASIC]
+    method = next((each for each in (NONE, BASIC, POST) if each in offered), NONE)
+    application: dict[str, Any] = {
+        "client_name": naming.client_name,
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+        # 2026-07-28 basic/authorization/client-registration: native for what listens on this machine.
+        "application_type": "native" if is_loopback_host(urlsplit(redirect_uri).hostname or "") else "web",
+    }
+    if naming.client_uri is not None:
+        application["client_uri"] = naming.client_uri
+    return application

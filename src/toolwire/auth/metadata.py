@@ -1,0 +1,66 @@
+"""The two documents of discovery: what a protected resource says of itself, and what an authorization server says."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from toolwire.auth.errors import SignInFailed, quoted
+
+
+class ProtectedResource(Struct, frozen=True):
+    """Protected Resource Metadata (RFC 9728), as far as a client needs it."""
+
+    resource: str
+    authorization_servers: list[str] = []
+    scopes_supported: list[str] | None = None
+
+
+class AuthorizationServer(Struct, frozen=True, omit_defaults=True):
+    """Authorization server metadata (RFC 8414, OpenID Connect Discovery), as far as a client needs it."""
+
+    issuer: str
+    token_endpoint: str
+    authorization_endpoint: str | None = None
+    registration_endpoint: str | None = None
+    scopes_supported: list[str] | None = None
+    code_challenge_methods_supported: list[str] | None = None
+    token_endpoint_auth_methods_supported: list[str] | None = None
+    dpop_signing_alg_values_supported: list[str] | None = None
+    authorization_response_iss_parameter_supported: bool | None = None
+    client_id_metadata_document_supported: bool | None = None
+
+
+class Discovered(Struct, frozen=True):
+    """What discovery found out about one server: who issues its tokens, and what they are for.
+
+    `resource` is sent exactly as the metadata published it.
+    """
+
+    server: AuthorizationServer
+    resource: str
+    scopes_supported: list[str] | None = None
+
+    @property
+    def issuer(self) -> str:
+        return self.server.issuer
+
+
+def default_server(origin: str) -> AuthorizationServer:
+    """The fixed endpoints of a server that publishes no metadata (2025-03-26 basic/authorization, fallbacks)."""
+    return AuthorizationServer(
+        issuer=origin,
+        authorization_endpoint=f"{origin}/authorize",
+        token_endpoint=f"{origin}/token",
+        registration_endpoint=f"{origin}/register",
+        # Nobody can promise PKCE here; it is used all the same, as that revision demands of every client.
+        code_challenge_methods_supported=["S256"],
+    )
+
+
+def require_pkce(server: AuthorizationServer) -> None:
+    # 2025-11-25 and 2026-07-28 basic/authorization: without this promise a client must not go on.
+    if "S256" not in (server.code_challenge_methods_supported or ()):
+        raise SignInFailed(
+            f"The authorization server {quoted(server.issuer)} does not say that it supports PKCE with S256, "
+            "so signing in there would not be safe"
+        )

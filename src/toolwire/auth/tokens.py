@@ -1,0 +1,141 @@
+"""Token requests: the one that every grant ends in, and what a token is once it is here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from toolwire.auth.clients import Credentials
+from toolwire.auth.errors import Refused, SignInFailed, quoted
+from toolwire.auth.messages import Fetch, Fetched, Flow, post_form, read, refusal
+from toolwire.auth.metadata import AuthorizationServer
+from toolwire.auth.scopes import Scopes, parse_scopes
+
+#: A token is renewed when less than this is left of its life.
+LEEWAY_SECONDS: Final = 30.0
+_LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
+
+
+class Prover(Protocol):
+    """Proves possession of a key for one request (RFC 9449), and remembers the nonces that servers hand out."""
+
+    def proof(self, method: str, url: str, access_token: str | None = None) -> str: ...
+
+    def learn(self, url: str, nonce: str) -> None: ...
+
+
+class TokenResponse(Struct, frozen=True):
+    """The answer of a token endpoint (RFC 6749 section 5.1)."""
+
+    access_token: str
+    token_type: str
+    expires_in: float | str | None = None
+    refresh_token: str | None = None
+    scope: str | None = None
+    issued_token_type: str | None = None
+
+
+class Token(Struct, frozen=True, omit_defaults=True):
+    """An access token and what is known about it: `scopes` were asked for, `granted` is what the server said."""
+
+    access_token: str
+    scopes: Scopes = ()
+    granted: Scopes | None = None
+    refresh_token: str | None = None
+    #: Seconds since the epoch; None when the server does not say.
+    expires_at: float | None = None
+    dpop: bool = False
+
+    def __repr__(self) -> str:
+        return f"Token(scopes={self.scopes!r}, expires_at={self.expires_at!r})"
+
+    def fresh(self, now: float) -> bool:
+        return self.expires_at is None or now < self.expires_at - LEEWAY_SECONDS
+
+
+def request_token(
+    server: AuthorizationServer,
+    credentials: Credentials,
+    form: dict[str, str],
+    *,
+    prover: Prover | None = None,
+    step: str = "The token request",
+    kinds: Sequence[str] = (),
+) -> Flow[TokenResponse]:
+    """One request to the token endpoint; a second one only where the first lacked the server's nonce.
+
+    `kinds` are the token types that are taken, in lower case: by default the one that fits the proof.
+    """
+    kinds = kinds or (("bearer",) if prover is None else ("dpop",))
+    answer = yield _post(server, credentials, form, prover)
+    if prover is not None and _teaches_nonce(answer, server, prover) and _wants_nonce(answer):
+        answer = yield _post(server, credentials, form, prover)
+        _teaches_nonce(answer, server, prover)
+    if answer.status != 200:
+        raise refusal(answer, step)
+    return _checked(read(answer, TokenResponse, "The token response"), kinds, server)
+
+
+def _post(server: AuthorizationServer, credentials: Credentials, form: dict[str, str], prover: Prover | None) -> Fetch:
+    sent, headers = dict(form), dict[str, str]()
+    credentials.prove(server, sent, headers)
+    if prover is not None:
+        headers["dpop"] = prover.proof("POST", server.token_endpoint)
+    return post_form(server.token_endpoint, sent, headers)
+
+
+def _teaches_nonce(answer: Fetched, server: AuthorizationServer, prover: Prover) -> bool:
+    nonce = answer.headers.get("dpop-nonce")
+    if nonce is None:
+        return False
+    prover.learn(server.token_endpoint, nonce)
+    return True
+
+
+def _wants_nonce(answer: Fetched) -> bool:
+    # RFC 9449 section 8: the same request again, with the server's nonce in the proof.
+    if answer.status != 400:
+        return False
+    failure = refusal(answer, "The proof")
+    return isinstance(failure, Refused) and failure.error == "use_dpop_nonce"
+
+
+def keep(response: TokenResponse, now: float, scopes: Scopes, earlier: Token | None = None) -> Token:
+    """The token that a response gives, asked for at `now`; a refresh may leave out what did not change."""
+    return Token(
+        response.access_token,
+        scopes,
+        _granted(response, earlier),
+        response.refresh_token or (earlier.refresh_token if earlier is not None else None),
+        _expiry(response, now),
+        response.token_type.lower() == "dpop",
+    )
+
+
+def _granted(response: TokenResponse, earlier: Token | None) -> Scopes | None:
+    if response.scope is not None:
+        return parse_scopes(response.scope)
+    return None if earlier is None else earlier.granted
+
+
+def _expiry(response: TokenResponse, now: float) -> float | None:
+    try:
+        seconds = float(response.expires_in if response.expires_in is not None else "")
+    except ValueError:
+        return None
+    # False for not-a-number too.
+    return now + min(seconds, _LONGEST_SECONDS) if seconds > 0 else None
+
+
+def _checked(response: TokenResponse, kinds: Sequence[str], server: AuthorizationServer) -> TokenResponse:
+    token = response.access_token
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise SignInFailed("The token response holds a token that can not be sent")
+    if response.token_type.lower() not in kinds:
+        # RFC 9449 section 5: a token that is not bound to the key, where it should be, is as good as a stolen one.
+        raise SignInFailed(
+            f"{quoted(server.issuer)} issued a token of type {quoted(response.token_type)} instead of {kinds[0]}"
+        )
+    return response

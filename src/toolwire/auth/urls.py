@@ -1,0 +1,122 @@
+"""URLs that others name: what they must look like, which resource covers which server, how far they reach."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+from enum import Enum
+from typing import Final
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from toolwire.auth.errors import SignInFailed, quoted
+
+MAX_URL: Final = 4_096
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+def split_url(url: str, what: str) -> SplitResult:
+    """An absolute http or https URL in its parts; `SignInFailed` for everything else."""
+    if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        raise SignInFailed(f"{what} is not a URL that can be used: {quoted(url)}")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    # A user name before the host makes people, and some parsers, take it for the host.
+    if not usable or "@" in parts.netloc:
+        raise SignInFailed(f"{what} is not an http or https URL that can be used: {quoted(url)}")
+    return parts
+
+
+def host_of(parts: SplitResult) -> str:
+    return (parts.hostname or "").rstrip(".")
+
+
+def origin_of(parts: SplitResult) -> tuple[str, str, int]:
+    return parts.scheme, host_of(parts), parts.port or _DEFAULT_PORTS[parts.scheme]
+
+
+def same_origin(url: str, other: str) -> bool:
+    return origin_of(split_url(url, "The URL")) == origin_of(split_url(other, "The URL"))
+
+
+def origin_url(url: str) -> str:
+    """Scheme, host and port of a URL, with no slash at the end."""
+    parts = split_url(url, "The server's URL")
+    return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def canonical_resource(url: str) -> str:
+    """The URI of a server as RFC 8707 wants it: scheme and host in lower case, no fragment, no bare slash."""
+    parts = split_url(url, "The server's URL")
+    return urlunsplit((parts.scheme, parts.netloc.lower(), "" if parts.path == "/" else parts.path, parts.query, ""))
+
+
+def without_query(url: str) -> str:
+    parts = split_url(url, "The server's URL")
+    return urlunsplit((parts.scheme, parts.netloc.lower(), parts.path or "/", "", ""))
+
+
+def covers(resource: str, url: str) -> bool:
+    """Whether the metadata of `resource` speaks for the server at `url`: same origin, same path or one above it."""
+    theirs, ours = split_url(resource, "The resource"), split_url(url, "The server's URL")
+    if origin_of(theirs) != origin_of(ours) or theirs.fragment or (theirs.query and theirs.query != ours.query):
+        return False
+    above, path = theirs.path.rstrip("/") + "/", ours.path.rstrip("/") + "/"
+    return path.startswith(above)
+
+
+def well_known(url: str, name: str, *, path: bool = True) -> str:
+    """The well-known URL of `url`: its name goes between the host and the path (RFC 8414 section 3, RFC 9728 3.1)."""
+    parts = split_url(url, "The URL")
+    return f"{parts.scheme}://{parts.netloc}/.well-known/{name}" + (parts.path.rstrip("/") if path else "")
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a name is this machine by definition; what else resolves to it is not asked."""
+    host = host.lower().rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Zone(Enum):
+    """Where a URL may lead once its host is resolved."""
+
+    #: The user named the host: wherever it is.
+    NAMED = "named"
+    #: This machine.
+    LOOPBACK = "loopback"
+    #: Public addresses only.
+    PUBLIC = "public"
+
+
+class Reach:
+    """Which URLs a client visits on the word of a server (2026-07-28 security best practices, SSRF).
+
+    https to public addresses; plain http and loopback only where the server itself is on loopback. The server's own
+    origin, which the user named, and `trusted_hosts` may be at any address.
+    """
+
+    def __init__(self, server_url: str, trusted_hosts: Collection[str] = ()) -> None:
+        parts = split_url(server_url, "The server's URL")
+        self.local = is_loopback_host(host_of(parts))
+        self._own = origin_of(parts)
+        self._trusted_hosts = {host.lower().rstrip(".") for host in trusted_hosts}
+
+    def zone(self, url: str, what: str) -> Zone:
+        """Where this URL may lead; `SignInFailed` if it may not be visited at all."""
+        parts = split_url(url, what)
+        host = host_of(parts)
+        loopback = is_loopback_host(host)
+        if parts.scheme != "https" and not (self.local and loopback):
+            raise SignInFailed(f"{what} has to be https: {quoted(url)}")
+        if origin_of(parts) == self._own or host in self._trusted_hosts:
+            return Zone.NAMED
+        if loopback and not self.local:
+            raise SignInFailed(f"{what} is on this machine and the server is not: {quoted(url)}")
+        return Zone.LOOPBACK if loopback else Zone.PUBLIC

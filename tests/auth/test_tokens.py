@@ -1,0 +1,193 @@
+"""Token requests and refreshing, and token endpoints that misbehave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.auth.playing import ISSUER, SERVER, Site, answer, discovered, form, metadata
+from tests.auth.test_authorization import CALLBACK, attempt
+
+from toolwire.auth.clients import Registration
+from toolwire.auth.errors import Refused, SignInFailed
+from toolwire.auth.flow import client_credentials, exchange_code, exchange_for_id_jag, jwt_bearer, refresh
+from toolwire.auth.messages import Fetch, Fetched
+from toolwire.auth.tokens import LEEWAY_SECONDS, Token, TokenResponse, keep, request_token
+
+TOKEN = f"{ISSUER}/token"
+GOOD = {"access_token": "t1", "token_type": "Bearer"}
+ME = Registration("me")
+
+
+class Prover:
+    def __init__(self) -> None:
+        self.nonces: list[str] = []
+
+    def proof(self, method: str, url: str, access_token: str | None = None) -> str:
+        return f"{method} {url} {self.nonces[-1:]}"
+
+    def learn(self, url: str, nonce: str) -> None:
+        self.nonces.append(nonce)
+
+
+@pytest.mark.covers("6.2.14", "6.2.17", "4.2.C4")
+def test_the_code_goes_to_the_issuer_of_the_attempt() -> None:
+    site = Site({TOKEN: GOOD})
+    made = attempt()
+    assert site.play(exchange_code(made, "c1")).access_token == "t1"
+    assert form(site.asked[0]) == {
+        "grant_type": "authorization_code",
+        "code": "c1",
+        "redirect_uri": CALLBACK,
+        "code_verifier": made.verifier,
+        "resource": SERVER,
+        "client_id": "me",
+    }
+    # A redirect would carry the code and the verifier elsewhere.
+    assert site.asked[0].redirects is False
+
+
+def test_refreshing() -> None:
+    site = Site({TOKEN: GOOD})
+    old = Token("t0", ("a",), ("a",), "r0")
+    new = keep(site.play(refresh(discovered(), ME, old)), 1000.0, old.scopes, old)
+    assert form(site.asked[0]) == {
+        "grant_type": "refresh_token",
+        "refresh_token": "r0",
+        "resource": SERVER,
+        "client_id": "me",
+    }
+    # What the answer leaves out did not change.
+    assert new == Token("t1", ("a",), ("a",), "r0")
+
+
+def test_a_rotated_refresh_token_replaces_the_old_one() -> None:
+    site = Site({TOKEN: {**GOOD, "refresh_token": "r1", "scope": "b", "expires_in": 60}})
+    new = keep(site.play(refresh(discovered(), ME, Token("t0", refresh_token="r0"))), 1000.0, ("b",))
+    assert new == Token("t1", ("b",), ("b",), "r1", 1060.0)
+
+
+def test_nothing_to_refresh_with() -> None:
+    with pytest.raises(SignInFailed, match="no refresh token"):
+        Site({}).play(refresh(discovered(), ME, Token("t0")))
+
+
+@pytest.mark.parametrize(
+    ("expires_in", "expires_at"),
+    [
+        (60, 1060.0),
+        ("60", 1060.0),
+        (None, None),
+        ("soon", None),
+        (0, None),
+        (-5, None),
+        ("nan", None),
+        (1e300, 1000 + 315360000.0),
+    ],
+)
+def test_when_a_token_expires(expires_in: Any, expires_at: float | None) -> None:
+    assert keep(TokenResponse("t", "Bearer", expires_in), 1000.0, ()).expires_at == expires_at
+
+
+def test_a_token_is_fresh_until_shortly_before_its_end() -> None:
+    token = Token("t", expires_at=1000.0)
+    assert token.fresh(1000.0 - LEEWAY_SECONDS - 1)
+    assert not token.fresh(1000.0 - LEEWAY_SECONDS)
+    assert Token("t").fresh(1e12)
+    assert "t1secret" not in repr(Token("t1secret", refresh_token="t1secret"))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"access_token": "", "token_type": "Bearer"},
+        {"access_token": "a b", "token_type": "Bearer"},
+        {"access_token": "a\r\nx: y", "token_type": "Bearer"},
+        {"access_token": "é", "token_type": "Bearer"},
+        {"access_token": "t1"},
+        {"access_token": "t1", "token_type": "mac"},
+        {"access_token": "t1", "token_type": "DPoP"},
+        Fetched(200, {}, b"access_token=t1"),
+        Fetched(302, {"location": "https://evil.example"}, b""),
+        Fetched(500, {}, b"oops"),
+    ],
+)
+def test_token_responses_that_are_not_used(page: Any) -> None:
+    site = Site({TOKEN: page})
+    with pytest.raises(SignInFailed):
+        site.play(request_token(metadata(), ME, {}))
+    assert len(site.asked) == 1
+
+
+def test_a_refusal_says_why() -> None:
+    site = Site({TOKEN: answer({"error": "invalid_grant", "error_description": "\x1b[31mexpired"}, 400)})
+    with pytest.raises(Refused, match=r"refresh was refused: invalid_grant \(\?\[31mexpired\)") as caught:
+        site.play(refresh(discovered(), ME, Token("t0", refresh_token="r0")))
+    assert caught.value.error == "invalid_grant"
+    assert "r0" not in str(caught.value)
+
+
+# --- DPoP ---
+
+BOUND = {"access_token": "t1", "token_type": "DPoP"}
+
+
+def test_a_nonce_is_learned_and_used() -> None:
+    def endpoint(request: Fetch) -> Fetched:
+        if "'n1'" in request.headers["dpop"]:
+            return answer(BOUND, dpop_nonce="n2")
+        return answer({"error": "use_dpop_nonce"}, 400, dpop_nonce="n1")
+
+    prover = Prover()
+    site = Site({TOKEN: endpoint})
+    assert site.play(request_token(metadata(), ME, {}, prover=prover)).access_token == "t1"
+    assert prover.nonces == ["n1", "n2"]
+
+
+def test_a_server_that_never_takes_the_nonce() -> None:
+    site = Site({TOKEN: answer({"error": "use_dpop_nonce"}, 400, dpop_nonce="n1")})
+    with pytest.raises(Refused, match="use_dpop_nonce"):
+        site.play(request_token(metadata(), ME, {}, prover=Prover()))
+    assert len(site.asked) == 2
+
+
+def test_a_bearer_token_instead_of_a_bound_one_is_a_downgrade() -> None:
+    with pytest.raises(SignInFailed, match="instead of dpop"):
+        Site({TOKEN: GOOD}).play(request_token(metadata(), ME, {}, prover=Prover()))
+
+
+# --- machine grants ---
+
+
+def test_client_credentials() -> None:
+    site = Site({TOKEN: GOOD})
+    site.play(client_credentials(discovered(), Registration("me", "s"), ("a", "b")))
+    assert form(site.asked[0]) == {"grant_type": "client_credentials", "resource": SERVER, "scope": "a b"}
+    assert site.asked[0].headers["authorization"].startswith("Basic ")
+
+
+def test_a_jwt_as_a_grant() -> None:
+    site = Site({TOKEN: GOOD})
+    site.play(jwt_bearer(discovered(), ME, "a.b.c", ()))
+    assert form(site.asked[0]) == {
+        "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+        "assertion": "a.b.c",
+        "resource": SERVER,
+        "client_id": "me",
+    }
+
+
+def test_an_id_token_for_an_identity_assertion_grant() -> None:
+    idp = metadata(issuer="https://idp.example")
+    jag = {"access_token": "jag", "token_type": "N_A", "issued_token_type": "urn:ietf:params:oauth:token-type:id-jag"}
+    site = Site({"https://idp.example/token": jag})
+    assert site.play(exchange_for_id_jag(idp, ME, "id.token", discovered(), ("a",))) == "jag"
+    sent = form(site.asked[0])
+    assert sent["audience"] == ISSUER
+    assert sent["resource"] == SERVER
+    assert sent["requested_token_type"] == "urn:ietf:params:oauth:token-type:id-jag"
+    assert sent["subject_token"] == "id.token"
+    with pytest.raises(SignInFailed, match="instead"):
+        Site({"https://idp.example/token": {**jag, "issued_token_type": "x"}}).play(
+            exchange_for_id_jag(idp, ME, "id.token", discovered(), ())
+        )
