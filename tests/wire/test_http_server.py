@@ -384,9 +384,10 @@ async def test_whatever_arrives_is_answered_or_refused(fragments: list[bytes], s
     from uvicorn import Config
     from uvicorn.server import ServerState
 
-    config = Config(answers_at_once, http=http_protocol.LimitedProtocol, ws="none", log_config=None, interface="asgi3")
+    config = Config(answers_at_once, http=http_protocol.HttpProtocol, ws="none", log_config=None, interface="asgi3")
     config.load()
-    protocol = http_protocol.LimitedProtocol(config=config, server_state=ServerState(), app_state={})
+    state = ServerState()
+    protocol = http_protocol.HttpProtocol(config=config, server_state=state, app_state={})
     transport = Sink()
     protocol.connection_made(transport)
     data = b"".join(fragments)
@@ -400,7 +401,7 @@ async def test_whatever_arrives_is_answered_or_refused(fragments: list[bytes], s
     protocol.connection_lost(None)
     for _ in range(3):
         await asyncio.sleep(0)
-    assert not protocol.tasks
+    assert not state.tasks
     answers = transport.written.split(b"HTTP/1.1 ")[1:]
     assert all(answer[:3] in (b"204", b"400", b"431", b"100") for answer in answers)
     assert not any(answer[:1] == b"4" for answer in answers[:-1]), "after a refusal nothing is said"

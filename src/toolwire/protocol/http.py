@@ -38,7 +38,8 @@ from toolwire.protocol.jsonrpc import (
     encode_error,
 )
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle, decoder
-from toolwire.protocol.revisions import LEGACY
+from toolwire.protocol.methods import methods
+from toolwire.protocol.revisions import LEGACY, MODERN
 
 # A header by its lower-case name; a name that came twice has its values joined by this.
 Headers: TypeAlias = Mapping[str, str]
@@ -172,15 +173,30 @@ def classify(
         return _not_a_request(message)
     request: Request = message  # type: ignore[assignment]
     try:
-        repeated = _repeated(request.params)
-        _check_version(headers, repeated)
-        _check_standard_headers(headers, request.method, repeated)
-        incoming = lifecycle.accept(request)
-        assert isinstance(incoming, Incoming)
+        incoming = _accepted(headers, request, lifecycle)
         if incoming.method == "tools/call":
             _check_parameters(headers, incoming, header_paths(incoming.params.name))
     except ProtocolError as error:
         return rejection(request.id, error)
+    return incoming
+
+
+def _accepted(headers: Headers, request: Request, lifecycle: ServerLifecycle) -> Incoming:
+    """The request with its terms, whose headers say what its body says."""
+    try:
+        incoming = lifecycle.accept(request)
+    except ProtocolError:
+        # Headers that disagree are told first, of whatever can be read of the params.
+        repeated = _repeated(request.params)
+        _check_standard_headers(
+            headers, UNSET if repeated.meta is UNSET else repeated.meta.version, request.method, repeated
+        )
+        raise
+    assert isinstance(incoming, Incoming)
+    params = incoming.params
+    if type(params) not in _TYPED:
+        params = _repeated(request.params)  # An extension's own, of which nothing is known.
+    _check_standard_headers(headers, MODERN, request.method, params)
     return incoming
 
 
@@ -252,15 +268,6 @@ def _part(kind: type[_Part], params: Raw) -> _Part:
         return kind()
 
 
-def _check_version(headers: Headers, repeated: _Repeated) -> None:
-    """The header equals the body; a body without a version is left to the checks of the body (Appendix A-9)."""
-    meta = repeated.meta
-    if meta is UNSET or meta.version is UNSET:
-        return
-    if _single(headers, VERSION) != meta.version:
-        raise _mismatch("MCP-Protocol-Version", "the protocol version in params._meta")
-
-
 _NAMES: Final[Mapping[str, Literal["name", "uri", "task_id"]]] = {
     "tools/call": "name",
     "prompts/get": "name",
@@ -271,14 +278,20 @@ _NAMES: Final[Mapping[str, Literal["name", "uri", "task_id"]]] = {
 }
 
 
-def _check_standard_headers(headers: Headers, method: str, repeated: _Repeated) -> None:
-    # HDR-1: names of headers in any case, values exactly.
+_TYPED: Final = frozenset(row.params for row in methods(MODERN).values())
+
+
+def _check_standard_headers(headers: Headers, version: str | UnsetType, method: str, params: Any) -> None:
+    # HDR-1: names of headers in any case, values exactly. A body without a version is left to the checks of the body
+    # (Appendix A-9).
+    if version is not UNSET and _single(headers, VERSION) != version:
+        raise _mismatch("MCP-Protocol-Version", "the protocol version in params._meta")
     if _single(headers, METHOD) != method:
         raise _mismatch("Mcp-Method", "the method of the body")
     member = _NAMES.get(method)
     if member is None:
         return
-    value = getattr(repeated, member)
+    value = getattr(params, member)
     if not isinstance(value, str):
         return  # The params are wrong, and will be told so.
     sent = headers.get(NAME)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
@@ -31,10 +31,10 @@ from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.wire.first_step import watched
 from toolwire.wire.get_stream import GetStream
-from toolwire.wire.http_body import read_body
+from toolwire.wire.http_body import read_body, whole_body
 from toolwire.wire.http_guard import Guard
 from toolwire.wire.http_limits import HttpLimits
-from toolwire.wire.http_outlet import ExchangeOutlet, Receive, SendMessage
+from toolwire.wire.http_outlet import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
 from toolwire.wire.http_reply import JSON_TYPE, TEXT_TYPE, HeaderList, Refused, Scope, respond
 from toolwire.wire.http_sessions import SessionHost, Sessions
 from toolwire.wire.http_sse import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
@@ -171,10 +171,13 @@ class HttpApp:
     # --- one request ---
 
     async def _http(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
-        headers = _headers(scope)
-        origin = headers.get("origin")
-        extra = self._cors_headers(origin)
+        headers = _headers(scope["headers"])
+        extra = self._cors_headers(headers.get("origin")) if self._cors else ()
         try:
+            if scope["method"] == "POST" and self._is_endpoint(scope):
+                self._check_source(scope, headers)
+                await self._post(scope, headers, receive, send, extra)
+                return
             stream = await self._route(scope, headers, receive, send, extra)
         except Refused as refused:
             await respond(send, refused.status, refused.body, (*refused.type, *refused.headers, *extra))
@@ -184,11 +187,19 @@ class HttpApp:
             del headers
             await stream.serve(receive, send, extra)
 
+    def _is_endpoint(self, scope: Scope) -> bool:
+        root: str = scope.get("root_path", "")
+        if not root and scope["path"] == self._path:
+            return True
+        path = _path(scope)
+        # Both spellings, and the bare mount point: a redirect would lose the body of a POST.
+        return path.rstrip("/") == self._path.rstrip("/") or (root != "" and path in ("", "/"))
+
     async def _route(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
     ) -> GetStream | None:
-        """Answer a request, or open the stream that will."""
-        path, root = _path(scope), scope.get("root_path", "")
+        """Answer a request that is no call, or open the stream that will."""
+        path = _path(scope)
         method = scope["method"]
         if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
             ready = path == "/livez" or not self._draining
@@ -197,21 +208,13 @@ class HttpApp:
         if self._offers_sse and path in (STREAM_PATH, MESSAGES_PATH):
             await self._route_sse(path, scope, headers, receive, send, extra)
             return None
-        # Both spellings, and the bare mount point: a redirect would lose the body of a POST.
-        if path != self._path and path.rstrip("/") != self._path.rstrip("/") and not (root and path in ("", "/")):
-            raise Refused(404, f"There is no endpoint here; it is at {root}{self._path}")
+        if not self._is_endpoint(scope):
+            raise Refused(404, f"There is no endpoint here; it is at {scope.get('root_path', '')}{self._path}")
         self._check_source(scope, headers)
         if method == "OPTIONS" and extra:
             await respond(send, 204, b"", (*extra, *_preflight(headers)))
             return None
-        if method != "POST":
-            return await self._other_method(scope, headers, send, extra)
-        _check_media(headers)
-        if self._ready_on is not asyncio.get_running_loop():
-            await self._ensure_started()
-        body = await read_body(headers, receive, self._limits.body, self._limits.upload)
-        await self._post(scope, headers, body, receive, send, extra)
-        return None
+        return await self._other_method(scope, headers, send, extra)
 
     async def _other_method(
         self, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
@@ -272,24 +275,26 @@ class HttpApp:
             raise Refused(refusal.status, refusal.text)
 
     async def _post(
-        self,
-        scope: Scope,
-        headers: Mapping[str, str],
-        body: bytes,
-        receive: Receive,
-        send: SendMessage,
-        extra: HeaderList,
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
     ) -> None:
+        _check_media(headers)
+        if self._ready_on is not asyncio.get_running_loop():
+            await self._ensure_started()
+        direct: Direct | None = scope.get(DIRECT)
+        body = whole_body(direct, self._limits.body)
+        if body is None:
+            body = await read_body(headers, receive, self._limits.body, self._limits.upload)
+        principal = scope.get(_PRINCIPAL)
         if not self._is_modern(headers, body):
             legacy = self._stateless or self.sessions
             assert legacy is not None
-            await legacy.post(scope.get(_PRINCIPAL), headers, body, receive, send, extra)
+            await legacy.post(principal, headers, body, receive, send, extra)
             return
         verdict = classify(headers, body, self._lifecycle, self._endpoint.header_paths, max_depth=self._limits.depth)
         if isinstance(verdict, Incoming):
             verdict.headers = headers
-            verdict.principal = scope.get(_PRINCIPAL)
-            await self._exchange(verdict, ExchangeOutlet(receive, send, verdict.revision, extra))
+            verdict.principal = principal
+            await self._exchange(verdict, ExchangeOutlet(receive, send, verdict.revision, extra, direct))
         elif isinstance(verdict, Rejection):
             await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
         elif isinstance(verdict, Acknowledged):
@@ -373,12 +378,14 @@ _USUAL_HEADERS: Final = {
 }
 
 
-def _headers(scope: Scope) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
-        name = _USUAL_HEADERS.get(raw_name) or raw_name.decode("latin-1").lower()
-        value = raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}{DUPLICATE}{value}" if name in headers else value
+def _headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    names = _USUAL_HEADERS
+    headers = {names.get(name) or name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
+    if len(headers) != len(raw):
+        headers = {}
+        for raw_name, raw_value in raw:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}{DUPLICATE}{value}" if name in headers else value
     return headers
 
 
@@ -398,6 +405,6 @@ def _check_media(headers: Mapping[str, str]) -> None:
         raise Refused(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
     accepted = headers.get("accept", "*/*").lower()
     if "application/json" not in accepted and not any(
-        kind in accepted for kind in ("application/json", "text/event-stream", "*/*", "application/*")
+        kind in accepted for kind in ("text/event-stream", "*/*", "application/*")
     ):
         raise Refused(406, "Accept application/json and text/event-stream")

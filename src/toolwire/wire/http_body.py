@@ -7,8 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolwire.wire.first_step import watched
-from toolwire.wire.http_outlet import Receive
+from toolwire.wire.http_outlet import Direct, Receive
 from toolwire.wire.http_reply import Refused
+
+
+def whole_body(direct: Direct | None, limit: int) -> bytes | None:
+    """The whole body where it is there already, as most are; `Refused` when it is too long."""
+    body = None if direct is None else direct.whole_body()
+    if body is not None and len(body) > limit:
+        raise _too_long(limit)
+    return body
 
 
 async def read_body(headers: Mapping[str, str], receive: Receive, limit: int, seconds: float) -> bytes:

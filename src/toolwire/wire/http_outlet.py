@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Raw
 
@@ -18,8 +18,23 @@ from toolwire.protocol.shaping import shape
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SendMessage: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+# Where a connection of ours leaves its `Direct` in the scope of a request.
+DIRECT: Final = "toolwire.direct"
+
+
+class Direct(Protocol):
+    """What a connection of ours can do beside ASGI, for an application that stands right behind it."""
+
+    def whole_body(self) -> bytes | None:
+        """The body, if all of it has arrived; it is then not received any more."""
+
+    def answer(self, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> bool:
+        """Answer at once and completely; False where that is not possible now, and it has to be sent."""
+
+
 KEEP_ALIVE: Final = 15.0
 CONGESTED: Final = 1024 * 1024
+_JSON: Final = (b"content-type", b"application/json")
 STREAM_HEADERS: Final = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache"),
@@ -51,10 +66,16 @@ class ExchangeOutlet:
     _timer: asyncio.TimerHandle | None = None
 
     def __init__(
-        self, receive: Receive, send: SendMessage, revision: str, headers: tuple[tuple[bytes, bytes], ...] = ()
+        self,
+        receive: Receive,
+        send: SendMessage,
+        revision: str,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        direct: Direct | None = None,
     ) -> None:
         self._receive = receive
         self._send = send
+        self._direct = direct
         self._revision = revision
         self._headers = (*headers, version_header(revision))
         self._queue: list[bytes] = []
@@ -150,13 +171,11 @@ class ExchangeOutlet:
             await self._pump
             await self._body(encode_event(body), more=False)
             return
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            *self._headers,
-        ]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._body(body, more=False)
+        headers = (_JSON, *self._headers)
+        if self._direct is None or not self._direct.answer(status, headers, body):
+            length = (b"content-length", b"%d" % len(body))
+            await self._send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+            await self._body(body, more=False)
 
     async def abandon(self) -> None:
         """Nobody is there any more."""

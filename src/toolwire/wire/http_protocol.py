@@ -1,18 +1,27 @@
-"""HTTP/1.1 as uvicorn speaks it with httptools, with bounds on what arrives before the application is asked.
+"""HTTP/1.1 on one connection: our own protocol class, which uvicorn runs, on the parser of httptools.
 
-uvicorn leaves these to whoever stands in front of it: the size and the number of headers, how long they may take, which
-`Host` counts when there are several, and what follows a request that nobody has answered yet.
+It takes the place of uvicorn's own because that leaves to whoever stands in front of it how large headers are and how
+many, how long they may take, which `Host` counts when there are several, and what follows a request that nobody has
+answered yet; and because it takes more time for a request than all the rest of this server.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from http import HTTPStatus
-from typing import Any, Final, Literal
+import math
+from collections import deque
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from toolwire.wire.http_cycle import STATUS_LINES, RequestCycle
+from toolwire.wire.http_outlet import DIRECT
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+    from uvicorn.server import ServerState
 
 HEADER_BYTES: Final = 64 * 1024
 HEADER_COUNT: Final = 100
@@ -22,150 +31,245 @@ PIPELINED: Final = 16
 #: How long a connection is read to nowhere, so that a client that is still sending gets to see why it was refused.
 LINGER_SECONDS: Final = 2.0
 
-_silent = logging.Logger("toolwire.http.silent", logging.CRITICAL + 1)
+_METHODS: Final = {name.encode(): name for name in ("POST", "GET", "DELETE", "OPTIONS", "HEAD")}
 
 
-class LimitedProtocol(HttpToolsProtocol):
-    """One connection."""
+class HttpProtocol(asyncio.Protocol):
+    """One connection. Requests are answered one after the other, in the order in which they came."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.access_log = False
+    __slots__ = (
+        "_alarm",
+        "_app_state",
+        "_application",
+        "_blank",
+        "_cause",
+        "_cycle",
+        "_dated",
+        "_due",
+        "_fresh",
+        "_headers",
+        "_keep_alive",
+        "_loop",
+        "_parser",
+        "_phase",
+        "_reads",
+        "_received",
+        "_refusal",
+        "_rings",
+        "_running",
+        "_state",
+        "_unfinished",
+        "_upgrade",
+        "_url",
+        "_waiting",
+        "default_headers",
+        "transport",
+        "writable",
+    )
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._application: Any = config.loaded_app
+        self._keep_alive: float = config.timeout_keep_alive
+        self._state = server_state
+        self._app_state = app_state
+        self._loop = _loop or asyncio.get_running_loop()
+        self._parser: Any = _new_parser(self)
+        self.transport: asyncio.Transport
+        self.default_headers = b""
+        self.writable: asyncio.Event | None = None
+        self._reads = True
+        self._dated: Any = None
+        # What is being read.
         self._phase: Literal["idle", "headers", "body"] = "idle"
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._upgrade = False
         # The size of what was received last, of the part of it that was not complete, and of all that is not complete.
         self._received = 0
-        self._reading = 0
+        self._fresh = 0
         self._unfinished = 0
-        self._upgrade = False
+        # The request that was read last, the one that the application works on, and those that wait for their turn.
+        self._cycle: RequestCycle | None = None
+        self._running: RequestCycle | None = None
+        self._waiting: deque[tuple[RequestCycle, MutableMapping[str, Any]]] = deque()
         self._cause: tuple[int, str] | None = None
         self._refusal: tuple[int, str] | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        # The request that the application works on; `cycle` is the one that was read last.
-        self._running: RequestResponseCycle | None = None
+        # When the connection is over unless something happens, and when that is looked at next.
+        self._due = math.inf
+        self._alarm: asyncio.TimerHandle | None = None
+        self._rings = math.inf
+
+    # --- the connection ---
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._deadline = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
+        self.transport = transport
+        self._state.connections.add(self)  # type: ignore[arg-type]
+        self._blank = _blank_scope(transport)
+        self._expect_within(HEADER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        running = self._running
-        if running is not None and not running.response_complete:
-            running.disconnected = True
-            running.message_event.set()
-        super().connection_lost(exc)
+        self._state.connections.discard(self)
+        self._parser = None  # It holds on to this object.
+        self._waiting.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._running is not None:
+            self._running.lose()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        self.writable = self.writable or asyncio.Event()
+
+    def resume_writing(self) -> None:
+        if self.writable is not None:
+            self.writable.set()
+            self.writable = None
+
+    def pause_reading(self) -> None:
+        if self._reads:
+            self._reads = False
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._reads and not self.transport.is_closing():
+            self._reads = True
+            self.transport.resume_reading()
+
+    # --- the end of the server ---
+
+    def shutdown(self) -> None:
+        """Close as soon as everything that was asked has been answered."""
+        if self._running is None or self._cycle is None:
+            self.transport.close()
+        else:
+            self._cycle.keep_alive = False
+
+    def give_up(self) -> None:
+        """Cut the connection; the application sees a client that went away."""
+        self.transport.abort()
+
+    # --- what arrives ---
 
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None:
             return
-        self._unset_keepalive_if_required()
-        self._feed(data)
-        # What arrives complete, as nearly everything does, never needs a clock.
-        if self._unfinished and self._phase != "body" and self._deadline is None and self._refusal is None:
-            self._deadline = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
-
-    def _feed(self, data: bytes) -> None:
-        self._received = self._reading = len(data)
-        body = len(self.cycle.body) if self._phase == "body" else None
+        self._received = self._fresh = len(data)
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._decline_upgrade(data[upgrade.args[0] :])
-            return
         except httptools.HttpParserError:
-            status, text = self._cause or (400, "This is not HTTP/1.1")
-            self._refuse(status, text)
-            return
-        if self._phase == "body":
-            self._note_body(body)
-        elif self._reading or self._phase == "headers":
-            self._note_headers()
+            self._refuse(*(self._cause or (400, "This is not HTTP/1.1")))
+        # What arrives complete, as nearly everything does, is neither added up nor timed.
+        if self._fresh and self._refusal is None:
+            self._note_unfinished()
+
+    def _note_unfinished(self) -> None:
+        """Add up what is held of headers, or of what may become some, and of what lies between the parts of a body."""
+        if not self._unfinished and self._phase != "body" and self._running is None:
+            self._expect_by(min(self._due, self._loop.time() + HEADER_SECONDS))
+        self._unfinished += self._fresh
         if self._unfinished > HEADER_BYTES:
             self._refuse(431, f"The headers are over the limit of {HEADER_BYTES} bytes")
 
-    def _note_headers(self) -> None:
-        """What is held of headers that are not complete, or of what may become some."""
-        # Where they began somewhere after another request, counting starts with the next piece.
-        self._unfinished += self._reading or 1
-
-    def _note_body(self, before: int | None) -> None:
-        """What came within a body and is not part of it: the extensions of chunks, and trailers."""
-        if before is not None and len(self.cycle.body) == before and not self.cycle.response_complete:
-            self._unfinished += self._reading
-        else:
-            self._unfinished = 0
-
-    # --- what the parser finds ---
-
     def on_message_begin(self) -> None:
-        super().on_message_begin()
         self._phase = "headers"
+        self._url = b""
+        self._headers = []
         self._upgrade = False
+        # Where they begin somewhere after another request, counting starts with the next piece.
+        self._fresh = self._fresh or 1
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase == "body":
-            return  # RFC 9110 section 6.5.1: trailers are not headers; whoever needs none may drop them.
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        self.headers.append((name, value))
-
-    def _check_headers(self) -> None:
-        if len(self.headers) > HEADER_COUNT:
-            self._stop_parsing(431, f"There are more than {HEADER_COUNT} headers")
-        # They are no larger than what they came in, so that there is hardly ever something to add up.
-        if self._unfinished + self._received > HEADER_BYTES:
-            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-            if size > HEADER_BYTES:
-                self._stop_parsing(431, f"The headers are over the limit of {HEADER_BYTES} bytes")
-        # RFC 9112 section 3.2: none on HTTP/1.1, or more than one, is answered with 400.
-        hosts = [name for name, _ in self.headers].count(b"host")
-        if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
-            self._stop_parsing(400, "Send one Host header")
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        if self._deadline is not None:
-            self._disarm()
-        self._check_headers()
-        if len(self.pipeline) >= PIPELINED:
+        parser = self._parser
+        version: str = parser.get_http_version()
+        headers = dict(self._headers)
+        self._check_headers(headers, version)
+        if len(self._waiting) >= PIPELINED:
             self._stop_parsing(400, f"At most {PIPELINED} requests may wait on a connection")
-        if self.parser.should_upgrade():
-            if self.parser.get_method() == b"CONNECT":
+        method: bytes = parser.get_method()
+        if parser.should_upgrade():
+            if method == b"CONNECT":
                 self._stop_parsing(400, "This is not a proxy")
             self._upgrade = True
             return
-        super().on_headers_complete()
+        keep_alive = version != "1.0" and parser.should_keep_alive()
+        awaits_continue = headers.get(b"expect", b"").lower() == b"100-continue"
+        cycle = RequestCycle(self, keep_alive, awaits_continue, method == b"HEAD")
+        scope = self._scope(_METHODS.get(method) or method.decode("ascii"), version, cycle)
+        # RFC 9110 section 6.5.1: trailers are not headers; whoever needs none may drop them.
+        self._headers = []
+        self._cycle = cycle
         self._phase = "body"
-        if not self.pipeline:
-            self._running = self.cycle
+        self._fresh = self._unfinished = 0
+        self._due = math.inf
+        if self._running is None:
+            self._start(cycle, scope)
         else:
-            # Go on reading, or the end of the connection would not be noticed while another request is worked on.
-            self.flow.resume_reading()
+            self._waiting.append((cycle, scope))
+
+    def _check_headers(self, by_name: dict[bytes, bytes], version: str) -> None:
+        headers = self._headers
+        if len(headers) > HEADER_COUNT:
+            self._stop_parsing(431, f"There are more than {HEADER_COUNT} headers")
+        # They are no larger than what they came in, so that there is hardly ever something to add up.
+        if self._unfinished + self._received > HEADER_BYTES:
+            size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in headers)
+            if size > HEADER_BYTES:
+                self._stop_parsing(431, f"The headers are over the limit of {HEADER_BYTES} bytes")
+        # RFC 9112 section 3.2: none on HTTP/1.1, or more than one, is answered with 400.
+        if b"host" not in by_name:
+            hosts = int(version != "1.1")
+        else:
+            hosts = 1 if len(by_name) == len(headers) else [name for name, _ in headers].count(b"host")
+        if hosts != 1:
+            self._stop_parsing(400, "Send one Host header")
+
+    def _scope(self, method: str, version: str, cycle: RequestCycle) -> MutableMapping[str, Any]:
+        url = self._url
+        if url[:1] == b"/" and b"#" not in url:
+            raw_path, _, query = url.partition(b"?")
+        else:
+            parsed = httptools.parse_url(url)
+            raw_path, query = parsed.path, parsed.query or b""
+        path = raw_path.decode("ascii")
+        # Copied and changed, which is faster than made anew.
+        scope = self._blank.copy()
+        scope["http_version"] = version
+        scope["method"] = method
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = query
+        scope["headers"] = self._headers
+        scope["state"] = self._app_state.copy()
+        scope[DIRECT] = cycle
+        return scope
+
+    def on_body(self, body: bytes) -> None:
+        self._fresh = self._unfinished = 0
+        if self._cycle is not None:
+            self._cycle.feed(body)
 
     def on_message_complete(self) -> None:
         self._phase = "idle"
-        self._unfinished = self._reading = 0
-        if self._upgrade:
+        self._fresh = self._unfinished = 0
+        if self._upgrade or self._cycle is None:
             return
-        super().on_message_complete()
-        if self.cycle.response_complete:
-            self._disarm()
-            if self.timeout_keep_alive_task is None:
-                self.timeout_keep_alive_task = self.loop.call_later(
-                    self.timeout_keep_alive, self.timeout_keep_alive_handler
-                )
-
-    def on_response_complete(self) -> None:
-        self._running = self.pipeline[-1][0] if self.pipeline else None
-        super().on_response_complete()
-        if self._running is not None or self.transport.is_closing():
-            return
-        if self._refusal is not None:
-            self._unset_keepalive_if_required()
-            self._send_refusal(*self._refusal)
-        elif self._phase == "body" and self._deadline is None:
-            # The answer was given before the request was complete, and nobody wants the rest of it.
-            self._deadline = self.loop.call_later(LINGER_SECONDS, self.transport.close)
+        self._cycle.end()
+        if self._running is None:
+            self._expect_within(self._keep_alive)
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Read the request as if it had not asked to go on in another protocol (RFC 9110 section 7.8).
@@ -173,14 +277,67 @@ class LimitedProtocol(HttpToolsProtocol):
         Some clients ask for HTTP/2 that way with every first request; the parser then takes the body for something of
         that other protocol.
         """
-        close = any(name == b"connection" and b"close" in value.lower() for name, value in self.headers)
-        version = self.parser.get_http_version().encode()
-        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
+        close = any(name == b"connection" and b"close" in value.lower() for name, value in self._headers)
+        version = self._parser.get_http_version().encode()
+        lines = [self._parser.get_method() + b" " + self._url + b" HTTP/" + version]
         hop = (b"connection", b"upgrade")
-        lines += [name + b": " + value for name, value in self.headers if name not in hop]
+        lines += [name + b": " + value for name, value in self._headers if name not in hop]
         lines += [b"connection: close"] if close else []
-        self.parser = httptools.HttpRequestParser(self)
-        self._feed(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+        self._parser = _new_parser(self)
+        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+
+    # --- one request after the other ---
+
+    def _start(self, cycle: RequestCycle, scope: MutableMapping[str, Any]) -> None:
+        self._running = cycle
+        state = self._state
+        if state.default_headers is not self._dated:
+            # A new list whenever the date has changed.
+            self._dated = state.default_headers
+            self.default_headers = b"".join(b"%b: %b\r\n" % header for header in self._dated)
+        task = self._loop.create_task(cycle.run(self._application, scope, state.tasks))
+        state.tasks.add(task)
+
+    def answered(self) -> None:
+        self._running = None
+        self._state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if not self._reads:
+            self.resume_reading()
+        if self._waiting:
+            self._start(*self._waiting.popleft())
+        elif self._refusal is not None:
+            self._send_refusal(*self._refusal)
+        elif self._phase == "body":
+            # The answer was given before the request was complete, and nobody wants the rest of it.
+            self._expect_within(LINGER_SECONDS)
+        else:
+            self._expect_within(HEADER_SECONDS if self._unfinished else self._keep_alive)
+
+    # --- time ---
+
+    def _expect_within(self, seconds: float) -> None:
+        self._expect_by(self._loop.time() + seconds)
+
+    def _expect_by(self, due: float) -> None:
+        """Something has to happen by then. An alarm that rings before is left alone: it will be set again."""
+        self._due = due
+        if due < self._rings:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._rings = due
+            self._alarm = self._loop.call_at(due, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._rings = math.inf
+        if self._due > self._loop.time():
+            self._expect_by(self._due)
+        elif self._unfinished and self._refusal is None and self._phase != "body":
+            self._refuse(408, "The headers did not arrive in time")
+        else:
+            self.transport.close()
 
     # --- refusing ---
 
@@ -188,60 +345,62 @@ class LimitedProtocol(HttpToolsProtocol):
         self._cause = (status, text)
         raise ValueError(text)  # Which the parser turns into an error of its own.
 
-    def _headers_are_late(self) -> None:
-        self._deadline = None
-        if self._running is not None:
-            # The start of a request that has to wait for its turn anyway.
-            self._deadline = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
-        elif not self._unfinished:
-            self.transport.close()
-        else:
-            self._refuse(408, "The headers did not arrive in time")
-
     def _refuse(self, status: int, text: str) -> None:
         """Read nothing more, answer what was asked before, then say this, and close."""
         self._refusal = (status, text)
-        self._disarm()
-        running = self._running
-        if self._phase == "body":
-            if self.pipeline:
-                self.pipeline.popleft()
-            elif self.cycle.response_started:
+        cycle = self._cycle
+        if self._phase == "body" and cycle is not None:
+            if self._waiting:
+                self._waiting.pop()
+            elif cycle.started:
                 self.transport.close()
                 return
             else:
-                self.cycle.disconnected = True
-                self.cycle.message_event.set()
-                running = None
-        if running is None:
+                cycle.lose()
+                self._running = None
+        if self._running is None:
             self._send_refusal(status, text)
 
     def _send_refusal(self, status: int, text: str) -> None:
         if self.transport.is_closing():
             return
         body = text.encode()
-        head = (
-            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
-            "content-type: text/plain; charset=utf-8\r\n"
-            f"content-length: {len(body)}\r\n"
-            "connection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
+        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINES[status] + head + body)
         # A socket that is closed while there is something left to read takes back what it sent last.
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._deadline = self.loop.call_later(LINGER_SECONDS, self.transport.close)
+        self._expect_within(LINGER_SECONDS)
 
-    def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
-    # --- the end of the server ---
+def _new_parser(protocol: HttpProtocol) -> Any:
+    parser = httptools.HttpRequestParser(protocol)
+    # What follows a request that closes the connection is not its error. httptools has this from 0.6.3 on.
+    if hasattr(parser, "set_dangerous_leniencies"):
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
-    def give_up(self) -> None:
-        """Cut the connection; the application sees a client that went away, and nobody complains about it."""
-        for cycle in (self._running, self.cycle):
-            if cycle is not None:
-                cycle.logger = _silent
-        self.transport.abort()
+
+def _blank_scope(transport: asyncio.Transport) -> dict[str, Any]:
+    """What is the same for all requests of a connection, with a place for the rest."""
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "",
+        "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
+        "path": "",
+        "raw_path": b"",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [],
+        "client": _address(transport.get_extra_info("peername")),
+        "server": _address(transport.get_extra_info("sockname")),
+        "state": {},
+        DIRECT: None,
+    }
+
+
+def _address(name: Any) -> tuple[str, int] | None:
+    """The address of a socket; one in the file system has none."""
+    return (str(name[0]), int(name[1])) if isinstance(name, tuple | list) and len(name) >= 2 else None

@@ -170,11 +170,11 @@ class HttpServer:
     def _make(self) -> Server:
         from uvicorn import Config, Server
 
-        from toolwire.wire.http_protocol import LimitedProtocol
+        from toolwire.wire.http_protocol import HttpProtocol
 
         config = Config(
             self._application,
-            http=LimitedProtocol,
+            http=HttpProtocol,
             ws="none",
             interface="asgi3",
             lifespan="on",
@@ -210,11 +210,16 @@ class HttpServer:
         state = server.server_state
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while state.tasks or state.connections:
+                while (running := _running(state.tasks)) or state.connections:
                     # More than once, since a request that was just being read may open another stream.
                     self._application.drain()
-                    if state.tasks:
-                        await asyncio.wait(set(state.tasks), timeout=0.1)
+                    if running:
+                        await asyncio.wait(running, timeout=0.1)
                     else:
                         await asyncio.sleep(0.01)
-        return not (state.tasks or state.connections)
+        return not (_running(state.tasks) or state.connections)
+
+
+def _running(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """A request strikes itself off the list when it ends, which one that was cancelled before it began can not."""
+    return {task for task in tasks if not task.done()}
