@@ -38,6 +38,8 @@ LAYERS = {
     "schemas": 1,
     "sealing_aes": 1,
     "logs": 1,
+    "extras": 1,
+    "redaction": 1,
     "wire": 2,
     "auth": 2,
     "server": 3,

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from toolwire.server.context import Context as Context
     from toolwire.server.depends import Depends as Depends
     from toolwire.server.discovery import scan as scan
-    from toolwire.server.kernel import Middleware as Middleware
     from toolwire.server.limits import Limits as Limits
+    from toolwire.server.middleware import Middleware as Middleware
     from toolwire.server.policy import Policy as Policy
 
 _HOMES = {
@@ -43,7 +43,7 @@ _HOMES = {
     "Image": "toolwire.content",
     "Limits": "toolwire.server.limits",
     "Message": "toolwire.content",
-    "Middleware": "toolwire.server.kernel",
+    "Middleware": "toolwire.server.middleware",
     "Policy": "toolwire.server.policy",
     "Prompt": "toolwire.server.components",
     "ProtocolError": "toolwire.protocol.errors",

@@ -59,8 +59,8 @@ def test_the_reserved_range_holds_only_what_the_specification_defines() -> None:
 @pytest.mark.covers("ERR-2")
 def test_a_code_of_our_own_lies_outside_the_reserved_range() -> None:
     own = {name: code for name, code in CONSTANTS.items() if code not in DEFINED}
-    # The one code that is not JSON-RPC's or in the range: a suggestion of the earlier revisions.
-    assert own == {"USER_REJECTED": -1}
+    # A suggestion of the earlier revisions, and the two refusals by policy.
+    assert own == {"USER_REJECTED": -1, "TOO_MANY_CALLS": 429, "CALL_FORBIDDEN": 403}
 
 
 @pytest.mark.covers("ERR-1", "ERR-2")

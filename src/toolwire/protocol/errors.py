@@ -26,6 +26,9 @@ RESOURCE_NOT_FOUND = -32002
 URL_ELICITATION_REQUIRED = -32042
 # 2024-11-05 to 2025-11-25 client/sampling: the user said no. Outside the reserved block on purpose.
 USER_REJECTED = -1
+# Refusals by policy, named after the HTTP statuses they resemble. ERR-2: private codes stay outside the reserved range.
+TOO_MANY_CALLS = 429
+CALL_FORBIDDEN = 403
 
 
 class ToolwireError(Exception):
@@ -47,6 +50,15 @@ class ProtocolError(ToolwireError):
 
 class ToolError(ToolwireError):
     """A failure whose text is meant for the model: it becomes a result with `isError`, word for word."""
+
+
+class CallRefused(ToolError):
+    """The policy of the server does not let a call through; `retry_after` seconds later it may."""
+
+    def __init__(self, message: str, *, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.retry_after = retry_after
 
 
 class ServerError(ToolwireError):

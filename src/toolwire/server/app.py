@@ -33,14 +33,16 @@ from toolwire.server.components import (
     Resource,
     ResourceTemplate,
     Tool,
+    checked_policy,
     icons_of,
 )
 from toolwire.server.direct import Direct, Nowhere
 from toolwire.server.endpoint import Endpoint
 from toolwire.server.extensions import Extension
-from toolwire.server.kernel import Kernel, Middleware
+from toolwire.server.kernel import Kernel
 from toolwire.server.life import Life
 from toolwire.server.limits import Limits
+from toolwire.server.middleware import Middleware
 from toolwire.server.relay import BusRelay
 from toolwire.stores import Stores
 from toolwire.wire.bus_link import Link
@@ -50,6 +52,7 @@ from toolwire.wire.session import Session
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
+    from toolwire.server.policy.enforcing import Enforcer
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -112,7 +115,7 @@ class Server:
         self.name = name
         self.version = version
         self.limits = limits
-        self.policy = _checked_policy(policy)
+        self.policy = checked_policy(policy)
         self.stores = stores or Stores.memory()
         self._stores_are_given = stores is not None
         self.catalog = Catalog(self)
@@ -130,6 +133,10 @@ class Server:
             debug=debug,
         )
         self.catalog.listeners.append(self._changed)
+        self.enforcer: Enforcer | None = None
+        if policy is not None:
+            self.catalog.guarded = True
+            self._enforce()
         self.lifespan_value: Any = None
         self.lifespan = lifespan
         self._life = Life(self)
@@ -292,7 +299,18 @@ class Server:
     # --- telling ---
 
     def _changed(self, family: str) -> None:
+        if self.catalog.guarded:
+            self._enforce()
         self.kernel.hub.tell(Change(family))
+
+    def _enforce(self) -> None:
+        """Hold calls to policies from now on: the first one has been given."""
+        if self.enforcer is None:
+            from toolwire.server.policy.enforcing import Enforcer
+
+            self.enforcer = Enforcer(self, self.catalog)
+            # Before any other middleware, so that what is refused costs nothing and what is answered is masked.
+            self.kernel.use(self.enforcer, outermost=True)
 
     def notify_changed(self, family: str) -> None:
         """Say that the list of `tools`, `resources` or `prompts` changed, where it changed behind the server's back."""
@@ -527,16 +545,6 @@ class Server:
 
     def __repr__(self) -> str:
         return f"Server({self.name!r}, version={self.version!r})"
-
-
-def _checked_policy(policy: Policy | None) -> Policy | None:
-    if policy is not None:
-        # Imported here because a server without a policy does not need it.
-        from toolwire.server.policy import Policy
-
-        if not isinstance(policy, Policy):
-            raise ServerError(f"policy= takes a Policy, not {type(policy).__name__}")
-    return policy
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

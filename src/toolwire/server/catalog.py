@@ -47,6 +47,8 @@ class Catalog:
         self.mounts: list[Mount] = []
         self.listeners: list[Callable[[str], None]] = []
         self.version = 0
+        self.guarded = False
+        """Whether there is a policy here, or in a catalogue that is mounted here."""
         self._ordered: dict[str, tuple[int, list[str], dict[str, Found[Any]]]] = {}
         self._by_specificity: tuple[int, list[ResourceTemplate]] | None = None
 
@@ -56,6 +58,7 @@ class Catalog:
         if not isinstance(component, Component):
             raise ServerError(f"{type(component).__name__} is not a tool, resource, template or prompt")
         self._kind(component.kind)[component.key] = component
+        self.guarded = self.guarded or component.policy is not None
         self.changed(component.kind)
 
     def remove(self, component: Component | str) -> Component:
@@ -92,6 +95,7 @@ class Catalog:
 
     def changed(self, kind: str) -> None:
         self.version += 1
+        self.guarded = self.guarded or any(mount.catalog.guarded for mount in self.mounts)
         for listener in tuple(self.listeners):
             listener(FAMILY[kind])
 

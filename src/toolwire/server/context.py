@@ -91,11 +91,14 @@ class Context:
     _asking: Asking | None = None
     _cancelled: bool = False
     _deadline: Any = None
+    _error_id: str | None = None
     _last_progress: float | None = None
     _meta: dict[str, Any] | None = None
+    _refusal: str | None = None
     _state: dict[str, Any] | None = None
     _task: asyncio.Task[Any] | None = None
     _threaded: bool = False
+    _timeout: float | None = None
     replay: bool = True
     stack: AsyncExitStack | None = None
 

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
+    CALL_FORBIDDEN,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_CLIENT_CAPABILITY,
     RESOURCE_NOT_FOUND,
+    TOO_MANY_CALLS,
     URL_ELICITATION_REQUIRED,
+    CallRefused,
     NotSupported,
     ProtocolError,
-    ServerError,
     ToolError,
     ToolwireError,
     UrlRequired,
@@ -42,6 +45,7 @@ from toolwire.server.context import CURRENT, Context, check_url
 from toolwire.server.deadline import Deadline, within
 from toolwire.server.limits import Limits
 from toolwire.server.listening import listen
+from toolwire.server.middleware import Middleware, Next, checked, compose
 from toolwire.server.offering import Offering
 from toolwire.server.pages import Pages
 from toolwire.server.questions import Questions, asked, uncancel
@@ -52,9 +56,6 @@ from toolwire.wire.session import Outlet, Session, is_abandoned
 from toolwire.wire.workers import Busy, ThreadWorkers
 
 log = logging.getLogger("toolwire.server")
-
-Next: TypeAlias = Callable[[Context], Awaitable[Any]]
-Middleware: TypeAlias = Callable[[Context, Next], Awaitable[Any]]
 
 _LISTEN: Final = "subscriptions/listen"
 
@@ -89,7 +90,9 @@ class Kernel(Offering):
         self.workers = ThreadWorkers(limits.threads, limits.queue)
         self._processes: ProcessWorkers | None = None
         self._middleware: list[Middleware] = []
+        self._observers: list[Middleware] = []
         self._chain: Next | None = None
+        self._entry: Next | None = None
         # META-8: every modern result names its server; encoded once.
         self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
         self._result_meta = Raw(msgspec.json.encode(self._server_info))
@@ -125,22 +128,26 @@ class Kernel(Offering):
 
     # --- the one function ---
 
-    def use(self, middleware: Middleware) -> None:
-        if not callable(middleware):
-            raise ServerError(f"A middleware is an async function (ctx, call_next), not {type(middleware).__name__}")
-        self._middleware.append(middleware)
-        chain: Next = self._operate
-        for each in reversed(self._middleware):
-            chain = _link(each, chain)
-        self._chain = chain
+    def use(self, middleware: Middleware, *, outermost: bool = False) -> None:
+        self._middleware.insert(0 if outermost else len(self._middleware), checked(middleware))
+        self._chain = compose(self._middleware, self._operate)
+        self._compose()
+
+    def observe(self, observer: Middleware) -> None:
+        """Add what watches requests and the answers to them, from outside of all middleware."""
+        self._observers.append(observer)
+        self._compose()
+
+    def _compose(self) -> None:
+        self._entry = compose(self._observers, self._operate if self._chain is None else self._guarded_chain)
 
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         ctx = Context(self, request, outlet)
         CURRENT.set(ctx)
-        if self._chain is None:
+        if self._entry is None:
             result = await self._operations.get(request.method, self._extended)(ctx)
         else:
-            result = await self._guarded_chain(ctx)
+            result = await self._entry(ctx)
         return self.finish(request.revision, result)
 
     def finish(self, revision: str, result: Any) -> Any:
@@ -230,6 +237,8 @@ class Kernel(Offering):
                 coroutine.close()
                 return await self.questions.input_required(ctx)
         seconds = component.timeout if component.timeout is not None else self.limits.tool
+        if ctx._timeout is not None:
+            seconds = min(seconds, ctx._timeout)
         deadline = ctx._deadline = Deadline(seconds)
         try:
             result = await within(deadline, coroutine)
@@ -277,12 +286,14 @@ class Kernel(Offering):
             raise ProtocolError(
                 MISSING_CLIENT_CAPABILITY, str(error), {"requiredCapabilities": error.required}
             ) from None
+        if isinstance(error, CallRefused):
+            return self._refused(ctx, error)
         if isinstance(error, ToolError | NotSupported | Busy):
             if is_tool:
                 return error_result(str(error))
             raise ProtocolError(INTERNAL_ERROR, str(error)) from None
         # D12, R19: the cause stays here, under an id that the other side can quote.
-        identifier = secrets.token_hex(6)
+        identifier = ctx._error_id = secrets.token_hex(6)
         log.error("error %s in %s", identifier, what, exc_info=error)
         text = f"Internal error in {what} (error id {identifier})"
         if self.debug:
@@ -290,6 +301,18 @@ class Kernel(Offering):
         if is_tool:
             return error_result(text)
         raise ProtocolError(INTERNAL_ERROR, text) from None
+
+    def _refused(self, ctx: Context, refusal: CallRefused) -> t.CallToolResult:
+        """A refusal says when to try again: to the model in its text, to programs as a number."""
+        ctx._refusal = refusal.reason
+        later = refusal.retry_after
+        hint = {} if later is None else {"retryAfterMs": math.ceil(later * 1000)}
+        if ctx.method == "tools/call":
+            result = error_result(str(refusal))
+            result.meta = {f"toolwire/{key}": value for key, value in hint.items()} or UNSET
+            return result
+        code = CALL_FORBIDDEN if later is None else TOO_MANY_CALLS
+        raise ProtocolError(code, str(refusal), hint or UNSET) from None
 
     async def _url_required(self, ctx: Context, error: UrlRequired) -> Any:
         """Where a page must be opened first: its own error on 2025-11-25, a question on 2026-07-28, else a text."""
@@ -534,10 +557,6 @@ class Kernel(Offering):
         hint = cache or self.cache
         result.ttl_ms, result.cache_scope = hint.ttl_ms, hint.scope
         return result
-
-
-def _link(middleware: Middleware, following: Next) -> Next:
-    return lambda ctx: middleware(ctx, following)
 
 
 def _telling(error: Exception) -> Exception:

@@ -6,7 +6,7 @@ function is looked at again while requests are served.
 
 from __future__ import annotations
 
-from toolwire.server.components.base import Cache, Component, Icons, icons_of
+from toolwire.server.components.base import Cache, Component, Icons, checked_policy, icons_of
 from toolwire.server.components.prompts import Prompt
 from toolwire.server.components.resources import Resource, ResourceTemplate
 from toolwire.server.components.tools import Argument, Tool, error_result
@@ -20,6 +20,7 @@ __all__ = [
     "Resource",
     "ResourceTemplate",
     "Tool",
+    "checked_policy",
     "error_result",
     "icons_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -17,6 +17,9 @@ from toolwire.protocol.shaping import shape
 from toolwire.server.binding import Binding
 from toolwire.server.context import Context
 from toolwire.server.running import Executor, Invoke, invoker
+
+if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
 
 Icons = Sequence[t.Icon | Mapping[str, Any]] | t.Icon | Mapping[str, Any] | None
 
@@ -46,6 +49,7 @@ class Component(ABC):
     executor: Executor | None
     timeout: float | None
     replay: bool
+    policy: Policy | None
     _invoke: Invoke | None
     _wire: dict[str, Any]
 
@@ -83,6 +87,7 @@ class Component(ABC):
         executor: Executor | None,
         timeout: float | None,
         replay: bool,
+        policy: Policy | None,
     ) -> None:
         """Set what every kind has, and compile the function, if there is one."""
         self.title = title
@@ -90,6 +95,7 @@ class Component(ABC):
         self.icons = icons_of(icons)
         self.meta = meta_of(meta)
         self.executor, self.timeout, self.replay = executor, timeout, replay
+        self.policy = checked_policy(policy)
         self._wire = {}
         self._invoke = None
         if binding is not None:
@@ -101,6 +107,16 @@ class Component(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.key!r})"
+
+
+def checked_policy(policy: Policy | None) -> Policy | None:
+    if policy is not None:
+        # Imported here because most servers have no policy.
+        from toolwire.server.policy import Policy
+
+        if not isinstance(policy, Policy):
+            raise ServerError(f"policy= takes a Policy, not {type(policy).__name__}")
+    return policy
 
 
 def icons_of(icons: Icons) -> list[t.Icon] | UnsetType:

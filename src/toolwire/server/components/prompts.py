@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET
@@ -16,6 +16,9 @@ from toolwire.server.components.base import Component, Icons, checked_name, give
 from toolwire.server.context import Context, is_context
 from toolwire.server.prompt_text import PromptText
 from toolwire.server.running import Executor
+
+if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
 
 
 class Prompt(Component):
@@ -37,6 +40,7 @@ class Prompt(Component):
         executor: Executor | None = None,
         timeout: float | None = None,
         replay: bool = True,
+        policy: Policy | None = None,
     ) -> None:
         if (function is None) == (messages is None):
             raise ServerError("A prompt needs a function or messages=, one of the two")
@@ -57,6 +61,7 @@ class Prompt(Component):
             executor=executor,
             timeout=timeout,
             replay=replay,
+            policy=policy,
         )
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import UNSET
@@ -18,6 +18,9 @@ from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind
 from toolwire.server.components.base import Cache, Component, Icons, annotations_of, given
 from toolwire.server.context import Context, is_context
 from toolwire.server.running import Executor
+
+if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
 
 
 class Resource(Component):
@@ -42,6 +45,7 @@ class Resource(Component):
         executor: Executor | None = None,
         timeout: float | None = None,
         replay: bool = True,
+        policy: Policy | None = None,
         cache: Cache | None = None,
     ) -> None:
         self.key = self.uri = checked_uri(str(uri))
@@ -70,6 +74,7 @@ class Resource(Component):
             executor=executor,
             timeout=timeout,
             replay=replay,
+            policy=policy,
         )
 
     def definition(self, revision: str) -> t.Resource:
@@ -115,6 +120,7 @@ class ResourceTemplate(Component):
         executor: Executor | None = None,
         timeout: float | None = None,
         replay: bool = True,
+        policy: Policy | None = None,
         cache: Cache | None = None,
         screen: bool = True,
     ) -> None:
@@ -142,6 +148,7 @@ class ResourceTemplate(Component):
             executor=executor,
             timeout=timeout,
             replay=replay,
+            policy=policy,
         )
 
     def definition(self, revision: str) -> t.ResourceTemplate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -17,6 +17,9 @@ from toolwire.server.binding import Converted, InvalidArguments, bind
 from toolwire.server.components.base import Component, Icons, checked_name, given, wire_value
 from toolwire.server.context import Context, is_context
 from toolwire.server.running import Executor, Invoke
+
+if TYPE_CHECKING:
+    from toolwire.server.policy import Policy
 
 log = logging.getLogger("toolwire.server")
 
@@ -55,6 +58,7 @@ class Tool(Component):
         executor: Executor | None = None,
         timeout: float | None = None,
         replay: bool = True,
+        policy: Policy | None = None,
     ) -> None:
         if parameters is not None and input_schema is None:
             # A raw schema wins over the list of parameters.
@@ -89,7 +93,11 @@ class Tool(Component):
             executor=executor,
             timeout=timeout,
             replay=replay,
+            policy=policy,
         )
+
+        if policy is not None:
+            _check_rules(policy, self.input_schema, self.name)
 
     def definition(self, revision: str) -> t.Tool:
         output = self.output_schema
@@ -119,6 +127,15 @@ class Tool(Component):
 
     def _result(self, ctx: Context, value: Any) -> t.CallToolResult:
         return tool_result(self.binding.convert(value), self.wraps, ctx._request.revision)
+
+
+def _check_rules(policy: Policy, schema: dict[str, Any], name: str) -> None:
+    """A rule for an argument that is never there would be a rule that never holds."""
+    for argument in policy.rules:
+        if argument not in schema.get("properties", {}):
+            raise ServerError(
+                f"The policy of the tool {name!r} has a rule for {argument!r}, which is no argument of it"
+            )
 
 
 def tool_result(converted: Converted, wraps: bool, revision: str) -> t.CallToolResult:

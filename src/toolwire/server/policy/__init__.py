@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from toolwire.server.policy.policy import Policy
+from toolwire.server.policy import rules
+from toolwire.server.policy.concurrency import Slots
+from toolwire.server.policy.policy import Call, Policy
+from toolwire.server.policy.rates import Rate
 
-__all__ = ["Policy"]
+__all__ = ["Call", "Policy", "Rate", "Slots", "rules"]

@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from toolwire.protocol.errors import ServerError
+from toolwire.server.context import Context
+from toolwire.server.policy.concurrency import Concurrency, compile_slots
+from toolwire.server.policy.rates import Rates, compile_rates
+from toolwire.server.policy.rules import Rule
 from toolwire.server.policy.scopes import with_implied
 
 
-class Policy(Struct, frozen=True, kw_only=True, eq=False):
-    """What callers may do. Everything that is left out is allowed."""
+class Call(Struct, frozen=True):
+    """What is about to be done, for whoever has to approve it."""
 
+    method: str
+    name: str
+    arguments: dict[str, Any]
+    principal: Any
+
+
+#: True lets the call through; False, or a text that says why not, refuses it.
+Approve: TypeAlias = Callable[[Context, Call], Awaitable[bool | str]]
+
+
+class Policy(Struct, frozen=True, kw_only=True, eq=False):
+    """What callers may do. Everything that is left out is allowed.
+
+    `Server(policy=)` holds for every call of a tool, read of a resource and use of a prompt together;
+    `@server.tool(policy=)` for that component alone. Where there are both, both hold.
+    """
+
+    rate: Rates = ()
+    """Calls in a moving window: `"60/minute"`, `["5/second", "1000/hour"]`, `Rate("500/minute", per="everyone")`."""
+    quota: Rates = ()
+    """Calls in a fixed window, which starts with the first of them: `"10000/day"`."""
+    concurrency: Concurrency = ()
+    """Calls that run at once, as a number or as `Slots(4, queue=16, wait=10)`."""
+    timeout: float | None = None
+    """Seconds a call may run; the time it waits for a slot or for approval does not count."""
+    rules: Mapping[str, Rule | Sequence[Rule]] = {}
+    """For an argument by its name, what it may be; see `toolwire.server.policy.rules`."""
+    result: int | None = None
+    """Bytes of an answer."""
+    redact: Sequence[str] = ()
+    """Names of arguments that no record shows, beside those that are secret anyway, such as `password`."""
+    mask: Sequence[str | re.Pattern[str]] = ()
+    """Patterns that are taken out of everything that is answered, reported or recorded."""
+    approve: Approve | None = None
+    """`async (ctx, call) -> bool | str`, asked before a call runs. It may wait for somebody, and may ask the client."""
+    approval_timeout: float = 300.0
+    """Seconds after which a call that nobody approved is refused."""
+    by_principal: Callable[[Any], Policy | None] | None = None
+    """A function of the principal that returns the policy to use in place of this one, or None to stay with it."""
     implies: Mapping[str, Iterable[str]] = {}
     """Scopes that bring others with them: `{"admin": ["read", "write"]}`."""
 
@@ -20,7 +65,33 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
         for scope, implied in self.implies.items():
             if isinstance(implied, str) or not all(isinstance(each, str) for each in (scope, *implied)):
                 raise ServerError(f"implies= maps a scope to a list of scopes; {scope!r} has {implied!r}")
+        for name in ("timeout", "result", "approval_timeout"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ServerError(f"{name}= of a Policy is above zero, not {value!r}")
+        for argument, given in self.rules.items():
+            if not all(callable(rule) for rule in rules_of(given)):
+                raise ServerError(f"rules= has functions of one value; {argument!r} has {given!r}")
+        for pattern in self.mask:
+            try:
+                re.compile(pattern)
+            except (re.error, TypeError):
+                raise ServerError(f"mask= has regular expressions; {pattern!r} is none") from None
+        # Compiled here only to be checked, where the mistake is made.
+        compile_rates("rate", self.rate, "")
+        compile_rates("quota", self.quota, "")
+        compile_slots(self.concurrency, "")
 
     def effective_scopes(self, scopes: Iterable[str]) -> frozenset[str]:
         """The scopes that count for a caller who holds these."""
         return with_implied(scopes, self.implies)
+
+    def for_caller(self, principal: Any) -> Policy:
+        """The policy that holds for a caller: its own, or this one."""
+        if principal is None or self.by_principal is None:
+            return self
+        return self.by_principal(principal) or self
+
+
+def rules_of(given: Rule | Sequence[Rule]) -> Sequence[Rule]:
+    return [given] if callable(given) else given

@@ -1,0 +1,90 @@
+"""Takes secrets out of what is shown: values by the name they go under, and texts by pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+MASK: Final = "[redacted]"
+
+#: What is never shown, whoever asks for it. Compared without case, `-` and `_`.
+SECRET_NAMES: Final = (
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "client_secret",
+    "token",
+    "access_token",
+    "refresh_token",
+    "id_token",
+    "api_key",
+    "private_key",
+    "authorization",
+    "cookie",
+    "credential",
+    "credentials",
+)
+
+_MAX_DEPTH: Final = 128
+# Members of content that carry no text but encoded bytes, and what they come along with. A pattern would find nothing
+# there but by accident, and break what it found.
+_ENCODED: Final = {"data": ("type", "mimeType"), "blob": ("uri",), "requestState": ("resultType",)}
+
+
+class Redaction:
+    """Names whose values are secret, and patterns that are secret wherever they stand."""
+
+    __slots__ = ("_names", "names", "patterns")
+
+    def __init__(
+        self,
+        names: Iterable[str] = (),
+        patterns: Iterable[str | re.Pattern[str]] = (),
+    ) -> None:
+        """`names` come on top of `SECRET_NAMES`; `patterns` are regular expressions."""
+        self.names = tuple(names)
+        self.patterns = tuple(re.compile(each) for each in patterns)
+        self._names = frozenset(_plain(each) for each in (*SECRET_NAMES, *self.names))
+
+    def __or__(self, other: Redaction) -> Redaction:
+        """What either of the two takes out."""
+        return Redaction((*self.names, *other.names), (*self.patterns, *other.patterns))
+
+    def text(self, text: str) -> str:
+        """The text without what the patterns match."""
+        for pattern in self.patterns:
+            text = pattern.sub(MASK, text)
+        return text
+
+    def arguments(self, value: Any) -> Any:
+        """A JSON value to keep a record of: without the values of secret names and without what the patterns match."""
+        return self._walk(value, by_name=True, depth=0)
+
+    def content(self, value: Any) -> Any:
+        """A JSON value to hand on: only what the patterns match is taken out, and encoded bytes stay whole."""
+        return self._walk(value, by_name=False, depth=0)
+
+    def _walk(self, value: Any, by_name: bool, depth: int) -> Any:
+        if isinstance(value, str):
+            return self.text(value) if self.patterns else value
+        if depth > _MAX_DEPTH:
+            return MASK
+        if isinstance(value, dict):
+            return {self.text(key): self._member(value, key, by_name, depth + 1) for key in value}
+        if isinstance(value, list):
+            return [self._walk(item, by_name, depth + 1) for item in value]
+        return value
+
+    def _member(self, parent: dict[str, Any], key: str, by_name: bool, depth: int) -> Any:
+        item = parent[key]
+        if by_name and _plain(key) in self._names:
+            return MASK
+        if not by_name and isinstance(item, str) and all(each in parent for each in _ENCODED.get(key, ("",))):
+            return item
+        return self._walk(item, by_name, depth)
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()

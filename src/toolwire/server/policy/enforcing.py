@@ -1,0 +1,76 @@
+"""The middleware that holds calls to the policies of a server, its mounted servers and their components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from toolwire.redaction import Redaction
+from toolwire.server.catalog import Catalog
+from toolwire.server.context import Context
+from toolwire.server.middleware import Next
+from toolwire.server.policy.concurrency import Gates
+from toolwire.server.policy.plan import Placement, Plan
+from toolwire.server.policy.rates import Counters
+from toolwire.server.subject import Subject, subject_of
+
+_MAX_PLANS: Final = 4096
+
+
+class Enforcer:
+    """One for a server; installed when there is a first policy to enforce."""
+
+    def __init__(self, server: Any, catalog: Catalog) -> None:
+        self._server = server
+        self._catalog = catalog
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._counters: Callable[[], Counters] = cache(_memory_counters)
+        self.gates = Gates()
+
+    async def __call__(self, ctx: Context, call_next: Next) -> Any:
+        subject = subject_of(ctx, self._catalog)
+        if subject is None:
+            return await call_next(ctx)
+        plan = self._plan(ctx, subject)
+        return await (call_next(ctx) if plan is None else plan.run(ctx, subject, call_next))
+
+    def redaction(self, ctx: Context, subject: Subject) -> Redaction | None:
+        """What records of a call must not show; None where no policy says anything."""
+        plan = self._plan(ctx, subject)
+        return None if plan is None else plan.redaction
+
+    def _plan(self, ctx: Context, subject: Subject) -> Plan | None:
+        placements = self._placements(ctx.principal, subject)
+        if not placements:
+            return None
+        key = tuple((place, id(policy)) for place, policy in placements)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MAX_PLANS:
+                # A plan can be made again at any time: what was counted is kept elsewhere.
+                self._plans.clear()
+            # It holds its policies, so their identities stay theirs.
+            plan = self._plans[key] = Plan(placements, self._counters, self.gates)
+        return plan
+
+    def _placements(self, principal: Any, subject: Subject) -> list[Placement]:
+        """From the outside in: this server, the mounted one that the component belongs to, the component."""
+        server, found = self._server, subject.found
+        placements = [] if server.policy is None else [Placement(server.name, server.policy.for_caller(principal))]
+        if found is None:
+            return placements
+        component, owner = found
+        if owner is not server and owner.policy is not None:
+            placements.append(Placement(f"{server.name}/{owner.name}", owner.policy.for_caller(principal)))
+        if component.policy is not None:
+            place = f"{server.name}/{owner.name}/{component.kind}/{component.key}"
+            placements.append(Placement(place, component.policy.for_caller(principal)))
+        return placements
+
+
+def _memory_counters() -> Counters:
+    # Imported here because only rates and quotas need the library behind it.
+    from toolwire.server.policy.counter_memory import CounterMemory
+
+    return Counters(CounterMemory())

@@ -1,0 +1,47 @@
+"""Takes patterns out of all that leaves for the client: answers, errors, reports and questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError
+from toolwire.redaction import Redaction
+from toolwire.wire.session import Outlet
+
+
+def masked(redaction: Redaction, value: Any) -> Any:
+    """A wire value without what the patterns match; the same object where they match nothing."""
+    plain = msgspec.json.decode(t.encode(value) if isinstance(value, t.Wire) else msgspec.json.encode(value))
+    clean = redaction.content(plain)
+    if clean == plain:
+        return value
+    if isinstance(value, t.Wire):
+        return t.decode(type(value), msgspec.json.encode(clean))
+    return Raw(msgspec.json.encode(clean)) if isinstance(value, Raw) else clean
+
+
+def masked_error(redaction: Redaction, error: ProtocolError) -> ProtocolError:
+    data = error.data if error.data is UNSET else masked(redaction, error.data)
+    return ProtocolError(error.code, redaction.text(error.message), data)
+
+
+class MaskedOutlet:
+    """What a handler says while it runs."""
+
+    def __init__(self, outlet: Outlet, redaction: Redaction) -> None:
+        self._outlet = outlet
+        self._redaction = redaction
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outlet, name)
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        return self._outlet.notify(method, masked(self._redaction, params))
+
+    async def request(self, method: str, params: t.Wire | None, timeout: float | None = None) -> Raw:
+        clean = None if params is None else masked(self._redaction, params)
+        return await self._outlet.request(method, clean, timeout)  # type: ignore[arg-type]

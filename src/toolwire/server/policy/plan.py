@@ -1,0 +1,120 @@
+"""The policies that hold for one component and one kind of caller, compiled into what a call has to pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple, cast
+
+from msgspec import Raw
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError
+from toolwire.redaction import Redaction
+from toolwire.server.context import Context
+from toolwire.server.middleware import Next
+from toolwire.server.policy.concurrency import Gates, Placed, compile_slots
+from toolwire.server.policy.masking import MaskedOutlet, masked, masked_error
+from toolwire.server.policy.policy import Call, Policy, rules_of
+from toolwire.server.policy.rates import Counted, Counters, compile_rates
+from toolwire.server.policy.rules import Rule, check
+from toolwire.server.questions import principal_key
+from toolwire.server.subject import Subject
+
+
+class Placement(NamedTuple):
+    """A policy, and the name of what it is for."""
+
+    place: str
+    policy: Policy
+
+
+class Plan:
+    """What a call has to pass, in this order: rates and quotas, rules, approval, a slot; then its answer is checked."""
+
+    def __init__(self, placements: Sequence[Placement], counters: Callable[[], Counters], gates: Gates) -> None:
+        policies = [each.policy for each in placements]
+        self._policies = policies
+        self._counted: list[Counted] = [
+            counted
+            for place, policy in placements
+            for counted in (
+                *compile_rates("rate", policy.rate, place),
+                *compile_rates("quota", policy.quota, place),
+            )
+        ]
+        self._counters = counters() if self._counted else None
+        self._gates = gates
+        self._slots: list[Placed] = [
+            slots for place, policy in placements for slots in compile_slots(policy.concurrency, place)
+        ]
+        self._rules: dict[str, list[Rule]] = {}
+        for policy in policies:
+            for argument, given in policy.rules.items():
+                self._rules.setdefault(argument, []).extend(rules_of(given))
+        self._approvers = [policy for policy in policies if policy.approve is not None]
+        self._timeout = min((policy.timeout for policy in policies if policy.timeout is not None), default=None)
+        self._result = min((policy.result for policy in policies if policy.result is not None), default=None)
+        self.redaction = Redaction(
+            [name for policy in policies for name in policy.redact],
+            [pattern for policy in policies for pattern in policy.mask],
+        )
+
+    async def run(self, ctx: Context, subject: Subject, call_next: Next) -> Any:
+        caller = principal_key(ctx.principal)
+        if not self.redaction.patterns:
+            return await self._run(ctx, subject, caller, call_next)
+        ctx._outlet = cast("Any", MaskedOutlet(ctx._outlet, self.redaction))
+        try:
+            return masked(self.redaction, await self._run(ctx, subject, caller, call_next))
+        except ProtocolError as error:
+            raise masked_error(self.redaction, error) from None
+        except CallRefused as error:
+            raise CallRefused(
+                self.redaction.text(str(error)), reason=error.reason, retry_after=error.retry_after
+            ) from None
+        except ToolError as error:
+            raise ToolError(self.redaction.text(str(error))) from None
+
+    async def _run(self, ctx: Context, subject: Subject, caller: str, call_next: Next) -> Any:
+        if self._counters is not None:
+            self._counters.take(self._counted, caller, subject.name)
+        if self._rules:
+            check(self._rules, subject.arguments, subject.name)
+        for policy in self._approvers:
+            await _approval(policy, ctx, subject)
+        ctx._timeout = self._timeout
+        result = await (self._in_slots(ctx, subject, caller, call_next) if self._slots else call_next(ctx))
+        if self._result is not None:
+            _check_size(result, self._result, subject.name)
+        return result
+
+    async def _in_slots(self, ctx: Context, subject: Subject, caller: str, call_next: Next) -> Any:
+        with ExitStack() as held:
+            for slots in self._slots:
+                held.callback(await self._gates.enter(slots, caller, subject.name))
+            return await call_next(ctx)
+
+
+async def _approval(policy: Policy, ctx: Context, subject: Subject) -> None:
+    """Ask; whatever is not a plain yes is a no."""
+    assert policy.approve is not None
+    call = Call(ctx.method, subject.name, subject.arguments, ctx.principal)
+    try:
+        async with asyncio.timeout(policy.approval_timeout) as limit:
+            answer = await policy.approve(ctx, call)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        text = f"Nobody approved the call of {subject.name} within {policy.approval_timeout:g} seconds."
+        raise CallRefused(text, reason="approval") from None
+    if answer is not True:
+        why = f": {answer}" if isinstance(answer, str) and answer else "."
+        raise CallRefused(f"The call of {subject.name} was not approved{why}", reason="approval")
+
+
+def _check_size(result: Any, limit: int, name: str) -> None:
+    size = len(result) if isinstance(result, Raw) else len(t.encode(result)) if isinstance(result, t.Wire) else 0
+    if size > limit:
+        raise CallRefused(f"The answer of {name} has {size} bytes and may have {limit}. Ask for less.", reason="result")

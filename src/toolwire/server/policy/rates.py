@@ -1,0 +1,107 @@
+"""How often: rates over a moving window, and quotas over a fixed one, counted with the `limits` library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from toolwire.extras import require
+from toolwire.protocol.errors import CallRefused, ServerError
+
+if TYPE_CHECKING:
+    from limits import RateLimitItem
+
+    from toolwire.server.policy.counter_memory import CounterMemory
+
+# A moving window remembers the moment of each call, so its size is what a caller may make the server remember.
+_MAX_MOVING: Final = 10_000
+
+Kind: TypeAlias = Literal["rate", "quota"]
+
+
+class Rate(Struct, frozen=True):
+    """A number of calls in a time: `Rate("60/minute")`, or `Rate("5/second;1000/hour", per="everyone")`."""
+
+    calls: str
+    per: Literal["caller", "everyone"] = "caller"
+
+
+Rates: TypeAlias = str | Rate | Sequence[str | Rate]
+
+
+class Counted(NamedTuple):
+    """One rate or quota, ready to count: `place` is what it is for, a server or one of its components."""
+
+    kind: Kind
+    item: RateLimitItem
+    per_caller: bool
+    place: str
+
+
+def compile_rates(kind: Kind, given: Rates, place: str) -> list[Counted]:
+    """Read rates; `ServerError` for what is none."""
+    rates = [given] if isinstance(given, str | Rate) else given
+    return [counted for each in rates for counted in _read(kind, each if isinstance(each, Rate) else Rate(each), place)]
+
+
+def _read(kind: Kind, rate: Rate, place: str) -> Iterable[Counted]:
+    limits = require("limits", extra="policy", what=f"{kind}= of a Policy")
+    if rate.per not in ("caller", "everyone"):
+        raise ServerError(f"A rate is per 'caller' or per 'everyone', not {rate.per!r}")
+    try:
+        items = limits.parse_many(rate.calls)
+    except (ValueError, TypeError):
+        raise ServerError(f"{rate.calls!r} is not a rate: write it as '60/minute' or '5 per 2 hours'") from None
+    for item in items:
+        if item.amount < 1 or item.get_expiry() < 1:
+            raise ServerError(f"{rate.calls!r} is not a rate: it allows nothing")
+        if kind == "rate" and item.amount > _MAX_MOVING:
+            raise ServerError(f"A rate has at most {_MAX_MOVING} calls; {rate.calls!r} is for quota=")
+        yield Counted(kind, item, rate.per == "caller", place)
+
+
+class Counters:
+    """Counts the calls of one server, in the memory of this process."""
+
+    def __init__(self, memory: CounterMemory) -> None:
+        strategies = require("limits.strategies", extra="policy", what="A rate or a quota")
+        self._memory = memory
+        self._strategies: dict[Kind, Any] = {
+            "rate": strategies.MovingWindowRateLimiter(memory),
+            "quota": strategies.FixedWindowRateLimiter(memory),
+        }
+
+    def take(self, counted: Sequence[Counted], caller: str, name: str) -> None:
+        """Count a call against all of them, or raise `CallRefused` and count it against none."""
+        # Several are looked at before any is counted; one alone says no by itself.
+        if len(counted) > 1:
+            self._each(counted, caller, name, "test")
+        self._each(counted, caller, name, "hit")
+
+    def _each(self, counted: Sequence[Counted], caller: str, name: str, act: Literal["test", "hit"]) -> None:
+        for each in counted:
+            identity = (each.place, caller if each.per_caller else "")
+            if not getattr(self._strategies[each.kind], act)(each.item, *identity):
+                raise self._refusal(each, identity, name)
+
+    def _refusal(self, counted: Counted, identity: tuple[str, str], name: str) -> CallRefused:
+        reset = self._strategies[counted.kind].get_window_stats(counted.item, *identity).reset_time
+        seconds = min(max(reset - self._memory.now(), 0.001), counted.item.get_expiry())
+        whose = "" if counted.per_caller else " by all callers together"
+        limit = f"{counted.item.amount} per {counted.item.multiples} {counted.item.GRANULARITY.name}"
+        return CallRefused(
+            f"Too many calls{whose}: {name} allows {limit}. Try again in {in_words(seconds)}.",
+            reason=counted.kind,
+            retry_after=seconds,
+        )
+
+
+def in_words(seconds: float) -> str:
+    """A time to wait, rounded up, so that whoever waits that long has waited long enough."""
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= 2 * size:
+            return f"{-(-seconds // size):.0f} {unit}s"
+    whole = max(1, int(-(-seconds // 1)))
+    return f"{whole} second{'s' if whole > 1 else ''}"

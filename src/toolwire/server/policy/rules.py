@@ -1,0 +1,126 @@
+"""What the arguments of a call may be, beyond what their schema can say.
+
+A rule is a function of one value that returns what is wrong with it, or None. It sees what the caller sent, before the
+handler does. The rules here are for what is dangerous most often; any function of that form will do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from toolwire.protocol.errors import CallRefused
+
+Rule: TypeAlias = Callable[[Any], str | None]
+
+_MAX_MATCHED: Final = 64 * 1024
+
+
+def check(rules: Mapping[str, Iterable[Rule]], arguments: Mapping[str, Any], name: str) -> None:
+    """Apply each rule to its argument, where that was given; `CallRefused` for the first that is not allowed."""
+    for argument, checks in rules.items():
+        if argument not in arguments:
+            continue
+        for rule in checks:
+            wrong = _apply(rule, arguments[argument])
+            if wrong is not None:
+                # The value itself is not repeated: it may be a secret, and whoever sent it knows it.
+                raise CallRefused(f"{name} does not allow this {argument!r}: {wrong}.", reason="rule")
+
+
+def _apply(rule: Rule, value: Any) -> str | None:
+    try:
+        return rule(value)
+    except ValueError as error:
+        return str(error)
+
+
+def at_most(size: int) -> Rule:
+    """A text of at most so many characters, a list of at most so many items."""
+
+    def rule(value: Any) -> str | None:
+        return f"it is longer than {size}" if isinstance(value, str | list | dict) and len(value) > size else None
+
+    return rule
+
+
+def between(low: float, high: float) -> Rule:
+    """A number from `low` to `high`, both allowed."""
+
+    def rule(value: Any) -> str | None:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return None if is_number and low <= value <= high else f"it is not a number from {low:g} to {high:g}"
+
+    return rule
+
+
+def one_of(*allowed: Any) -> Rule:
+    """One of these values."""
+
+    def rule(value: Any) -> str | None:
+        # 1 and True are equal in Python and differ in JSON.
+        fits = any(type(value) is type(each) and value == each for each in allowed)
+        return None if fits else "it is not one of the allowed values"
+
+    return rule
+
+
+def matches(pattern: str | re.Pattern[str]) -> Rule:
+    """A text that the regular expression matches from its first to its last character."""
+    compiled = re.compile(pattern)
+
+    def rule(value: Any) -> str | None:
+        if not isinstance(value, str) or len(value) > _MAX_MATCHED or compiled.fullmatch(value) is None:
+            return "it does not have the expected form"
+        return None
+
+    return rule
+
+
+def plain_text(value: Any) -> str | None:
+    """A text without control characters, which terminals, logs and shells may take for commands."""
+    if isinstance(value, str) and any(not each.isprintable() and each not in "\n\t" for each in value):
+        return "it contains control characters"
+    return None
+
+
+def inside(directory: str | os.PathLike[str]) -> Rule:
+    """A path within a directory, symbolic links followed; a relative one starts there."""
+    root = Path(directory).resolve()
+
+    def rule(value: Any) -> str | None:
+        if not isinstance(value, str) or "\0" in value:
+            return "it is not a path"
+        try:
+            target = (root / value).resolve()
+        except (OSError, RuntimeError):
+            return "it is not a path"
+        return None if target == root or root in target.parents else "it leads outside of the allowed directory"
+
+    return rule
+
+
+def to_hosts(*hosts: str, schemes: Iterable[str] = ("https",)) -> Rule:
+    """An address on one of these hosts; `*.example.com` stands for every name below `example.com`."""
+    allowed = frozenset(host.lower() for host in hosts)
+    protocols = frozenset(schemes)
+
+    def rule(value: Any) -> str | None:
+        # Parsers disagree about backslashes and white space in addresses, which is how a check is walked around.
+        if not isinstance(value, str) or re.search(r"[\s\\\x00-\x1f\x7f]", value):
+            return "it is not an address"
+        try:
+            parts = urlsplit(value)
+            host, credentials = (parts.hostname or "").rstrip("."), "@" in parts.netloc
+        except ValueError:
+            return "it is not an address"
+        if parts.scheme not in protocols or credentials or not host:
+            return f"it is not a plain {' or '.join(sorted(protocols))} address"
+        below = {f"*.{host.split('.', n)[n]}" for n in range(1, host.count(".") + 1)}
+        return None if host in allowed or not below.isdisjoint(allowed) else "its host is not allowed"
+
+    return rule

@@ -1,0 +1,72 @@
+"""What a request is about: the component it names, and the arguments it brings, for policies and records."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from toolwire.protocol import types as t
+from toolwire.server.catalog import Catalog, Found
+from toolwire.server.context import Context
+
+_MAX_NAME: Final = 200
+
+
+class Subject:
+    """Of one request. The arguments are decoded when somebody looks at them, and only once."""
+
+    __slots__ = ("_params", "_plain", "found", "name")
+
+    def __init__(self, name: str, params: Any, found: Found[Any] | None) -> None:
+        self.name = name[:_MAX_NAME]
+        self.found = found
+        self._params = params
+        self._plain: dict[str, Any] | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        if self._plain is None:
+            self._plain = _arguments(self._params)
+        return self._plain
+
+
+def subject_of(ctx: Context, catalog: Catalog) -> Subject | None:
+    """None for requests that run nothing of the server's author: lists, subscriptions and the like."""
+    params = ctx._request.params
+    match ctx._request.method:
+        case "tools/call":
+            return Subject(params.name, params, catalog.tool(params.name))
+        case "resources/read":
+            return Subject(params.uri, params, _resource(catalog, params.uri))
+        case "prompts/get":
+            return Subject(params.name, params, catalog.prompt(params.name))
+        case "completion/complete":
+            reference = params.ref
+            return Subject(reference.name if isinstance(reference, t.PromptReference) else reference.uri, params, None)
+    return None
+
+
+def _resource(catalog: Catalog, uri: str) -> Found[Any] | None:
+    found = catalog.resource(uri)
+    if found is not None:
+        return found
+    matched = catalog.template(uri)
+    return None if matched is None else matched[0]
+
+
+def _arguments(params: Any) -> dict[str, Any]:
+    if isinstance(params, t.ReadResourceRequestParams):
+        return {"uri": params.uri}
+    if isinstance(params, t.CompleteRequestParams):
+        return {params.argument.name: params.argument.value}
+    raw = params.arguments
+    if raw is UNSET:
+        return {}
+    try:
+        value = msgspec.json.decode(raw) if isinstance(raw, Raw) else raw
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    # What is no object is refused when the arguments are read.
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,120 @@
+"""What leaves the server: its size, and the secrets that must not be in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.wireclient import MODERN, REVISIONS, connect
+
+from toolwire import Context, Image, Policy, Prompt, ProtocolError, Resource, Server, ToolError
+
+SECRET = "sk-live-1234"
+POLICY = Policy(mask=[r"sk-live-\w+"])
+
+
+def text(result: dict[str, Any]) -> str:
+    return str(result["content"][0]["text"])
+
+
+@pytest.mark.covers("R17")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_an_answer_over_its_size_is_refused(revision: str) -> None:
+    server = Server("s")
+
+    @server.tool(policy=Policy(result=500))
+    async def fill(size: int) -> str:
+        return "x" * size
+
+    server.add(Resource("big://x", content="x" * 900, policy=Policy(result=500)))
+    async with connect(server, revision) as client:
+        assert text(await client.call("fill", {"size": 100})) == "x" * 100
+        refused = await client.call("fill", {"size": 5000})
+        assert refused["isError"] is True
+        assert text(refused).endswith("and may have 500. Ask for less.")
+        assert (await client.error("resources/read", {"uri": "big://x"}))["code"] == 403
+
+
+def leaking() -> Server:
+    """A server that says its secret in every way there is."""
+    server = Server("s", policy=POLICY)
+
+    @server.tool
+    async def plain() -> str:
+        return f"key {SECRET}"
+
+    @server.tool
+    async def structured() -> dict[str, list[str]]:
+        return {"keys": [SECRET], SECRET: []}
+
+    @server.tool
+    async def fails() -> str:
+        raise ToolError(f"denied for {SECRET}")
+
+    @server.tool
+    async def errs() -> str:
+        raise ProtocolError(-5, f"bad {SECRET}", {"key": SECRET})
+
+    @server.tool
+    async def reports(ctx: Context) -> str:
+        await ctx.progress(1, message=SECRET)
+        await ctx.log("error", {"key": SECRET})
+        await ctx.log("error", SECRET)
+        return "done"
+
+    @server.tool
+    def reports_from_a_thread(ctx: Context) -> str:
+        ctx.progress(1, message=SECRET)  # type: ignore[unused-coroutine]
+        return "done"
+
+    @server.tool
+    async def asks(ctx: Context) -> str:
+        await ctx.elicit(f"Use {SECRET}?", bool)
+        return "asked"
+
+    server.add(Resource("leak://r", content=SECRET)).add(Prompt.text(f"say {SECRET}", name="p"))
+    return server
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.filterwarnings("ignore:Logging to the client:DeprecationWarning")
+async def test_a_secret_leaves_by_no_way(revision: str) -> None:
+    async with connect(leaking(), revision, {"elicitation": {}}) as client:
+        client.answers["elicitation/create"] = lambda params: {"action": "cancel"}
+        names = ["plain", "structured", "fails", "errs", "reports", "reports_from_a_thread"]
+        names += ["asks"] if revision not in ("2024-11-05", "2025-03-26") else []
+        meta: dict[str, Any] = {"progressToken": "t"}
+        if revision == MODERN:
+            meta["io.modelcontextprotocol/logLevel"] = "debug"
+        for name in names:
+            await client.request("tools/call", {"name": name, "_meta": meta})
+        await client.result("resources/read", {"uri": "leak://r"})
+        await client.result("prompts/get", {"name": "p"})
+        received = str(client.received)
+    assert SECRET not in received
+    # Every one of them had something to say.
+    assert received.count("[redacted]") >= len(names) + 4
+
+
+async def test_a_middleware_that_leaks_is_masked_as_well() -> None:
+    async def middleware(ctx: Context, call_next: Any) -> Any:
+        raise ToolError(f"no {SECRET}")
+
+    async def f() -> str:
+        return ""
+
+    async with connect(Server("s", tools=f, policy=POLICY, middleware=middleware), MODERN) as client:
+        assert text(await client.call("f")) == "no [redacted]"
+
+
+async def test_what_holds_no_secret_passes_as_it_is() -> None:
+    server = Server("s", policy=POLICY)
+
+    @server.tool
+    async def picture() -> list[Any]:
+        return ["a", Image(data=b"sk-live-1234", mime_type="image/png")]
+
+    async with connect(server, MODERN) as client:
+        masked = await client.call("picture")
+        server.policy = None
+        assert await client.call("picture") == masked

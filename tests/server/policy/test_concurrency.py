@@ -1,0 +1,158 @@
+"""How many calls run at once, and the queue in front of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.wireclient import MODERN, connect
+
+from toolwire import Policy, Server
+from toolwire.auth import Principal
+from toolwire.protocol.errors import CallRefused, ServerError
+from toolwire.server.policy import Slots
+from toolwire.server.policy.concurrency import Gates, Placed
+
+
+def text(result: dict[str, Any]) -> str:
+    return str(result["content"][0]["text"])
+
+
+class Held:
+    """A tool that runs until it is let go, and counts."""
+
+    def __init__(self) -> None:
+        self.running = self.most = self.calls = 0
+        self.changed = asyncio.Condition()
+        self.go = asyncio.Event()
+
+    async def work(self) -> int:
+        async with self.changed:
+            self.running += 1
+            self.calls += 1
+            self.most = max(self.most, self.running)
+            self.changed.notify_all()
+        try:
+            await self.go.wait()
+        finally:
+            async with self.changed:
+                self.running -= 1
+                self.changed.notify_all()
+        return self.calls
+
+    async def until(self, running: int) -> None:
+        async with self.changed:
+            await self.changed.wait_for(lambda: self.running == running)
+
+
+async def waiting(server: Server, count: int) -> None:
+    assert server.enforcer is not None
+    while server.enforcer.gates.waiting != count:
+        await asyncio.sleep(0)
+
+
+async def test_calls_beyond_the_slots_wait_and_beyond_the_queue_are_refused() -> None:
+    held = Held()
+    server = Server("s")
+    server.tool(policy=Policy(concurrency=Slots(2, queue=1)))(held.work)
+    async with connect(server, MODERN) as client:
+        calls = [client.start("tools/call", {"name": "work"}) for _ in range(3)]
+        await held.until(2)
+        await waiting(server, 1)
+        refused = await client.call("work")
+        assert text(refused).startswith("work is busy: it runs 2 calls at once and 1 more are waiting. Try again in ")
+        assert refused["_meta"]["toolwire/retryAfterMs"] >= 1000
+        held.go.set()
+        answers = await asyncio.gather(*calls)
+    assert all("isError" not in each["result"] for each in answers)
+    assert held.most == 2
+    assert held.calls == 3
+
+
+async def test_a_queue_is_waited_in_for_a_limited_time() -> None:
+    held = Held()
+    server = Server("s", tools=held.work, policy=Policy(concurrency=Slots(1, wait=0.01)))
+    async with connect(server, MODERN) as client:
+        running = client.start("tools/call", {"name": "work"})
+        await held.until(1)
+        assert "work is busy" in text(await client.call("work"))
+        held.go.set()
+        assert "isError" not in (await running)["result"]
+
+
+async def test_slots_per_caller_leave_room_for_others() -> None:
+    held = Held()
+    server = Server("s", tools=held.work, policy=Policy(concurrency=Slots(1, queue=0, per="caller")))
+    async with (
+        connect(server, MODERN, principal=Principal("ann")) as ann,
+        connect(server, MODERN, principal=Principal("bob")) as bob,
+    ):
+        first = ann.start("tools/call", {"name": "work"})
+        await held.until(1)
+        assert (await ann.call("work"))["isError"] is True
+        second = bob.start("tools/call", {"name": "work"})
+        await held.until(2)
+        held.go.set()
+        assert [("isError" in (await each)["result"]) for each in (first, second)] == [False, False]
+
+
+@pytest.mark.parametrize("which", ["running", "waiting"])
+async def test_a_call_that_is_cancelled_gives_its_place_back(which: str) -> None:
+    held = Held()
+    server = Server("s", tools=held.work, policy=Policy(concurrency=Slots(1, queue=1)))
+    async with connect(server, MODERN) as client:
+        client.start("tools/call", {"name": "work"}, id="running")
+        await held.until(1)
+        waits = client.start("tools/call", {"name": "work"}, id="waiting")
+        await waiting(server, 1)
+        client.notify("notifications/cancelled", {"requestId": which})
+        await waiting(server, 0)
+        held.go.set()
+        if which == "running":
+            assert "result" in await waits
+        assert "isError" not in await client.call("work")
+    assert server.enforcer is not None
+    assert server.enforcer.gates._gates == {}
+
+
+async def test_a_tool_that_fails_gives_its_slot_back() -> None:
+    async def broken() -> None:
+        raise RuntimeError
+
+    server = Server("s", tools=broken, policy=Policy(concurrency=Slots(1, queue=0)))
+    async with connect(server, MODERN) as client:
+        for _ in range(3):
+            assert "Internal error" in text(await client.call("broken"))
+
+
+@pytest.mark.covers("R20")
+async def test_a_policy_bounds_the_time_of_a_tool_and_the_shorter_bound_wins() -> None:
+    server = Server("s", policy=Policy(timeout=60))
+
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    server.tool(policy=Policy(timeout=0.01))(slow)
+    server.tool(name="also", timeout=0.01)(slow)
+    async with connect(server, MODERN) as client:
+        for name in ("slow", "also"):
+            assert text(await client.call(name)) == f"{name} did not finish within 0.01 seconds"
+
+
+async def test_gates_nobody_uses_are_forgotten() -> None:
+    gates = Gates()
+    placed = Placed(Slots(1, queue=0, per="caller"), "p")
+    releases = [await gates.enter(placed, f"caller{number}", "f") for number in range(100)]
+    assert len(gates._gates) == 100
+    with pytest.raises(CallRefused):
+        await gates.enter(placed, "caller7", "f")
+    for release in releases:
+        release()
+    assert gates._gates == {}
+
+
+@pytest.mark.parametrize("slots", [(0,), (1, -1), (1, 1, 0), (1, 1, 1, "nobody")])
+def test_slots_that_make_no_sense(slots: Any) -> None:
+    with pytest.raises(ServerError):
+        Slots(*slots)

@@ -1,0 +1,248 @@
+"""Rates and quotas: how often a caller may call, and what a refusal says."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from tests.wireclient import MODERN, REVISIONS, connect
+
+from toolwire import Policy, Prompt, Resource, Server
+from toolwire.auth import Principal
+from toolwire.protocol.errors import CallRefused, ServerError
+from toolwire.server.policy import Rate
+from toolwire.server.policy.counter_memory import CounterMemory
+from toolwire.server.policy.rates import Counters, compile_rates, in_words
+
+ANN, BOB = Principal("ann"), Principal("bob")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def counters(max_keys: int = 100) -> tuple[Counters, Clock, CounterMemory]:
+    clock = Clock()
+    memory = CounterMemory(clock=clock, max_keys=max_keys)
+    return Counters(memory), clock, memory
+
+
+async def echo(word: str = "hi") -> str:
+    return word
+
+
+async def other() -> str:
+    return "other"
+
+
+def text(result: dict[str, Any]) -> str:
+    return str(result["content"][0]["text"])
+
+
+@pytest.mark.covers("R16", "S22")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_call_too_many_is_refused_and_told_when_to_try_again(revision: str) -> None:
+    async with connect(Server("s", tools=echo, policy=Policy(rate="2/minute")), revision) as client:
+        assert text(await client.call("echo")) == text(await client.call("echo")) == "hi"
+        refused = await client.call("echo")
+    assert refused["isError"] is True
+    assert text(refused).startswith("Too many calls: echo allows 2 per 1 minute. Try again in ")
+    assert 0 < refused["_meta"]["toolwire/retryAfterMs"] <= 60_000
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_resources_and_prompts_count_too_and_refuse_with_an_error(revision: str) -> None:
+    server = Server("s", policy=Policy(rate="2/minute"))
+    server.add(Resource("note://a", content="x")).add(Prompt.text("x", name="p"))
+    async with connect(server, revision) as client:
+        await client.result("resources/read", {"uri": "note://a"})
+        await client.result("prompts/get", {"name": "p"})
+        for method, params in (("resources/read", {"uri": "note://a"}), ("prompts/get", {"name": "p"})):
+            error = await client.error(method, params)
+            assert error["code"] == 429
+            assert 0 < error["data"]["retryAfterMs"] <= 60_000
+        # Lists run nothing of anybody's and are not counted.
+        await client.result("prompts/list")
+
+
+async def test_each_caller_has_a_count_of_its_own() -> None:
+    server = Server("s", tools=echo, policy=Policy(rate="1/minute"))
+    async with connect(server, MODERN, principal=ANN) as ann, connect(server, MODERN, principal=BOB) as bob:
+        assert "isError" not in await ann.call("echo")
+        assert "isError" not in await bob.call("echo")
+        assert (await ann.call("echo"))["isError"] is True
+    async with connect(server, MODERN, principal=Principal("ann", "elsewhere")) as namesake:
+        assert "isError" not in await namesake.call("echo")
+
+
+async def test_a_rate_for_everyone_counts_all_callers_together() -> None:
+    server = Server("s", tools=echo, policy=Policy(rate=Rate("1/minute", per="everyone")))
+    async with connect(server, MODERN, principal=ANN) as ann, connect(server, MODERN, principal=BOB) as bob:
+        await ann.call("echo")
+        assert "by all callers together" in text(await bob.call("echo"))
+
+
+async def test_the_policy_of_a_tool_counts_that_tool_and_the_servers_counts_all() -> None:
+    server = Server("s", tools=other, policy=Policy(rate="4/minute"))
+    server.tool(policy=Policy(rate="1/minute"))(echo)
+    async with connect(server, MODERN) as client:
+        assert "isError" not in await client.call("echo")
+        assert "1 per 1 minute" in text(await client.call("echo"))
+        for _ in range(3):
+            assert text(await client.call("other")) == "other"
+        assert "4 per 1 minute" in text(await client.call("other"))
+
+
+async def test_unknown_tools_count_as_well() -> None:
+    async with connect(Server("s", tools=echo, policy=Policy(rate="1/minute")), MODERN) as client:
+        assert (await client.error("tools/call", {"name": "guess"}))["code"] == -32602
+        assert (await client.call("echo"))["isError"] is True
+
+
+async def test_callers_of_another_kind_have_another_policy() -> None:
+    paying = Policy(rate="3/minute")
+    policy = Policy(rate="1/minute", by_principal=lambda principal: paying if "paid" in principal.scopes else None)
+    server = Server("s", tools=echo, policy=policy)
+    async with connect(server, MODERN, principal=Principal("ann", scopes=frozenset({"paid"}))) as ann:
+        results = [await ann.call("echo") for _ in range(4)]
+        assert [each.get("isError", False) for each in results] == [False, False, False, True]
+    async with connect(server, MODERN, principal=BOB) as bob:
+        await bob.call("echo")
+        assert "1 per 1 minute" in text(await bob.call("echo"))
+
+
+# --- counting ---
+
+
+@pytest.mark.parametrize("kind", ["rate", "quota"])
+def test_whoever_waits_as_long_as_told_is_let_through(kind: Any) -> None:
+    counts, clock, _ = counters()
+    counted = compile_rates(kind, "3/minute", "place")
+    for _ in range(3):
+        counts.take(counted, "ann", "f")
+        clock.now += 7
+    with pytest.raises(CallRefused) as caught:
+        counts.take(counted, "ann", "f")
+    assert caught.value.reason == kind
+    assert caught.value.retry_after == pytest.approx(60 - 21)
+    clock.now += caught.value.retry_after or 0
+    counts.take(counted, "ann", "f")
+
+
+def test_a_rate_moves_with_time_and_a_quota_starts_anew() -> None:
+    counts, clock, _ = counters()
+    rate, quota = compile_rates("rate", "2/minute", "r"), compile_rates("quota", "2/minute", "q")
+    for counted in (rate, quota):
+        counts.take(counted, "", "f")
+    clock.now += 50
+    for counted in (rate, quota):
+        counts.take(counted, "", "f")
+    clock.now += 11
+    # Of the rate one call has left the window, of the quota the whole window is over.
+    counts.take(rate, "", "f")
+    with pytest.raises(CallRefused):
+        counts.take(rate, "", "f")
+    counts.take(quota, "", "f")
+    counts.take(quota, "", "f")
+
+
+def test_what_one_limit_refuses_is_counted_against_none() -> None:
+    counts, clock, _ = counters()
+    counted = [*compile_rates("rate", "1/minute;10/hour", "place"), *compile_rates("quota", "10/day", "place")]
+    counts.take(counted, "ann", "f")
+    for _ in range(50):
+        with pytest.raises(CallRefused, match="1 per 1 minute"):
+            counts.take(counted, "ann", "f")
+    for _ in range(9):
+        clock.now += 61
+        counts.take(counted, "ann", "f")
+
+
+def test_setting_the_wall_clock_opens_and_closes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = Counters(CounterMemory())
+    limits = [compile_rates("rate", "1/hour", "place"), compile_rates("quota", "1/hour", "place")]
+    for counted in limits:
+        counts.take(counted, "ann", "f")
+    for jump in (-10_000_000, 10_000_000):
+        monkeypatch.setattr(time, "time", lambda jump=jump: 1_700_000_000.0 + jump)
+        for counted in limits:
+            with pytest.raises(CallRefused) as caught:
+                counts.take(counted, "ann", "f")
+            assert 3500 < (caught.value.retry_after or 0) <= 3600
+
+
+def test_a_clock_that_goes_backwards_keeps_nobody_out_for_longer_than_the_window() -> None:
+    counts, clock, _ = counters()
+    for kind in ("rate", "quota"):
+        counted = compile_rates(kind, "1/minute", "place")  # type: ignore[arg-type]
+        clock.now = 1000
+        counts.take(counted, "ann", "f")
+        clock.now = 10
+        with pytest.raises(CallRefused) as caught:
+            counts.take(counted, "ann", "f")
+        assert caught.value.retry_after == 60
+
+
+def test_a_flood_of_callers_takes_bounded_memory() -> None:
+    counts, _, memory = counters(max_keys=50)
+    rate, quota = compile_rates("rate", "5/minute", "p"), compile_rates("quota", "5/minute", "p")
+    for number in range(500):
+        counts.take(rate, f"caller{number}", "f")
+        counts.take(quota, f"caller{number}", "f")
+        # Whoever keeps calling is not forgotten in favour of those who came once.
+        if number % 20 == 0 and number < 100:
+            counts.take(rate, "steady", "f")
+    assert len(memory._moments) == len(memory._counts) == 50
+    memory.reset()
+    assert len(memory._moments) == len(memory._counts) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "1 second"),
+        (1.0, "1 second"),
+        (1.1, "2 seconds"),
+        (90, "90 seconds"),
+        (121, "3 minutes"),
+        (7201, "3 hours"),
+    ],
+)
+def test_times_to_wait_are_rounded_up(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize(
+    ("policy", "complaint"),
+    [
+        ({"rate": "often"}, "'often' is not a rate"),
+        ({"rate": "0/minute"}, "it allows nothing"),
+        ({"rate": 5}, "is not a rate|not iterable"),
+        ({"rate": Rate("1/minute", per="nobody")}, "per 'caller' or per 'everyone'"),  # type: ignore[arg-type]
+        ({"rate": "20000/hour"}, "at most 10000 calls"),
+        ({"quota": ["1/day", "x"]}, "'x' is not a rate"),
+        ({"timeout": 0}, "timeout= of a Policy is above zero"),
+        ({"result": -1}, "result= of a Policy is above zero"),
+        ({"mask": ["("]}, "mask= has regular expressions"),
+        ({"rules": {"x": "y"}}, "rules= has functions"),
+        ({"concurrency": 0}, "at least one call that runs"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_where_it_is_written(policy: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((ServerError, TypeError), match=complaint):
+        Policy(**policy)
+
+
+def test_a_missing_extra_is_named_with_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "limits", None)
+    with pytest.raises(ServerError, match=r"^rate= of a Policy needs limits: pip install 'toolwire\[policy\]'$"):
+        Policy(rate="1/minute")
+    Policy(concurrency=3, timeout=2)  # Nothing else needs it.
