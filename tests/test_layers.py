@@ -38,6 +38,7 @@ LAYERS = {
     "schemas": 1,
     "sealing_aes": 1,
     "logs": 1,
+    "audit": 1,
     "extras": 1,
     "redaction": 1,
     "wire": 2,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # The subcommand, its module in this folder, and what it is for.
 COMMANDS: Final = {
+    "audit": ("audit", "check an audit log"),
     "run": ("run", "serve a server that is defined in a Python file"),
 }
 

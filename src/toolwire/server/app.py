@@ -51,6 +51,7 @@ from toolwire.wire.loops import run as run_loop
 from toolwire.wire.session import Session
 
 if TYPE_CHECKING:
+    from toolwire.audit import AuditLog
     from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcing import Enforcer
 
@@ -91,6 +92,7 @@ class Server:
         middleware: Middleware | Sequence[Middleware] | None = None,
         limits: Limits | None = None,
         policy: Policy | None = None,
+        audit: AuditLog | None = None,
         stores: Stores | None = None,
         secret: str | bytes | Sequence[str | bytes] | None = None,
         page_size: int | None = None,
@@ -137,6 +139,10 @@ class Server:
         if policy is not None:
             self.catalog.guarded = True
             self._enforce()
+        if audit is not None:
+            from toolwire.server.audit import observe_calls
+
+            observe_calls(self, audit)
         self.lifespan_value: Any = None
         self.lifespan = lifespan
         self._life = Life(self)

@@ -11,7 +11,7 @@ import logging
 import math
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -55,6 +55,9 @@ from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Outlet, Session, is_abandoned
 from toolwire.wire.workers import Busy, ThreadWorkers
 
+if TYPE_CHECKING:
+    from toolwire.audit.log import AuditLog
+
 log = logging.getLogger("toolwire.server")
 
 _LISTEN: Final = "subscriptions/listen"
@@ -89,6 +92,7 @@ class Kernel(Offering):
         self.hub = Hub()
         self.workers = ThreadWorkers(limits.threads, limits.queue)
         self._processes: ProcessWorkers | None = None
+        self.audit: AuditLog | None = None
         self._middleware: list[Middleware] = []
         self._observers: list[Middleware] = []
         self._chain: Next | None = None
@@ -125,6 +129,9 @@ class Kernel(Offering):
         if self._processes is not None:
             processes, self._processes = self._processes, None
             await processes.close()
+        if self.audit is not None:
+            # In a thread, because where the log goes may not answer.
+            await asyncio.to_thread(self.audit.close)
 
     # --- the one function ---
 
@@ -287,7 +294,7 @@ class Kernel(Offering):
                 MISSING_CLIENT_CAPABILITY, str(error), {"requiredCapabilities": error.required}
             ) from None
         if isinstance(error, CallRefused):
-            return self._refused(ctx, error)
+            return self.refused(ctx, error)
         if isinstance(error, ToolError | NotSupported | Busy):
             if is_tool:
                 return error_result(str(error))
@@ -302,7 +309,7 @@ class Kernel(Offering):
             return error_result(text)
         raise ProtocolError(INTERNAL_ERROR, text) from None
 
-    def _refused(self, ctx: Context, refusal: CallRefused) -> t.CallToolResult:
+    def refused(self, ctx: Context, refusal: CallRefused) -> t.CallToolResult:
         """A refusal says when to try again: to the model in its text, to programs as a number."""
         ctx._refusal = refusal.reason
         later = refusal.retry_after

@@ -1,0 +1,219 @@
+"""`AuditLog`: takes records at the speed of a call, and hands them to a thread that writes them.
+
+A sink that is slow, blocks or fails holds up no call. What it has not taken yet waits here, in a queue of bounded
+length; when that is full, calls are refused before they run, or, where the log is not required, counted as lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from toolwire.audit.chain import Chain, audit_key, encode
+from toolwire.audit.sinks import Sink, Target, sink_for
+from toolwire.protocol.errors import ServerError
+from toolwire.redaction import Redaction
+
+log = logging.getLogger("toolwire.audit")
+
+KEY_VARIABLE: Final = "TOOLWIRE_AUDIT_KEY"
+_BATCH: Final = 1000
+# Between two batches, so that many lines share one waking of the thread.
+_PAUSE: Final = 0.005
+_RETRY: Final = 1.0
+
+
+class AuditLog:
+    """A record of every call: `AuditLog("audit.jsonl", key=...)`. Check it with `toolwire audit verify audit.jsonl`."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        key: str | bytes | None = None,
+        anchor: Target | None = None,
+        anchor_every: int = 1000,
+        redact: Iterable[str] = (),
+        mask: Iterable[str | re.Pattern[str]] = (),
+        required: bool = True,
+        queue: int = 10_000,
+        max_arguments: int = 8192,
+    ) -> None:
+        """`key` signs the lines; it is `TOOLWIRE_AUDIT_KEY` unless it is given, and no secret of anything else.
+
+        `anchor` is a second place, which after every `anchor_every` lines and at the end is told how far the log had
+        come: whoever can cut the log but not reach that place is found out. `redact` names arguments that no line
+        shows, and `mask` patterns, on top of what the policies of the server say. Arguments of more than
+        `max_arguments` bytes are left out. With `required`, no call runs that could not be recorded.
+        """
+        given = key if key is not None else os.environ.get(KEY_VARIABLE)
+        if not given:
+            raise ServerError(f"An audit log needs a key of its own: AuditLog(key=...) or {KEY_VARIABLE}")
+        try:
+            self._key = audit_key(given)
+            # The log itself, and behind it the anchor, if there is one.
+            self._sinks = [sink_for(each) for each in (target, anchor) if each is not None]
+        except (ValueError, TypeError) as error:
+            raise ServerError(str(error)) from None
+        if queue < 1 or anchor_every < 1:
+            raise ServerError("queue= and anchor_every= of an audit log are at least 1")
+        self.redaction = Redaction(redact, mask)
+        self.required = required
+        self.max_arguments = max_arguments
+        self._limit = queue
+        self._anchor_every = anchor_every
+        self._lock = threading.Lock()
+        self._process = 0
+        self._writer: _Writer | None = None
+        self._chain: Chain | None = None
+        self._about: dict[str, Any] = {}
+        self._lost = 0
+
+    def describe(self, **about: Any) -> None:
+        """What the first line of a chain says about who writes it."""
+        self._about = about
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is room for the record of one more call."""
+        writer = self._writer
+        return writer is None or self._process != os.getpid() or writer.lines.qsize() < self._limit
+
+    def record(self, entry: Mapping[str, Any]) -> None:
+        """Add a line about a call. It is never raised what becomes of it."""
+        if self._process != os.getpid():
+            self._start_anew()
+        with self._lock:
+            if not self.required and not self.ready:
+                self._lost += 1
+                return
+            self._open()
+            if self._lost:
+                lost, self._lost = self._lost, 0
+                self._write("lost", {"time": now(), "calls": lost})
+            self._write("call", entry)
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Write the final line and wait until all has arrived; whether it has. A later record opens a new chain."""
+        if self._process != os.getpid():
+            return True  # Nothing was recorded here.
+        with self._lock:
+            writer, chain = self._writer, self._chain
+            if writer is None or chain is None:
+                return True
+            self._write("end", {"time": now(), "lost": self._lost} if self._lost else {"time": now()})
+            self._mark(chain, writer)
+            self._writer = self._chain = None
+            self._lost = 0
+        return writer.finish(timeout)
+
+    def _start_anew(self) -> None:
+        """This is another process than the one that wrote before: it has no thread yet, and a chain of its own."""
+        self._lock = threading.Lock()
+        self._writer = self._chain = None
+        self._lost = 0
+        for sink in self._sinks:
+            sink.reset()
+        self._process = os.getpid()
+
+    def _open(self) -> None:
+        if self._chain is None:
+            self._chain = Chain(self._key, secrets.token_hex(8))
+            self._writer = _Writer(self._sinks)
+            about = {"time": now(), "process": os.getpid(), **self._about}
+            self._write("open", about | {"after": self._last()})
+
+    def _last(self) -> str | None:
+        try:
+            return self._sinks[0].last()
+        except OSError:
+            return None  # The writer will say what is wrong with it.
+
+    def _write(self, kind: str, entry: Mapping[str, Any]) -> None:
+        chain, writer = self._chain, self._writer
+        assert chain is not None and writer is not None
+        writer.lines.put((self._sinks[0], chain.line(kind, entry)))
+        if chain.count % self._anchor_every == 0:
+            self._mark(chain, writer)
+
+    def _mark(self, chain: Chain, writer: _Writer) -> None:
+        for anchor in self._sinks[1:]:
+            writer.lines.put((anchor, encode(chain.anchor()._asdict() | {"time": now()})))
+
+
+class _Writer:
+    """The thread of one chain. It takes lines in batches and tries until the sinks have taken them."""
+
+    def __init__(self, sinks: list[Sink]) -> None:
+        # Each line with the sink it is for; None at the end.
+        self.lines: SimpleQueue[tuple[Sink, bytes] | None] = SimpleQueue()
+        self._sinks = sinks
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="toolwire-audit", daemon=True)
+        self._thread.start()
+
+    def finish(self, timeout: float) -> bool:
+        self.lines.put(None)
+        self._closing.set()
+        self._thread.join(timeout)
+        written = not self._thread.is_alive() and not any(sink.waiting for sink in self._sinks)
+        if not written:
+            log.error("the audit log could not be finished within %g seconds: its last lines are not written", timeout)
+        return written
+
+    def _work(self) -> None:
+        while self._take():
+            self._deliver()
+            self._closing.wait(_PAUSE)
+        self._deliver()
+        for sink in self._sinks:
+            sink.close()
+
+    def _take(self) -> bool:
+        """Wait for lines and hand them to their sinks; False after the last one."""
+        taken = [self.lines.get()]
+        while len(taken) < _BATCH:
+            try:
+                taken.append(self.lines.get_nowait())
+            except Empty:
+                break
+        for item in taken:
+            if item is None:
+                return False
+            sink, line = item
+            sink.waiting.append(line)
+        return True
+
+    def _deliver(self) -> None:
+        failed = False
+        while not self._flush(failed):
+            failed = True
+            if self._closing.is_set():
+                return
+            self._closing.wait(_RETRY)
+        if failed:
+            log.warning("the audit log can be written again")
+
+    def _flush(self, failed_before: bool) -> bool:
+        try:
+            # The log before its anchor, which must not know of lines that never were.
+            for sink in self._sinks:
+                with sink.lock:
+                    sink.flush()
+        except Exception as error:
+            if not failed_before:
+                # Only its kind: what it says may quote the line.
+                log.error("the audit log cannot be written, and will be tried again: %s", type(error).__name__)
+            return False
+        return True
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,83 @@
+"""`toolwire audit verify FILE...`: whether an audit log is as it was written."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from toolwire.audit.chain import MAX_LINE, Anchor, Verifier, audit_key
+from toolwire.audit.log import KEY_VARIABLE
+from toolwire.cli.errors import UsageError
+
+_MAX_SHOWN: Final = 100
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    verify = actions.add_parser("verify", help="find lines that were changed, removed, moved or cut off")
+    verify.add_argument("files", metavar="FILE", nargs="+", help="the log; several in the order they were written")
+    verify.add_argument(
+        "--key-file", metavar="FILE", help=f"a file with the key (default: the variable {KEY_VARIABLE})"
+    )
+    verify.add_argument("--anchors", metavar="FILE", help="what the anchor of the log was told")
+    verify.add_argument("--open", action="store_true", help="the log is still being written: it may have no end")
+
+
+def main(arguments: Namespace) -> int:
+    try:
+        verifier = Verifier(audit_key(_key(arguments.key_file)), _anchors(arguments.anchors))
+        for name in arguments.files:
+            for line in _lines(name):
+                verifier.read(line)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from None
+    findings = verifier.end(may_be_open=arguments.open)
+    for finding in findings[:_MAX_SHOWN]:
+        sys.stdout.write(f"line {finding.line} {finding.text}\n" if finding.line else f"{finding.text}\n")
+    if len(findings) > _MAX_SHOWN:
+        sys.stdout.write(f"... and {len(findings) - _MAX_SHOWN} more\n")
+    size = f"{verifier.lines} lines in {verifier.chains} chains"
+    sys.stderr.write(f"toolwire: {size}: {f'{len(findings)} findings' if findings else 'as they were written'}\n")
+    return 1 if findings else 0
+
+
+def _key(path: str | None) -> str | bytes:
+    # Never an option of its own: the arguments of a process are for everybody to see.
+    if path is not None:
+        return Path(path).read_bytes().strip()
+    key = os.environ.get(KEY_VARIABLE)
+    if not key:
+        raise UsageError(f"give the key of the log with --key-file or in the variable {KEY_VARIABLE}")
+    return key
+
+
+def _anchors(name: str | None) -> list[Anchor]:
+    if name is None:
+        return []
+    try:
+        return [msgspec.json.decode(line, type=_AnchorLine).anchor() for line in _lines(name)]
+    except msgspec.DecodeError:
+        raise UsageError(f"{name} has lines that are no anchors") from None
+
+
+class _AnchorLine(msgspec.Struct):
+    chain: str
+    n: int
+    mac: str
+
+    def anchor(self) -> Anchor:
+        return Anchor(self.chain, self.n, self.mac)
+
+
+def _lines(name: str) -> Iterator[bytes]:
+    with Path(name).open("rb") as file:
+        while line := file.readline(MAX_LINE + 2):
+            yield line.removesuffix(b"\n")

@@ -1,0 +1,136 @@
+"""Records every call of a server in an audit log: who, what, with which arguments, how it ended, how long it took."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from typing import Any, Final
+
+from msgspec import UNSET, Raw
+
+from toolwire.audit.log import AuditLog, now
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import CallRefused, ProtocolError, ServerError
+from toolwire.redaction import Redaction
+from toolwire.server.context import Context
+from toolwire.server.kernel import Kernel
+from toolwire.server.middleware import Next
+from toolwire.server.subject import Subject, subject_of
+
+_MAX_MERGED: Final = 1024
+_MAX_TEXT: Final = 200
+
+
+def observe_calls(server: Any, log: AuditLog) -> None:
+    """Record the calls of a server from now on, and end the log when the server ends."""
+    if not isinstance(log, AuditLog):
+        raise ServerError(f"audit= takes an AuditLog, not {type(log).__name__}")
+    server.kernel.audit = log
+    server.kernel.observe(AuditObserver(log, server, server.kernel))
+
+
+class AuditObserver:
+    """The observer that writes a line when a call has ended, whatever its end."""
+
+    def __init__(self, log: AuditLog, server: Any, kernel: Kernel) -> None:
+        self._log = log
+        self._server = server
+        self._kernel = kernel
+        self._merged: dict[Redaction, Redaction] = {}
+        log.describe(server=server.name, version=server.version)
+
+    async def __call__(self, ctx: Context, call_next: Next) -> Any:
+        subject = subject_of(ctx, self._server.catalog)
+        if subject is None:
+            return await call_next(ctx)
+        if self._log.required and not self._log.ready:
+            text = "Calls cannot be recorded at the moment, so none are made. Try again in 10 seconds."
+            return self._kernel.refused(ctx, CallRefused(text, reason="audit", retry_after=10.0))
+        # Before the handler, which may change what it was given.
+        entry = self._begun(ctx, subject)
+        started = time.perf_counter()
+        outcome: dict[str, Any] = {"outcome": "failed"}
+        try:
+            result = await call_next(ctx)
+            outcome = outcome_of(ctx, result)
+            return result
+        except ProtocolError as error:
+            outcome = {"outcome": "error" if ctx._refusal is None else "refused", "code": error.code}
+            raise
+        except asyncio.CancelledError:
+            outcome = {"outcome": "cancelled"}
+            raise
+        finally:
+            entry["ms"] = round((time.perf_counter() - started) * 1000, 3)
+            entry |= outcome
+            if ctx._refusal is not None:
+                entry["reason"] = ctx._refusal
+            if ctx._error_id is not None:
+                entry["errorId"] = ctx._error_id
+            self._log.record(entry)
+
+    def _begun(self, ctx: Context, subject: Subject) -> dict[str, Any]:
+        request = ctx._request
+        redaction = self._redaction(ctx, subject)
+        entry: dict[str, Any] = {
+            "time": now(),
+            "who": who(request.principal),
+            "method": request.method,
+            "name": redaction.text(subject.name),
+            "arguments": self._arguments(request.params, subject, redaction),
+            "revision": request.revision,
+            "request": request.id if isinstance(request.id, int) else request.id[:_MAX_TEXT],
+        }
+        if request.client is not UNSET:
+            entry["client"] = redaction.text(f"{request.client.name} {request.client.version}"[:_MAX_TEXT])
+        if (session := ctx.session_id) is not None:
+            entry["session"] = session_tag(session)
+        return entry
+
+    def _arguments(self, params: Any, subject: Subject, redaction: Redaction) -> Any:
+        raw = getattr(params, "arguments", UNSET)
+        if isinstance(raw, Raw) and len(raw) > self._log.max_arguments:
+            return {"omitted": len(raw)}
+        return redaction.arguments(subject.arguments)
+
+    def _redaction(self, ctx: Context, subject: Subject) -> Redaction:
+        """What the log leaves out, and what the policies say on top of it."""
+        own = self._log.redaction
+        enforcer = self._server.enforcer
+        theirs = None if enforcer is None else enforcer.redaction(ctx, subject)
+        if theirs is None:
+            return own
+        merged = self._merged.get(theirs)
+        if merged is None:
+            if len(self._merged) >= _MAX_MERGED:
+                self._merged.clear()
+            merged = self._merged[theirs] = own | theirs
+        return merged
+
+
+def who(principal: Any) -> dict[str, Any] | None:
+    """The caller as far as it is known: never the claims, which may be anything."""
+    if principal is None:
+        return None
+    subject = getattr(principal, "subject", None)
+    if subject is None:
+        return {"subject": str(principal)[:_MAX_TEXT]}
+    found = {"subject": subject} | {each: getattr(principal, each, None) for each in ("provider", "username")}
+    return {key: str(value)[:_MAX_TEXT] for key, value in found.items() if value}
+
+
+def outcome_of(ctx: Context, result: Any) -> dict[str, Any]:
+    if ctx._refusal is not None:
+        return {"outcome": "refused"}
+    if ctx._error_id is not None:
+        return {"outcome": "failed"}
+    if isinstance(result, t.InputRequiredResult):
+        return {"outcome": "asked"}
+    is_error = isinstance(result, t.CallToolResult) and result.is_error is True
+    return {"outcome": "error" if is_error else "ok"}
+
+
+def session_tag(session: str) -> str:
+    """Tells sessions apart, and is of no use to whoever would like to enter one."""
+    return hashlib.sha256(session.encode()).hexdigest()[:12]

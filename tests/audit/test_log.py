@@ -1,0 +1,270 @@
+"""The audit log and its sinks: in order, complete, and in nobody's way."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolwire.audit import AuditLog
+from toolwire.audit import log as log_module
+from toolwire.audit.chain import Anchor, Verifier, audit_key
+from toolwire.audit.sinks import FileSink
+from toolwire.protocol.errors import ServerError
+
+SECRET = "a key of sixteen bytes"
+
+
+def verify(lines: list[bytes], anchors: list[bytes] | None = None) -> list[str]:
+    kept = [Anchor(each["chain"], each["n"], each["mac"]) for each in map(json.loads, anchors or [])]
+    verifier = Verifier(audit_key(SECRET), kept)
+    for line in lines:
+        verifier.read(line)
+    return [text for _, text in verifier.end()]
+
+
+def lines_of(path: Path) -> list[bytes]:
+    content = path.read_bytes()
+    assert content.endswith(b"\n")
+    return content.split(b"\n")[:-1]
+
+
+def kinds(lines: list[bytes]) -> list[str]:
+    return [json.loads(line)["kind"] for line in lines]
+
+
+@pytest.mark.covers("R21")
+def test_a_file_has_every_record_between_a_first_and_a_final_line(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "a.jsonl", key=SECRET)
+    log.describe(server="s")
+    for n in range(2500):
+        log.record({"call": n})
+    assert log.close()
+    lines = lines_of(tmp_path / "a.jsonl")
+    assert kinds(lines) == ["open", *["call"] * 2500, "end"]
+    assert [json.loads(line)["call"] for line in lines[1:-1]] == list(range(2500))
+    assert json.loads(lines[0])["server"] == "s"
+    assert verify(lines) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
+def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    log = AuditLog(str(tmp_path / "a.jsonl"), key=SECRET)
+    log.record({})
+    log.close()
+    assert (tmp_path / "a.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_chains_in_one_file_follow_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    log = AuditLog(path, key=SECRET)
+    for n in range(3):
+        log.record({"call": n})
+        assert log.close()
+    assert log.close(), "closing twice does nothing"
+    lines = lines_of(path)
+    assert kinds(lines) == ["open", "call", "end"] * 3
+    assert verify(lines) == []
+    # A whole chain in the middle is gone: the next one misses it.
+    assert any("was cut" in text for text in verify(lines[:3] + lines[6:]))
+
+
+def test_a_torn_last_line_does_not_swallow_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"chain":"00')
+    log = AuditLog(path, key=SECRET)
+    log.record({})
+    log.close()
+    lines = lines_of(path)
+    assert lines[0] == b'{"chain":"00'
+    assert verify(lines[1:]) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not move open files")
+def test_a_file_that_is_moved_away_is_begun_anew(tmp_path: Path) -> None:
+    path, old = tmp_path / "a.jsonl", tmp_path / "a.jsonl.1"
+    sink = FileSink(path)
+    sink.waiting.append(b"one")
+    sink.flush()
+    path.rename(old)
+    sink.waiting.append(b"two")
+    sink.flush()
+    sink.close()
+    assert (old.read_bytes(), path.read_bytes()) == (b"one\n", b"two\n")
+
+
+def test_what_a_full_disk_cut_in_two_is_finished_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = FileSink(tmp_path / "a.jsonl")
+    sink.waiting.extend([b"first", b"second"])
+    real, calls = os.write, 0
+
+    def write(file: int, data: bytes) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            return real(file, data[:3])
+        if calls == 2:
+            raise OSError(28, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(OSError):
+        sink.flush()
+    sink.waiting.append(b"third")
+    sink.flush()
+    sink.close()
+    assert (tmp_path / "a.jsonl").read_bytes() == b"first\nsecond\nthird\n"
+
+
+def test_a_logger_and_a_function_are_sinks_too(caplog: pytest.LogCaptureFixture) -> None:
+    got: list[str] = []
+    with caplog.at_level(logging.INFO, "my.audit"):
+        for log in (AuditLog(logging.getLogger("my.audit"), key=SECRET), AuditLog(got.append, key=SECRET)):
+            log.record({"percent": "%s %d"})
+            assert log.close()
+    assert verify([line.encode() for line in got]) == []
+    assert verify([record.getMessage().encode() for record in caplog.records if record.name == "my.audit"]) == []
+
+
+def test_an_anchor_is_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "a", key=SECRET, anchor=tmp_path / "b", anchor_every=4)
+    for n in range(8):
+        log.record({"call": n})
+    log.close()
+    lines, anchors = lines_of(tmp_path / "a"), lines_of(tmp_path / "b")
+    assert [json.loads(each)["n"] for each in anchors] == [4, 8, 10]
+    assert verify(lines, anchors) == []
+    assert any("anchored and is missing" in text for text in verify([], anchors))
+
+
+def test_a_sink_that_raises_is_tried_again_and_gets_every_line_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(log_module, "_RETRY", 0.001)
+    got: list[str] = []
+    failures = 5
+    recovered = threading.Event()
+
+    def sink(line: str) -> None:
+        nonlocal failures
+        if len(got) == 2 and failures:
+            failures -= 1
+            raise RuntimeError(f"cannot take {line}")
+        got.append(line)
+        if len(got) == 4:
+            recovered.set()
+
+    log = AuditLog(sink, key=SECRET)
+    for n in range(3):
+        log.record({"call": n, "note": "private"})
+    assert recovered.wait(10)
+    assert log.close()
+    assert verify([line.encode() for line in got]) == []
+    assert len(got) == 5
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if "RuntimeError" in text] == [
+        "the audit log cannot be written, and will be tried again: RuntimeError"
+    ]
+    assert "private" not in caplog.text
+
+
+class Blocked:
+    """A sink that takes nothing until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.entered = threading.Event()
+        self.got: list[bytes] = []
+
+    def __call__(self, line: str) -> None:
+        self.entered.set()
+        self.go.wait(30)
+        self.got.append(line.encode())
+
+
+def test_a_sink_that_blocks_fills_the_queue_and_holds_up_nobody() -> None:
+    sink = Blocked()
+    log = AuditLog(sink, key=SECRET, queue=5)
+    log.record({})
+    assert sink.entered.wait(10)
+    for _ in range(5):
+        assert log.ready
+        log.record({})
+    assert not log.ready
+    assert not log.close(0.01), "it could not be finished, and says so"
+    sink.go.set()
+
+
+def test_a_log_that_is_not_required_counts_what_it_lost() -> None:
+    sink = Blocked()
+    log = AuditLog(sink, key=SECRET, queue=5, required=False)
+    log.record({})
+    assert sink.entered.wait(10)
+    for _ in range(20):
+        log.record({})
+    sink.go.set()
+    assert log.close()
+    assert verify(sink.got) == []
+    told = sum(json.loads(line).get("calls", 0) + json.loads(line).get("lost", 0) for line in sink.got)
+    assert kinds(sink.got).count("call") + told == 21
+    assert told > 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_a_chain_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    log = AuditLog(path, key=SECRET)
+    log.record({"from": "parent"})
+    child = os.fork()
+    if child == 0:
+        log.record({"from": "child"})
+        os._exit(0 if log.close() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert log.close()
+    lines = lines_of(path)
+    assert verify(lines) == []
+    assert len({json.loads(line)["chain"] for line in lines}) == 2
+    assert [json.loads(line)["from"] for line in lines if b'"from"' in line].count("child") == 1
+
+
+def test_threads_share_one_chain(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "a", key=SECRET)
+    threads = [threading.Thread(target=lambda: [log.record({}) for _ in range(100)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert log.close()
+    assert len(lines_of(tmp_path / "a")) == 402
+    assert verify(lines_of(tmp_path / "a")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({}, "An audit log needs a key of its own"),
+        ({"key": "short"}, "at least 16 bytes"),
+        ({"key": SECRET, "target": 3}, "not to int"),
+        ({"key": SECRET, "queue": 0}, "at least 1"),
+    ],
+)
+def test_mistakes(options: dict[str, Any], complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOOLWIRE_AUDIT_KEY", raising=False)
+    with pytest.raises(ServerError, match=complaint):
+        AuditLog(options.pop("target", "a.jsonl"), **options)
+
+
+def test_the_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLWIRE_AUDIT_KEY", SECRET)
+    got: list[str] = []
+    log = AuditLog(got.append)
+    log.record({})
+    log.close()
+    assert verify([line.encode() for line in got]) == []

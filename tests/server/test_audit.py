@@ -1,0 +1,231 @@
+"""What a server records of its calls, and what it does when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.wireclient import MODERN, REVISIONS, connect
+
+from toolwire import Client, Context, Policy, Prompt, Resource, Server, ToolError
+from toolwire.audit import AuditLog
+from toolwire.audit.chain import Verifier, audit_key
+from toolwire.auth import Principal
+
+KEY = "a key of sixteen bytes"
+
+
+class Kept:
+    """An audit log whose lines are kept in a list."""
+
+    def __init__(self, **options: Any) -> None:
+        self.lines: list[str] = []
+        self.log = AuditLog(self.lines.append, key=KEY, **options)
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        return [entry for entry in self.entries if entry["kind"] == "call"]
+
+    def findings(self) -> list[str]:
+        verifier = Verifier(audit_key(KEY))
+        for line in self.lines:
+            verifier.read(line.encode())
+        return [text for _, text in verifier.end()]
+
+
+async def greet(name: str, password: str = "") -> str:
+    return f"hello {name}"
+
+
+@pytest.mark.covers("R21", "R30")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_every_call_has_a_line(revision: str) -> None:
+    kept = Kept()
+    server = Server("s", version="3", tools=greet, audit=kept.log)
+    server.add(Resource("note://a", content="x")).add(Prompt.text("hi {who}", name="p"))
+    ann = Principal("ann-1", "https://issuer.example", "Ann", claims={"email": "private"})
+    async with connect(server, revision, principal=ann) as client:
+        await client.result("tools/list")
+        await client.call("greet", {"name": "Bo", "password": "hunter2"})
+        await client.result("resources/read", {"uri": "note://a"})
+        await client.result("prompts/get", {"name": "p", "arguments": {"who": "me"}})
+    opened, *calls, ended = kept.entries
+    assert (opened["kind"], opened["server"], opened["version"], ended["kind"]) == ("open", "s", "3", "end")
+    assert [(call["method"], call["name"], call["arguments"], call["outcome"]) for call in calls] == [
+        ("tools/call", "greet", {"name": "Bo", "password": "[redacted]"}, "ok"),
+        ("resources/read", "note://a", {"uri": "note://a"}, "ok"),
+        ("prompts/get", "p", {"who": "me"}, "ok"),
+    ]
+    for call in calls:
+        assert call["who"] == {"subject": "ann-1", "provider": "https://issuer.example", "username": "Ann"}
+        assert (call["revision"], call["client"]) == (revision, "raw 0")
+        assert call["ms"] >= 0
+    assert "hunter2" not in str(kept.lines)
+    assert "private" not in str(kept.lines)
+    assert kept.findings() == []
+
+
+async def test_how_a_call_ended() -> None:
+    kept = Kept()
+    started = asyncio.Event()
+    server = Server("s", audit=kept.log)
+
+    @server.tool
+    async def fine() -> str:
+        return ""
+
+    @server.tool
+    async def wrong() -> str:
+        raise ToolError("wrong")
+
+    @server.tool
+    async def broken() -> str:
+        raise RuntimeError("secret details")
+
+    @server.tool
+    async def asks(ctx: Context) -> str:
+        await ctx.elicit("?", bool)
+        return ""
+
+    @server.tool
+    async def endless() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    @server.tool(policy=Policy(rules={"n": lambda n: "no"}))
+    async def ruled(n: int) -> str:
+        return ""
+
+    async with connect(server, MODERN, {"elicitation": {"form": {}}}) as client:
+        for name in ("fine", "wrong", "asks"):
+            await client.call(name)
+        masked = (await client.call("broken"))["content"][0]["text"]
+        await client.call("ruled", {"n": 1})
+        await client.error("tools/call", {"name": "no\nsuch\x1b[2J"})
+        client.start("tools/call", {"name": "endless"}, id="e")
+        await started.wait()
+        client.notify("notifications/cancelled", {"requestId": "e"})
+    found = {call["name"]: call for call in kept.calls}
+    assert {name: call["outcome"] for name, call in found.items()} == {
+        "fine": "ok",
+        "wrong": "error",
+        "asks": "asked",
+        "broken": "failed",
+        "ruled": "refused",
+        "no\nsuch\x1b[2J": "error",
+        "endless": "cancelled",
+    }
+    assert found["broken"]["errorId"] in masked
+    assert found["ruled"]["reason"] == "rule"
+    assert found["no\nsuch\x1b[2J"]["code"] == -32602
+    assert "secret" not in str(kept.lines)
+    assert kept.findings() == []
+
+
+async def test_secrets_of_policies_and_of_the_log_are_in_no_line() -> None:
+    kept = Kept(redact=["iban"], mask=["tok-[0-9]+"])
+    server = Server("s", policy=Policy(redact=["pin"], mask=["sk-[a-z]+"]), audit=kept.log)
+
+    server.tool(name="open", input_schema={"type": "object"})(raw)
+    server.tool(name="raw", input_schema={"type": "object"}, policy=Policy(redact=["plate"]))(raw)
+    secrets = {"iban": "AAA1", "PIN": "BBB2", "note": "use sk-abc or tok-123", "deep": [{"Api-Key": "CCC3"}]}
+    async with connect(server, MODERN) as client:
+        await client.call("open", secrets | {"plate": "seen"})
+        await client.call("raw", secrets | {"plate": "DDD4"})
+        await client.error("resources/read", {"uri": "x://sk-abc"})
+        await client.error("tools/call", {"name": "sk-abc"})
+        await client.error("prompts/get", {"name": "sk-abc", "arguments": {"pin": "BBB2"}})
+    text = str(kept.lines)
+    assert "seen" in text
+    assert not [secret for secret in ("AAA1", "BBB2", "CCC3", "DDD4", "sk-abc", "tok-123") if secret in text]
+
+
+async def raw(arguments: dict[str, Any]) -> str:
+    return "x"
+
+
+async def test_large_arguments_are_left_out() -> None:
+    kept = Kept(max_arguments=100)
+    async with connect(Server("s", tools=greet, audit=kept.log), MODERN) as client:
+        await client.call("greet", {"name": "x" * 1000})
+    assert kept.calls[0]["arguments"] == {"omitted": len('{"name": "' + "x" * 1000 + '"}')}
+
+
+async def test_what_the_handler_does_to_its_arguments_is_not_recorded() -> None:
+    kept = Kept()
+    server = Server("s", audit=kept.log)
+
+    @server.tool
+    async def clear(items: list[str]) -> int:
+        items.clear()
+        return 0
+
+    async with connect(server, MODERN) as client:
+        await client.call("clear", {"items": ["a"]})
+    assert kept.calls[0]["arguments"] == {"items": ["a"]}
+
+
+async def test_a_log_that_cannot_be_written_stops_calls_before_they_run() -> None:
+    go, ran = threading.Event(), []
+    entered = threading.Event()
+
+    def sink(line: str) -> None:
+        entered.set()
+        go.wait(30)
+
+    server = Server("s", audit=AuditLog(sink, key=KEY, queue=2))
+
+    @server.tool
+    async def work() -> str:
+        ran.append(1)
+        return ""
+
+    server.add(Resource("note://a", content="x"))
+    async with connect(server, MODERN) as client:
+        await client.call("work")
+        while not entered.is_set():
+            await asyncio.sleep(0.001)
+        refusals = [result for _ in range(8) if "isError" in (result := await client.call("work"))]
+        assert len(ran) == 9 - len(refusals) <= 4
+        assert "cannot be recorded" in refusals[0]["content"][0]["text"]
+        assert refusals[0]["_meta"]["toolwire/retryAfterMs"] == 10_000
+        assert (await client.error("resources/read", {"uri": "note://a"}))["code"] == 429
+        await client.result("tools/list")
+        go.set()
+
+
+async def test_a_log_that_is_not_required_stops_nothing() -> None:
+    def sink(line: str) -> None:
+        raise OSError
+
+    server = Server("s", tools=greet, audit=AuditLog(sink, key=KEY, queue=1, required=False))
+    async with connect(server, MODERN) as client:
+        for _ in range(5):
+            assert "isError" not in await client.call("greet", {"name": "x"})
+
+
+async def test_a_server_that_starts_again_goes_on_in_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    server = Server("s", tools=greet, audit=AuditLog(path, key=KEY))
+    for _ in range(2):
+        async with Client(server) as client:
+            await client.call_tool("greet", {"name": "x"})
+    verifier = Verifier(audit_key(KEY))
+    for line in path.read_bytes().splitlines():
+        verifier.read(line)
+    assert verifier.end() == []
+    assert (verifier.lines, verifier.chains) == (6, 2)
+
+
+def test_only_an_audit_log_is_one() -> None:
+    with pytest.raises(Exception, match="audit= takes an AuditLog, not str"):
+        Server("s", audit="audit.jsonl")  # type: ignore[arg-type]
