@@ -395,13 +395,11 @@ class ToolResult:
 
     @classmethod
     def from_wire(cls, result: CallToolResult) -> ToolResult:
-        made = cls(
-            structured=UNSET,
-            is_error=result.is_error is True,
-            meta=result.meta if isinstance(result.meta, dict) else None,
-        )
+        made = cls.__new__(cls)  # What came from the wire needs no reading of what a caller may have meant.
         made.content = result.content
         made.structured = result.structured_content
+        made.is_error = result.is_error is True
+        made.meta = result.meta if isinstance(result.meta, dict) else {}
         return made
 
     def to_wire(self) -> CallToolResult:

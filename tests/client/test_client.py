@@ -720,8 +720,9 @@ async def test_progress_extends_a_deadline_up_to_a_ceiling(monkeypatch: pytest.M
         await client.call_tool("x", on_progress=note)
         first, second, third = (when for when, _ in deadlines)
         assert first < second < third
-        monkeypatch.setattr("toolwire.client.connection.CEILING_SECONDS", 0.0)
-        deadlines.clear()
+    monkeypatch.setattr("toolwire.client.connection.CEILING_SECONDS", 0.0)
+    deadlines.clear()
+    async with Client(FakeServer({"tools/call": progressing(1, 2, 3)}), timeout=50) as client:
         await client.call_tool("x", on_progress=note)
         assert [when for when, _ in deadlines] == [ceiling for _, ceiling in deadlines]
 

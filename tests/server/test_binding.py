@@ -26,7 +26,7 @@ from toolwire.content import Audio, Image, ToolResult
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.types import CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from toolwire.schemas import SchemaError
-from toolwire.server.binding import Binding, Converted, Header, InvalidArguments, ResultError, bind
+from toolwire.server.binding import Binding, Header, InvalidArguments, ResultError, bind
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 
@@ -794,7 +794,7 @@ def untyped(value: Any = None):  # type: ignore[no-untyped-def]
     return value
 
 
-def converted(value: Any, returns: Any = UNSET, **options: Any) -> Converted:
+def converted(value: Any, returns: Any = UNSET, **options: Any) -> CallToolResult:
     def tool() -> Any: ...
 
     if returns is UNSET:
@@ -811,7 +811,7 @@ def output_schema(returns: Any, **options: Any) -> Any:
     return binding(tool, **options).output_schema
 
 
-def texts(result: Converted) -> list[str]:
+def texts(result: CallToolResult) -> list[str]:
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 
@@ -820,7 +820,7 @@ def texts(result: Converted) -> list[str]:
 def test_a_string_is_one_text_block_and_nothing_else(returns: Any) -> None:
     result = converted("hello", returns)
     assert texts(result) == ["hello"]
-    assert result.structured is UNSET
+    assert result.structured_content is UNSET
     assert output_schema(str) is None
 
 
@@ -828,7 +828,7 @@ def test_a_string_is_one_text_block_and_nothing_else(returns: Any) -> None:
 def test_none_is_no_content(returns: Any) -> None:
     result = converted(None, returns)
     assert result.content == []
-    assert result.structured is UNSET
+    assert result.structured_content is UNSET
 
 
 @pytest.mark.covers("J20", "E3")
@@ -836,7 +836,7 @@ def test_none_is_no_content(returns: Any) -> None:
 def test_an_untyped_dict_is_one_json_text_block(returns: Any) -> None:
     result = converted({"a": 1}, returns)
     assert [json.loads(text) for text in texts(result)] == [{"a": 1}]
-    assert result.structured is UNSET
+    assert result.structured_content is UNSET
     assert output_schema(dict) is None
 
 
@@ -864,8 +864,8 @@ def test_an_untyped_dict_is_one_json_text_block(returns: Any) -> None:
 def test_typed_values_are_sent_as_text_and_as_structure(returns: Any, value: Any) -> None:
     result = converted(value, returns)
     (text,) = texts(result)
-    assert isinstance(result.structured, Raw)
-    assert json.loads(text) == json.loads(bytes(result.structured))
+    assert isinstance(result.structured_content, Raw)
+    assert json.loads(text) == json.loads(bytes(result.structured_content))
     assert isinstance(output_schema(returns), dict)
 
 
@@ -873,7 +873,7 @@ def test_typed_values_are_sent_as_text_and_as_structure(returns: Any, value: Any
 @pytest.mark.parametrize("value", [Forecast("Oslo", 1.0), Reading(1), Model(id=1)], ids=str)
 def test_a_value_of_a_declared_class_is_structured_without_an_annotation(value: Any) -> None:
     result = converted(value)
-    assert json.loads(texts(result)[0]) == json.loads(bytes(result.structured))
+    assert json.loads(texts(result)[0]) == json.loads(bytes(result.structured_content))
 
 
 @pytest.mark.covers("J18", "J19", "J22", "J24", "E4")
@@ -910,11 +910,11 @@ def test_a_full_result_is_used_as_it_is() -> None:
     given = ToolResult("text", structured={"a": 1}, is_error=True, meta={"k": "v"})
     for result in (converted(given), converted(given, Forecast), converted(given.to_wire(), ToolResult)):
         assert texts(result) == ["text"]
-        assert result.structured == {"a": 1}
+        assert result.structured_content == {"a": 1}
         assert result.is_error
         assert result.meta == {"k": "v"}
     plain = converted(ToolResult("text"))
-    assert plain.structured is UNSET
+    assert plain.structured_content is UNSET
     assert plain.meta is UNSET
     assert not plain.is_error
 
@@ -950,10 +950,10 @@ def test_a_raw_output_schema_is_sent_unchanged() -> None:
     bound = binding(untyped, output_schema=schema)
     assert bound.output_schema == schema
     result = bound.convert([{"id": 1}])
-    assert json.loads(bytes(result.structured)) == json.loads(texts(result)[0]) == [{"id": 1}]
+    assert json.loads(bytes(result.structured_content)) == json.loads(texts(result)[0]) == [{"id": 1}]
     given = bound.convert(ToolResult("short", structured=[{}]))
     assert texts(given) == ["short"]
-    assert json.loads(bytes(given.structured)) == [{}]
+    assert json.loads(bytes(given.structured_content)) == [{}]
 
 
 @pytest.mark.covers("S14")
@@ -964,18 +964,18 @@ def test_an_encoder_makes_the_value() -> None:
 
     schema = {"type": "array", "items": {"type": "number"}}
     result = converted(Vector(1, 2), output_schema=schema, encoder=lambda vector: list(vector.parts))
-    assert json.loads(bytes(result.structured)) == [1, 2]
+    assert json.loads(bytes(result.structured_content)) == [1, 2]
     assert texts(converted(Vector(1), Vector, encoder=lambda vector: f"{vector.parts}")) == ["(1,)"]
 
 
 @pytest.mark.covers("S15")
 def test_the_author_chooses_structured_or_not() -> None:
     assert output_schema(str, structured=True) == {"type": "string"}
-    assert bytes(converted("x", str, structured=True).structured) == b'"x"'
+    assert bytes(converted("x", str, structured=True).structured_content) == b'"x"'
     assert output_schema(dict, structured=True) == {"type": "object"}
-    assert bytes(converted({"a": 1}, structured=True).structured) == b'{"a":1}'
+    assert bytes(converted({"a": 1}, structured=True).structured_content) == b'{"a":1}'
     assert output_schema(Forecast, structured=False) is None
-    assert converted(Forecast("Oslo", 1.0), Forecast, structured=False).structured is UNSET
+    assert converted(Forecast("Oslo", 1.0), Forecast, structured=False).structured_content is UNSET
     with pytest.raises(ServerError, match="structured="):
         output_schema(Image, structured=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -549,17 +550,13 @@ async def test_initialize_is_never_cancelled(how: str) -> None:
 @pytest.mark.covers("CAN-4")
 async def test_progress_moves_the_deadline_up_to_a_ceiling() -> None:
     seen: list[float] = []
-    async with calling() as (far, session):
+    async with calling(ceiling=60) as (far, session):
         task = asyncio.create_task(
-            session.request(
-                "tools/call", UNSET, timeout=50, ceiling=60, on_progress=lambda params: seen.append(params.progress)
-            )
+            session.request("tools/call", UNSET, timeout=50, on_progress=lambda params: seen.append(params.progress))
         )
         await far.until(1)
         pending: Pending = session.peer.outgoing[1]
         first, ceiling = pending.expires, pending.ceiling
-        assert first is not None
-        assert ceiling is not None
         far.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 3}})
         assert seen == [3]
         assert first < pending.expires <= ceiling
@@ -600,7 +597,7 @@ async def test_progress_without_a_deadline_is_only_told() -> None:
         )
         await far.until(1)
         session.progressed(progress(1, token=1))
-        assert session.peer.outgoing[1].expires is None
+        assert session.peer.outgoing[1].expires == math.inf
         far.send({"jsonrpc": "2.0", "id": 1, "result": {"ok": 1}})
         result = await task
         assert result is not None

@@ -9,9 +9,9 @@ import msgspec
 
 from toolwire import schemas
 from toolwire.adapters.base import Adapter, Mode
-from toolwire.adapters.hooks import decode_hook
+from toolwire.adapters.hooks import decode_hook, encode_hook
 from toolwire.adapters.nodes import Definitions, Node, Refused
-from toolwire.schemas import Problem, Schema
+from toolwire.schemas import Invalid, Problem, Schema
 
 
 class GraphAdapter(Adapter):
@@ -49,6 +49,14 @@ class NativeAdapter(GraphAdapter):
 
     def read_output(self, data: bytes | msgspec.Raw) -> Any:
         return self._decode(data)
+
+    def validate_output(self, value: Any) -> bytes:
+        data = msgspec.json.encode(value, enc_hook=encode_hook)
+        try:
+            self._decode(data)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise Invalid(self.problems(data, error, "output")) from None
+        return data
 
     def refusal(self, error: Exception) -> list[Problem]:
         return error.problems if isinstance(error, Refused) else super().refusal(error)

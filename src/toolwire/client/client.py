@@ -280,14 +280,14 @@ class Client:
         deadline = self._timeout if timeout is None else timeout
         report = on_progress or self._on_progress
         try:
-            return await connection.ask(method, params, decode, timeout=deadline, on_progress=report, meta=meta)
+            return await connection.ask(method, params, decode, deadline, report, meta)
         except Unreachable:
             if not (connection.ended and self._target.restartable and connection is self._connection):
                 raise
         # Nothing was sent: the process had died a moment before.
         connection = await self._usable()
         connection.require(method)
-        return await connection.ask(method, params, decode, timeout=deadline, on_progress=report, meta=meta)
+        return await connection.ask(method, params, decode, deadline, report, meta)
 
     async def request(
         self,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
@@ -89,9 +88,10 @@ class Connection:
         self._on_log = on_log
         self._tools_changed = tools_changed
         self._lifecycle = ClientLifecycle(answers.capabilities)
-        self.session = Session(link.channel, Peer(self._lifecycle), self)
+        self.session = Session(link.channel, Peer(self._lifecycle), self, ceiling=CEILING_SECONDS)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closer: asyncio.Task[None] | None = None
+        self.ended = False
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     # --- set-up and end ---
@@ -136,12 +136,11 @@ class Connection:
         self._base = self._identity if level is None else {**self._identity, t.LOG_LEVEL_KEY: level}
         self.meta = Raw(_encode(self._base))
 
-    @property
-    def ended(self) -> bool:
-        return self._reader.done()
-
     async def _read(self) -> None:
-        await self.session.run()
+        try:
+            await self.session.run()
+        finally:
+            self.ended = True
         for stream in list(self.streams.values()):
             stream.end(OutcomeUnknown("The connection ended while listening"))
 
@@ -155,6 +154,7 @@ class Connection:
         for stream in list(self.streams.values()):
             stream.end(None)  # The client's own wish: whoever listens comes to an end, not to an error.
         await self.session.close()
+        self.ended = True
         await self.link.close()
         for task in (self._reader, *self._tasks):
             task.cancel()
@@ -192,27 +192,34 @@ class Connection:
         method: str,
         params: t.RequestParams,
         decode: Decode[R],
-        *,
         timeout: float | None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> R:
         """Send a request and go through its rounds, if it has any; the complete result."""
-        raw = await self._send(method, params, timeout, on_progress, meta)
-        try:
-            result = decode(raw)
-            if result.result_type == "complete" or not self.modern:
-                return result
-        except (msgspec.DecodeError, RecursionError, ValueError) as error:
-            if not self.modern or _kind(method, raw) == "complete":
-                raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
-        answered = await self._rounds(method, params, raw, timeout, on_progress, meta)
-        try:
-            return decode(answered)
-        except (msgspec.DecodeError, RecursionError, ValueError) as error:
-            raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
+        round = 0
+        while True:
+            try:
+                raw = await self._attempt(method, params, timeout, on_progress, meta)
+            except TransportError as error:
+                raise await self.lost(error) from None
+            except ProtocolError as error:
+                await self._may_repeat(error)
+                raw = await self._told(method, self._attempt(method, params, timeout, on_progress, meta))
+            if raw is None:
+                raise _cancelled(method)
+            try:
+                result = decode(raw)
+                if result.result_type == "complete" or not self.modern:
+                    return result
+            except (msgspec.DecodeError, RecursionError, ValueError) as error:
+                if not self.modern or _kind(method, raw) == "complete":
+                    raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
+            # MRTR-16: state and answers live in this frame alone.
+            params = await self._next_round(method, params, raw, round)
+            round += 1
 
-    async def send(
+    def send(
         self,
         method: str,
         params: Any,
@@ -220,41 +227,18 @@ class Connection:
         timeout: float | None,
         on_progress: OnProgress | None = None,
         identifier: RequestId | None = None,
-    ) -> Raw:
+    ) -> Coroutine[Any, Any, Raw]:
         """One request as it stands, one result as it came."""
-        if timeout is not None and timeout == math.inf:
-            timeout = None
+        return self._told(method, self.session.request(method, params, timeout, on_progress, identifier))
+
+    async def _told(self, method: str, answer: Awaitable[Raw | None]) -> Raw:
         try:
-            raw = await self.session.request(
-                method,
-                params,
-                timeout=timeout,
-                # CAN-4: progress restarts the clock, up to a hard limit.
-                ceiling=None if timeout is None else max(CEILING_SECONDS, timeout),
-                on_progress=on_progress,
-                identifier=identifier,
-            )
+            raw = await answer
         except TransportError as error:
             raise await self.lost(error) from None
         if raw is None:
-            raise InvalidResponse(f"The server cancelled {method}, which only its caller may do")
+            raise _cancelled(method)
         return raw
-
-    async def _send(
-        self,
-        method: str,
-        params: t.RequestParams,
-        timeout: float | None,
-        on_progress: OnProgress | None,
-        meta: Mapping[str, Any] | None,
-    ) -> Raw:
-        try:
-            return await self._attempt(method, params, timeout, on_progress, meta)
-        except ProtocolError as error:
-            if error.code != URL_ELICITATION_REQUIRED or not await self._visited(error):
-                raise
-        # 2025-11-25 client/elicitation: after the user agreed, the request may be sent again, with a new id. Once.
-        return await self._attempt(method, params, timeout, on_progress, meta)
 
     def _attempt(
         self,
@@ -263,21 +247,27 @@ class Connection:
         timeout: float | None,
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
-    ) -> Coroutine[Any, Any, Raw]:
+    ) -> Coroutine[Any, Any, Raw | None]:
         if on_progress is None and meta is None:
             params.meta = self.meta
-            return self.send(method, params, timeout=timeout)
+            return self.session.request(method, params, timeout)
         # A retry is a request of its own: its token, the id, is new as well.
         identifier = self.session.peer.next_id()
         params.meta = self.metadata(None if on_progress is None else identifier, meta)
         report = None if on_progress is None else self._reporter(on_progress)
-        return self.send(method, params, timeout=timeout, on_progress=report, identifier=identifier)
+        return self.session.request(method, params, timeout, report, identifier)
 
     def _reporter(self, on_progress: OnProgress) -> OnProgress:
         def report(params: t.ProgressNotificationParams) -> None:
             self.call(on_progress, params)
 
         return report
+
+    async def _may_repeat(self, error: ProtocolError) -> None:
+        """Raises the error, unless the user mended its cause."""
+        if error.code != URL_ELICITATION_REQUIRED or not await self._visited(error):
+            raise error
+        # 2025-11-25 client/elicitation: after the user agreed, the request may be sent again, with a new id. Once.
 
     async def _visited(self, error: ProtocolError) -> bool:
         """Whether the user agreed to open every URL that stands between this request and its result."""
@@ -296,28 +286,18 @@ class Connection:
 
     # --- rounds (2026-07-28 basic/patterns/mrtr) ---
 
-    async def _rounds(
-        self,
-        method: str,
-        params: t.RequestParams,
-        raw: Raw,
-        timeout: float | None,
-        on_progress: OnProgress | None,
-        meta: Mapping[str, Any] | None,
-    ) -> Raw:
-        """Answer until the result is complete. State and answers live in this frame alone (MRTR-16)."""
-        for round in range(MAX_ROUNDS):
-            questions = _questions(method, raw)
-            if questions.input_requests:
-                answers = await self._answer_all(questions.input_requests)
-            else:
-                answers = {}
-                await asyncio.sleep(min(_FIRST_PAUSE * 2**round, _LONGEST_PAUSE))
-            params = retry_params(cast("t.RoundRequestParams", params), questions, answers)
-            raw = await self._send(method, params, timeout, on_progress, meta)
-            if _kind(method, raw) == "complete":
-                return raw
-        raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
+    async def _next_round(self, method: str, params: t.RequestParams, raw: Raw, round: int) -> t.RequestParams:
+        """The same request with the answers to what the server asked."""
+        _kind(method, raw)  # Raises for one that the method does not have.
+        if round == MAX_ROUNDS:
+            raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
+        questions = _questions(method, raw)
+        if questions.input_requests:
+            answers = await self._answer_all(questions.input_requests)
+        else:
+            answers = {}
+            await asyncio.sleep(min(_FIRST_PAUSE * 2**round, _LONGEST_PAUSE))
+        return cast("t.RequestParams", retry_params(cast("t.RoundRequestParams", params), questions, answers))
 
     async def _answer_all(self, questions: Mapping[str, t.InputRequest]) -> dict[str, Raw]:
         """MRTR-12: all answers before the next round, obtained together."""
@@ -412,6 +392,10 @@ class Connection:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a callback failed", exc_info=error)
+
+
+def _cancelled(method: str) -> InvalidResponse:
+    return InvalidResponse(f"The server cancelled {method}, which only its caller may do")
 
 
 def _kind(method: str, raw: Raw) -> str:

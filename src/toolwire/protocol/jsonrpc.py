@@ -113,7 +113,7 @@ def too_deep(data: bytes, limit: int = MAX_DEPTH) -> bool:
     return max(accumulate(steps), default=0) > limit
 
 
-def decode(data: bytes, *, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATCH) -> Message | Batch:
+def decode(data: bytes, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATCH) -> Message | Batch:
     """One frame to one message, or to a batch if the frame is an array."""
     # msgspec does not look inside raw parts, so the encoding is checked here, for the whole frame.
     if not data.isascii():
@@ -121,7 +121,9 @@ def decode(data: bytes, *, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATC
             data.decode()
         except UnicodeDecodeError:
             return Malformed(PARSE_ERROR, "The message is not valid UTF-8")
-    if too_deep(data, max_depth):
+    # An object takes at least four bytes to open (`{"":`), so those of a short message need not even be counted.
+    arrays = data.count(b"[")
+    if arrays + (len(data) - arrays) // 4 > max_depth and too_deep(data, max_depth):
         text = f"The message is nested more than {max_depth} levels deep"
         return Malformed(INVALID_REQUEST, text, _readable_id(data))
     try:

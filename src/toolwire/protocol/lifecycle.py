@@ -129,7 +129,42 @@ class ServerLifecycle:
         """The request with its terms, or the result itself where the protocol has the answer; refusals are raised."""
         if self.era == "legacy":
             return self._accept_legacy(request)
-        return self._accept_modern(request)
+        method = request.method
+        row = _MODERN_REQUESTS.get(method)
+        if row is None:
+            return self._accept_unusual(request)
+        try:
+            params = decoder(row.params)(b"{}" if request.params is UNSET else request.params)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            # Which part is wrong decides the error, and the metadata comes first.
+            self._check_meta(request, _meta_of(request))
+            params = decode_params(row, request.params)
+        meta = params.meta
+        if (
+            meta is UNSET
+            or meta.protocol_version != MODERN
+            or meta.client_capabilities is UNSET
+            or not self._serves_modern
+        ):
+            meta = _meta_of(request)
+            if self.era == "open" and meta.protocol_version is UNSET and meta.client_capabilities is UNSET:
+                raise _not_initialized()
+            self._check_meta(request, meta)
+        if row.capability is not None and not self._declares(row, MODERN):
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}")
+        self.era = "modern"
+        return Incoming(
+            request.id,
+            method,
+            row,
+            params,
+            request.params,
+            MODERN,
+            meta.client_capabilities or _NOTHING,
+            meta.client_info,
+            meta.progress_token,
+            meta.log_level,
+        )
 
     def notice(self, method: str, raw: Raw | UnsetType) -> tuple[Method, Any] | None:
         """A notification with its typed params; None for one to be ignored, as unknown or broken ones are."""
@@ -192,44 +227,6 @@ class ServerLifecycle:
                 INVALID_REQUEST,
                 f"This connection was initialized with {self.revision}; requests on it carry no protocol version",
             )
-
-    def _accept_modern(self, request: Request) -> Incoming | t.Wire | dict[str, Any]:
-        method = request.method
-        row = _MODERN_REQUESTS.get(method)
-        if row is None:
-            return self._accept_unusual(request)
-        try:
-            params = decoder(row.params)(b"{}" if request.params is UNSET else request.params)
-        except (msgspec.DecodeError, RecursionError, ValueError):
-            # Which part is wrong decides the error, and the metadata comes first.
-            self._check_meta(request, _meta_of(request))
-            params = decode_params(row, request.params)
-        meta = params.meta
-        if (
-            meta is UNSET
-            or meta.protocol_version != MODERN
-            or meta.client_capabilities is UNSET
-            or not self._serves_modern
-        ):
-            meta = _meta_of(request)
-            if self.era == "open" and meta.protocol_version is UNSET and meta.client_capabilities is UNSET:
-                raise _not_initialized()
-            self._check_meta(request, meta)
-        if row.capability is not None and not self._declares(row, MODERN):
-            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}")
-        self.era = "modern"
-        return Incoming(
-            request.id,
-            method,
-            row,
-            params,
-            request.params,
-            MODERN,
-            meta.client_capabilities or _NOTHING,
-            meta.client_info,
-            meta.progress_token,
-            meta.log_level,
-        )
 
     def _accept_unusual(self, request: Request) -> Incoming | t.Wire | dict[str, Any]:
         """A method that is not in the modern table: the handshake, an extension's, a removed or an unknown one."""

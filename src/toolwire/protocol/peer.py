@@ -6,6 +6,8 @@ rules.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -98,21 +100,22 @@ class Peer:
         self.outgoing: dict[RequestId, Any] = {}
         self._serves = isinstance(lifecycle, ServerLifecycle)
         self._groups: dict[RequestId, _Group] = {}
-        self._last_id = 0
+        # The id of the next request of ours.
+        self.next_id: Callable[[], int] = count(1).__next__
         self._max_depth = max_depth
         self._max_batch = max_batch
 
     # --- what arrives ---
 
-    def receive(self, data: bytes) -> list[Event]:
+    def receive(self, data: bytes) -> Sequence[Event]:
         """The events of one frame."""
-        message = decode(data, max_depth=self._max_depth, max_batch=self._max_batch)
+        message = decode(data, self._max_depth, self._max_batch)
         if type(message) is Batch:
             return self._batch(message)
-        event = self._event(message)  # type: ignore[arg-type]
-        return [] if event is None else [event]
+        event = self._request(message) if type(message) is Request else self._event(message)  # type: ignore[arg-type]
+        return () if event is None else (event,)
 
-    def oversized(self) -> list[Event]:
+    def oversized(self) -> Sequence[Event]:
         """The events of a frame that was too long to be read."""
         text = "The message is over the size limit"
         if self._serves:
@@ -125,10 +128,10 @@ class Peer:
 
     def _event(self, message: Message) -> Event | None:
         kind = type(message)
-        if kind is Request:
-            return self._request(message)  # type: ignore[arg-type]
         if kind is Response:
             return self._answer(message.id, message.result, None)  # type: ignore[arg-type, union-attr]
+        if kind is Request:
+            return self._request(message)  # type: ignore[arg-type]
         if kind is Notification:
             return self._notification(message)  # type: ignore[arg-type]
         if kind is ErrorResponse:
@@ -235,7 +238,10 @@ class Peer:
         data = encode_response(identifier, result)
         if limit is not None and len(data) > limit:
             data = encode_error(identifier, INTERNAL_ERROR, f"The result is over the limit of {limit} bytes")
-        return self._settle(identifier, data)
+        if self._groups:
+            return self._settle(identifier, data)
+        self.incoming.discard(identifier)
+        return data
 
     def refuse(self, identifier: RequestId, error: ProtocolError) -> bytes | None:
         """An error as the answer to a request; None as in `respond`."""
@@ -251,17 +257,12 @@ class Peer:
 
     def _settle(self, identifier: RequestId, data: bytes | None) -> bytes | None:
         self.incoming.discard(identifier)
-        group = self._groups.pop(identifier, None) if self._groups else None
-        if group is None:
+        if not self._groups or (group := self._groups.pop(identifier, None)) is None:
             return data
         group.waiting.discard(identifier)
         if data is not None:
             group.ready.append(data)
         return encode_batch(group.ready) if group.ready and not group.waiting else None
-
-    def next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
 
     def request(self, identifier: RequestId, method: str, params: Any, waiter: Any) -> bytes:
         """A request of ours; `waiter` comes back with its answer."""

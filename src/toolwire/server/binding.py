@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from toolwire.protocol.errors import ServerError
+from toolwire.protocol.types import CallToolResult
 from toolwire.schemas import Schema
 from toolwire.server import depends, docstrings
 from toolwire.server.arguments import InvalidArguments, Parameter, Reader, raw_reader, typed_reader
 from toolwire.server.depends import Depends
 from toolwire.server.headers import Header, header_paths
-from toolwire.server.results import Converted, ResultError, Returns, returns_of
+from toolwire.server.results import ResultError, Returns, returns_of
 from toolwire.server.signature import IsContext, Signature, function_name, plain_function
 
 # Beside its own two names, what `Binding.arguments` and `Binding.convert` return and raise, and the mark they read.
-__all__ = ["Binding", "Converted", "Header", "InvalidArguments", "ResultError", "bind"]
+__all__ = ["Binding", "Header", "InvalidArguments", "ResultError", "bind"]
 
 
 class CallPlan(NamedTuple):
@@ -64,7 +65,7 @@ class Binding:
         self.is_generator = inspect.isgeneratorfunction(target)
         self.is_async = inspect.iscoroutinefunction(target) or self.is_async_generator
         self.arguments: Callable[..., dict[str, Any]] = reader.read
-        self.convert: Callable[[Any], Converted] = returns.convert
+        self.convert: Callable[[Any], CallToolResult] = returns.convert
 
     def arguments_from_strings(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Keyword arguments out of strings (prompt arguments, template variables), read as the annotated types."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from msgspec import Struct
+
 from toolwire.protocol.cursors import decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.server.completion import Completion
@@ -16,7 +18,7 @@ C = TypeVar("C", bound=Component)
 FAMILY: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
 
 
-class Found(NamedTuple, Generic[C]):
+class Found(Struct, Generic[C], frozen=True):
     """A component and the server it belongs to."""
 
     component: C

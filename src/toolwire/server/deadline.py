@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
 from typing import Any
 
-from toolwire.wire.first_step import watched
+from msgspec import Struct
 
 
-class Deadline:
+class Deadline(Struct, eq=False):
     """Cancels the task of a handler that runs too long; stands still while it waits for the client."""
 
+    seconds: float
     expired: bool = False
     task: asyncio.Task[Any] | None = None
+    _used: float = 0.0
+    _started: float = 0.0
     _pauses: int = 0
     _timer: asyncio.TimerHandle | None = None
     _loop: asyncio.AbstractEventLoop | None = None
-    _started: float
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = self._left = seconds
 
     def start(self) -> None:
         """Begin to count; called in the task that is to be cancelled."""
@@ -32,14 +30,14 @@ class Deadline:
         # What a handler waits for first may be a question; several may be open at once.
         if self._loop is not None and not self._pauses:
             self._started = self._loop.time()
-            self._timer = self._loop.call_later(self._left, self._expire)
+            self._timer = self._loop.call_later(max(0.0, self.seconds - self._used), self._expire)
 
     def pause(self) -> None:
         self._pauses += 1
         if self._timer is not None and self._loop is not None:
             self._timer.cancel()
             self._timer = None
-            self._left = max(0.0, self._left - (self._loop.time() - self._started))
+            self._used += self._loop.time() - self._started
 
     def resume(self) -> None:
         self._pauses -= 1
@@ -58,8 +56,3 @@ class Deadline:
         self.expired = True
         if self.task is not None:
             self.task.cancel()
-
-
-def within(deadline: Deadline, coroutine: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-    """Run a coroutine; the deadline begins to count when it waits for the first time."""
-    return watched(coroutine, deadline.start)

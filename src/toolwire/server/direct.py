@@ -47,7 +47,8 @@ class Direct:
         # What is answered at once is written before anything else can be.
         replies = written[before:]
         del written[before:]
-        own = {each: task for each, (task, _) in self._session._tasks.items() if each not in incoming}
+        serving = self._session.serving.items()
+        own = {each: outlet.task for each, outlet in serving if each not in incoming and outlet.task is not None}
         if own:
             await asyncio.wait(own.values())
             replies += [answer for answer in written if not own.keys().isdisjoint(_answered(answer))]

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -42,7 +42,7 @@ from toolwire.server.asking import Asking, Replay, Unwind
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, error_result
 from toolwire.server.context import CURRENT, Context, check_url
-from toolwire.server.deadline import Deadline, within
+from toolwire.server.deadline import Deadline
 from toolwire.server.limits import Limits
 from toolwire.server.listening import listen
 from toolwire.server.middleware import Middleware, Next, checked, compose
@@ -51,6 +51,7 @@ from toolwire.server.pages import Pages
 from toolwire.server.questions import Questions, asked, uncancel
 from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.stores import Stores
+from toolwire.wire.first_step import watched
 from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Outlet, Session, is_abandoned
 from toolwire.wire.workers import Busy, ThreadWorkers
@@ -152,24 +153,22 @@ class Kernel(Offering):
         ctx = Context(self, request, outlet)
         CURRENT.set(ctx)
         if self._entry is None:
-            result = await self._operations.get(request.method, self._extended)(ctx)
+            result = await (self._operations.get(request.method) or self._extended)(ctx)
         else:
             result = await self._entry(ctx)
         return self.finish(request.revision, result)
 
     def finish(self, revision: str, result: Any) -> Any:
         """Shape a result for its revision; a modern one says which server it is from."""
-        if isinstance(result, Raw):
-            return result
-        if revision != MODERN:
-            return shape(result, revision)
         if isinstance(result, t.Result):
+            if revision != MODERN:
+                return shape(result, revision)
             if result.meta is UNSET:
                 result.meta = self._result_meta
             elif isinstance(result.meta, dict):
                 result.meta = {**self._server_info, **result.meta}
             return shape(result, MODERN)
-        if isinstance(result, dict):
+        if isinstance(result, dict) and revision == MODERN:
             return {"resultType": "complete", **result, "_meta": {**self._server_info, **result.get("_meta", {})}}
         return result
 
@@ -184,12 +183,10 @@ class Kernel(Offering):
             if asked(ctx):
                 return await self.questions.input_required(ctx)
             raise
-        except UrlRequired as error:
-            return await self._url_required(ctx, error)
         except Exception as error:
-            if asked(ctx):
+            if asked(ctx) and not isinstance(error, UrlRequired):
                 return await self.questions.input_required(ctx)
-            return self._failed(ctx, error, "the request")
+            return await self._answer_for(ctx, error, "the request")
 
     async def _operate(self, ctx: Context) -> Any:
         return await self._operations.get(ctx.method, self._extended)(ctx)
@@ -199,10 +196,8 @@ class Kernel(Offering):
             if ctx.method in extension.handlers:
                 try:
                     return await extension.handle(ctx)
-                except (ProtocolError, asyncio.CancelledError):
-                    raise
                 except Exception as error:
-                    return self._failed(ctx, error, ctx.method)
+                    return await self._answer_for(ctx, error, ctx.method)
         raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {ctx.method}")
 
     # --- connections ---
@@ -226,7 +221,7 @@ class Kernel(Offering):
 
     # --- running a component ---
 
-    async def _run(self, ctx: Context, found: Found[Any], coroutine: Coroutine[Any, Any, Any]) -> Any:
+    async def _run(self, ctx: Context, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a handler under its deadline; unwinding it for an answer ends as `input_required`."""
         component: Component = found.component
         ctx._owner = found.owner
@@ -247,42 +242,51 @@ class Kernel(Offering):
         if ctx._timeout is not None:
             seconds = min(seconds, ctx._timeout)
         deadline = ctx._deadline = Deadline(seconds)
+        failure: Exception | None = None
         try:
-            result = await within(deadline, coroutine)
-        except (asyncio.CancelledError, Unwind) as error:
-            if asked(ctx):
-                return await self.questions.input_required(ctx)
-            ctx._cancelled = True
-            if deadline.expired:
-                uncancel()
-                raise ToolError(f"{component.key} did not finish within {seconds:g} seconds") from None
-            if not _is_cancelled():
-                # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
-                raise RuntimeError("the handler was cancelled from within") from error
-            raise
-        except Exception as error:
+            result = await watched(coroutine, deadline.start)
+        except BaseException as error:
             if asked(ctx):
                 # Unwinding passes through the handler as an exception; what it made of that does not matter.
                 return await self.questions.input_required(ctx)
-            telling = _telling(error)
-            if telling is error:
-                raise
-            raise telling from error
-        except BaseException as error:
-            if asked(ctx):
-                return await self.questions.input_required(ctx)
-            if is_abandoned(error):
-                raise
-            # SystemExit and its like are the failure of this call, never the end of the server.
-            raise RuntimeError(f"the handler raised {type(error).__name__}") from error
+            failure = self._failure(ctx, component, deadline, error)
         finally:
-            deadline.stop()
+            if deadline.task is not None:
+                deadline.stop()
             asking = ctx._asking
             if type(asking) is Replay:
                 if not asking.unwinding:
                     asking.forget()
                 asking.task = ctx._task
-        return await self.questions.input_required(ctx) if asked(ctx) else result
+        if failure is not None:
+            return await self._answer_for(ctx, failure, f"the {component.noun} {name[:200]}")
+        return result if asking is None or not asked(ctx) else await self.questions.input_required(ctx)
+
+    def _failure(self, ctx: Context, component: Component, deadline: Deadline, error: BaseException) -> Exception:
+        """What went wrong in a handler; what is not the handler's to answer for is raised on."""
+        if isinstance(error, Exception):
+            return _telling(error)
+        if is_abandoned(error):
+            raise error
+        if not isinstance(error, asyncio.CancelledError | Unwind):
+            # SystemExit and its like are the failure of this call, never the end of the server.
+            return _caused(RuntimeError(f"the handler raised {type(error).__name__}"), error)
+        ctx._cancelled = True
+        if deadline.expired:
+            uncancel()
+            return ToolError(f"{component.key} did not finish within {deadline.seconds:g} seconds")
+        if _is_cancelled():
+            raise error
+        # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
+        return _caused(RuntimeError("the handler was cancelled from within"), error)
+
+    async def _answer_for(self, ctx: Context, failure: Exception, what: str) -> Any:
+        """The answer to a request that failed."""
+        if isinstance(failure, ProtocolError):
+            raise failure
+        if isinstance(failure, UrlRequired):
+            return await self._url_required(ctx, failure)
+        return self._failed(ctx, failure, what)
 
     def _failed(self, ctx: Context, error: Exception, what: str) -> t.CallToolResult:
         """What the wire may know of an exception: an error for the protocol, a result for a tool."""
@@ -360,30 +364,31 @@ class Kernel(Offering):
 
     # --- tools ---
 
-    async def _call_tool(self, ctx: Context) -> Any:
+    def _call_tool(self, ctx: Context) -> Awaitable[Any]:
         params: t.CallToolRequestParams = ctx._request.params
         found = self.catalog.tool(params.name)
+        if found is None:
+            return self._call_unlisted(ctx, params)
+        return self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
+
+    async def _call_unlisted(self, ctx: Context, params: t.CallToolRequestParams) -> Any:
+        """A tool that is not in the catalogue: one of the low-level handlers, or of nobody."""
+        found = None
         try:
-            if found is None and self.lowlevel.active:
+            if self.lowlevel.active:
                 found = await self.lowlevel.find(params.name, ctx)
-            if found is None:
-                raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
-            return await self._run(ctx, found, found.component.call(ctx, params.arguments))
-        except (ProtocolError, asyncio.CancelledError):
-            raise
-        except UrlRequired as error:
-            return await self._url_required(ctx, error)
         except Exception as error:
-            return self._failed(ctx, error, f"the tool {params.name[:200]}")
+            return await self._answer_for(ctx, error, f"the tool {params.name[:200]}")
+        if found is None:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
+        return await self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
 
     async def _list_tools(self, ctx: Context) -> Any:
         if self.lowlevel.lists:
             try:
                 tools = await self.lowlevel.tools(ctx)
-            except (ProtocolError, asyncio.CancelledError):
-                raise
             except Exception as error:
-                return self._failed(ctx, error, "the list of tools")
+                return await self._answer_for(ctx, error, "the list of tools")
             return self._cached(t.ListToolsResult(tools=[shape(tool, ctx.revision) for tool in tools]))
         return self._listed(ctx, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
 
@@ -403,20 +408,10 @@ class Kernel(Offering):
 
     async def _read_resource(self, ctx: Context) -> Any:
         uri = ctx.params.uri
-        try:
-            return await self._read(ctx, uri)
-        except (ProtocolError, asyncio.CancelledError):
-            raise
-        except UrlRequired as error:
-            return await self._url_required(ctx, error)
-        except Exception as error:
-            return self._failed(ctx, error, f"the resource {uri[:200]}")
-
-    async def _read(self, ctx: Context, uri: str) -> Any:
         found: Found[Any] | None = self.catalog.resource(uri)
         if found is not None:
             resource = found.component
-            contents = await self._run(ctx, found, resource.read(ctx, uri))
+            contents = await self._run(ctx, found, uri, resource.read(ctx, uri))
         else:
             matched = self.catalog.template(uri)
             if matched is None:
@@ -425,7 +420,7 @@ class Kernel(Offering):
                 raise ProtocolError(code, "Resource not found", {"uri": uri[:8192]})
             found, variables = matched
             resource = found.component
-            contents = await self._run(ctx, found, resource.read(ctx, uri, variables))
+            contents = await self._run(ctx, found, uri, resource.read(ctx, uri, variables))
         if not isinstance(contents, list):
             return contents
         return self._cached(t.ReadResourceResult(contents=contents), resource.cache)
@@ -472,14 +467,7 @@ class Kernel(Offering):
             raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         prompt = found.component
         values = _strings(params.arguments)
-        try:
-            return await self._run(ctx, found, prompt.get(ctx, values))
-        except (ProtocolError, asyncio.CancelledError):
-            raise
-        except UrlRequired as error:
-            return await self._url_required(ctx, error)
-        except Exception as error:
-            return self._failed(ctx, error, f"the prompt {params.name[:200]}")
+        return await self._run(ctx, found, params.name, prompt.get(ctx, values))
 
     async def _complete(self, ctx: Context) -> Any:
         params: t.CompleteRequestParams = ctx.params
@@ -496,10 +484,8 @@ class Kernel(Offering):
         context = {} if params.context is UNSET or params.context.arguments is UNSET else params.context.arguments
         try:
             return t.CompleteResult(completion=await completion.complete(ctx, params.argument.value, context))
-        except (ProtocolError, asyncio.CancelledError):
-            raise
         except Exception as error:
-            return self._failed(ctx, error, f"the completion of {params.argument.name[:200]}")
+            return await self._answer_for(ctx, error, f"the completion of {params.argument.name[:200]}")
 
     def _check_completable(self, is_prompt: bool, name: str, argument: str) -> None:
         """1.9.4: an unknown prompt, template or argument is an error; a known one without suggestions is not."""
@@ -572,6 +558,11 @@ def _telling(error: Exception) -> Exception:
         leaves = [_telling(each) for each in error.exceptions]
         return next((each for each in leaves if isinstance(each, ToolwireError)), error)
     return error
+
+
+def _caused(failure: Exception, cause: BaseException) -> Exception:
+    failure.__cause__ = cause
+    return failure
 
 
 def _is_cancelled() -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from toolwire import adapters, schemas
 from toolwire.adapters import Adapter, Invalid
@@ -17,7 +17,6 @@ from toolwire.protocol.errors import ServerError, ToolwireError
 from toolwire.protocol.types import (
     AudioContent,
     CallToolResult,
-    ContentBlock,
     EmbeddedResource,
     ImageContent,
     ResourceContents,
@@ -33,20 +32,11 @@ class ResultError(ToolwireError, TypeError):
     """A handler returned what cannot be sent: not JSON, or not what its output schema promises. For the log, masked."""
 
 
-class Converted(msgspec.Struct, frozen=True, gc=False):
-    """A handler's value as a tool result. `structured` is JSON text (`Raw`), or UNSET when there is none."""
-
-    content: list[ContentBlock]
-    structured: Any = UNSET
-    is_error: bool = False
-    meta: dict[str, Any] | Raw | UnsetType = UNSET
-
-
 class Returns(NamedTuple):
-    """What callers are promised, and what turns a handler's value into a result."""
+    """What callers are promised, and what turns a handler's value into a result, its structured part as JSON text."""
 
     schema: Schema | None
-    convert: Callable[[Any], Converted]
+    convert: Callable[[Any], CallToolResult]
 
 
 _CONTENT_TYPES: Final = (
@@ -131,7 +121,9 @@ class _Converter:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def _as_is(self, result: ToolResult | CallToolResult, check: Callable[[Any], Raw] | None = None) -> Converted:
+    def _as_is(
+        self, result: ToolResult | CallToolResult, check: Callable[[Any], bytes] | None = None
+    ) -> CallToolResult:
         """A result in full is used as it is; only a structured value that breaks the promised schema is refused."""
         wire = result.to_wire() if isinstance(result, ToolResult) else result
         structured = wire.structured_content
@@ -139,8 +131,14 @@ class _Converter:
             if structured is UNSET:
                 # 2025-06-18 server/tools onwards: with an output schema, a success carries structured content.
                 raise ResultError(f"{self._name!r} has an output schema but returned no structured value")
-            structured = check(structured)
-        return Converted(wire.content, structured, wire.is_error is True, wire.meta)
+            structured = Raw(check(structured))
+        # A copy, for what happens to it on its way is nothing to whoever made it.
+        return CallToolResult(
+            content=wire.content,
+            structured_content=structured,
+            is_error=True if wire.is_error is True else UNSET,
+            meta=UNSET if wire.meta == {} else wire.meta,
+        )
 
     def _mismatch(self, error: Invalid) -> ResultError:
         lines = "; ".join(schemas.sentence(problem, "result") for problem in error.problems[:5])
@@ -157,16 +155,16 @@ class _Typed(_Converter):
         super().__init__(name)
         self._adapter = adapter
 
-    def convert(self, value: Any) -> Converted:
+    def convert(self, value: Any) -> CallToolResult:
         if isinstance(value, (ToolResult, CallToolResult)):
             return self._as_is(value, self._checked)
         data = self._checked(value)
-        return Converted([TextContent(bytes(data).decode())], data)
+        return CallToolResult(content=[TextContent(data.decode())], structured_content=Raw(data))
 
-    def _checked(self, value: Any) -> Raw:
+    def _checked(self, value: Any) -> bytes:
         try:
             value = msgspec.json.decode(value) if isinstance(value, Raw) else value
-            return Raw(self._adapter.validate_output(value))
+            return self._adapter.validate_output(value)
         except Invalid as error:
             raise self._mismatch(error) from None
         except (TypeError, ValueError, RecursionError) as error:
@@ -181,13 +179,13 @@ class _Checked(_Converter):
         self._validator = validator
         self._encoder = encoder
 
-    def convert(self, value: Any) -> Converted:
+    def convert(self, value: Any) -> CallToolResult:
         if isinstance(value, (ToolResult, CallToolResult)):
             return self._as_is(value, self._checked)
         data = self._checked(value if self._encoder is None else self._encoder(value))
-        return Converted([TextContent(bytes(data).decode())], data)
+        return CallToolResult(content=[TextContent(data.decode())], structured_content=Raw(data))
 
-    def _checked(self, value: Any) -> Raw:
+    def _checked(self, value: Any) -> bytes:
         try:
             data = bytes(value) if isinstance(value, Raw) else msgspec.json.encode(value, enc_hook=adapters.encode_hook)
             plain = msgspec.json.decode(data)
@@ -195,7 +193,7 @@ class _Checked(_Converter):
             raise self._not_json(value) from error
         if problems := self._validator.check(plain):
             raise self._mismatch(Invalid(problems))
-        return Raw(data)
+        return data
 
 
 class _Dynamic(_Converter):
@@ -215,26 +213,26 @@ class _Dynamic(_Converter):
         self._encoder = encoder
         self._lists_are_content = lists_are_content
 
-    def convert(self, value: Any) -> Converted:
+    def convert(self, value: Any) -> CallToolResult:
         if self._encoder is not None and not isinstance(value, (ToolResult, CallToolResult)):
             value = self._encoder(value)
         if isinstance(value, str) and not self._structured:
-            return Converted([TextContent(value)])
+            return CallToolResult(content=[TextContent(value)])
         if value is None and not self._structured:
-            return Converted([])
+            return CallToolResult(content=[])
         if isinstance(value, (ToolResult, CallToolResult)):
             return self._as_is(value)
         if self._lists_are_content and isinstance(value, (list, tuple)) and not value:
-            return Converted([])
+            return CallToolResult(content=[])
         blocks = None if self._structured else to_blocks(list(value) if _is_sequence(value) else value)
         if blocks is not None:
-            return Converted(blocks)
+            return CallToolResult(content=blocks)
         try:
             data = msgspec.json.encode(value, enc_hook=adapters.encode_hook)
         except (TypeError, ValueError, RecursionError) as error:
             raise self._not_json(value) from error
         is_typed = self._structured or (not self._text_only and _is_record(value))
-        return Converted([TextContent(data.decode())], Raw(data) if is_typed else UNSET)
+        return CallToolResult(content=[TextContent(data.decode())], structured_content=Raw(data) if is_typed else UNSET)
 
 
 def _is_sequence(value: Any) -> bool:

@@ -64,11 +64,11 @@ def _coroutine(binding: Binding) -> Invoke:
     if binding.call_plan.positional_only:
         return _generic(binding)
     if context is None:
-        return lambda ctx, arguments: cast("Coroutine[Any, Any, Any]", function(**arguments))
+        return lambda ctx, arguments: function(**arguments)
 
     def invoke(ctx: Context, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
         arguments[context] = ctx
-        return cast("Coroutine[Any, Any, Any]", function(**arguments))
+        return function(**arguments)  # type: ignore[no-any-return]
 
     return invoke
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -29,6 +30,7 @@ from toolwire.protocol.lifecycle import ClientLifecycle, Incoming
 from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
 from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Channel, Feed
+from toolwire.wire.loops import task_starter
 
 log = logging.getLogger("toolwire.wire")
 
@@ -64,18 +66,18 @@ class Handler(Protocol):
         """The connection is about to end: whatever waits for it should come to its end too."""
 
 
-class Pending:
+OnProgress: TypeAlias = Callable[[t.ProgressNotificationParams], None]
+
+
+class Pending(Struct, eq=False):
     """A request of ours that waits for its answer; progress may push its deadline back, up to a ceiling."""
 
-    __slots__ = ("ceiling", "expires", "future", "method", "on_progress", "timeout")
-
-    def __init__(self, future: asyncio.Future[Raw | None], method: str) -> None:
-        self.future = future
-        self.method = method
-        self.on_progress: Callable[[t.ProgressNotificationParams], None] | None = None
-        self.timeout: float | None = None
-        self.ceiling: float | None = None
-        self.expires: float | None = None
+    future: asyncio.Future[Raw | None]
+    method: str
+    on_progress: OnProgress | None = None
+    timeout: float | None = None
+    expires: float = math.inf
+    ceiling: float = math.inf
 
     def resolve(self, result: Raw | None, error: BaseException | None) -> None:
         if self.future.done():
@@ -86,16 +88,13 @@ class Pending:
             self.future.set_result(result)
 
 
-class ConnectionOutlet:
-    """An outlet on a connection: notifications and requests share its one channel."""
+class ConnectionOutlet(Struct, eq=False):
+    """An outlet on a connection: notifications and requests share its one channel. Also who serves the request."""
 
-    __slots__ = ("connection", "open", "request_id", "revision")
-
-    def __init__(self, session: Session, request: Incoming) -> None:
-        self.connection = session
-        self.request_id = request.id
-        self.revision = request.revision
-        self.open = True
+    connection: Session
+    revision: str
+    open: bool = True
+    task: asyncio.Task[None] | None = None
 
     @property
     def congested(self) -> bool:
@@ -139,6 +138,7 @@ class Session:
         *,
         in_flight: int = IN_FLIGHT,
         max_result: int = MAX_RESULT,
+        ceiling: float = math.inf,
         principal: Any = None,
     ) -> None:
         self.channel = channel
@@ -150,14 +150,18 @@ class Session:
         self.loop = asyncio.get_running_loop()
         self._in_flight = in_flight
         self._max_result = max_result
-        self._tasks: dict[RequestId, tuple[asyncio.Task[None], ConnectionOutlet]] = {}
+        self._ceiling = ceiling
+        self.serving: dict[RequestId, ConnectionOutlet] = {}
         self._backlog: deque[Incoming] = deque()
         self._room: asyncio.Event | None = None  # There while reading is held back.
         self._ended: asyncio.Future[None] = self.loop.create_future()
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = math.inf
         self._closed = False
         self._revision_told = isinstance(peer.lifecycle, ClientLifecycle)  # A client tells it by itself.
         self._has_routes = type(channel).route is not Channel.route
+        self._tells_principals = type(channel).principal is not Channel.principal
+        self._start_task = task_starter(self.loop)
         self._routes: dict[RequestId, Feed] = {}
         # Last: what has arrived already is delivered at once.
         self._attached = channel.attach(self.feed, self._on_ended)
@@ -205,15 +209,17 @@ class Session:
     def feed(self, message: bytes) -> None:
         """Take one frame."""
         for event in self.peer.oversized() if type(message) is Oversized else self.peer.receive(message):
-            self._dispatch(event)
+            kind = type(event)
+            if kind is Incoming:
+                self._admit(event)  # type: ignore[arg-type]
+            elif kind is Answer:
+                event.waiter.resolve(event.result, event.error)  # type: ignore[union-attr]
+            else:
+                self._take(event)
 
-    def _dispatch(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
         kind = type(event)
-        if kind is Incoming:
-            self._admit(event)  # type: ignore[arg-type]
-        elif kind is Answer:
-            event.waiter.resolve(event.result, event.error)  # type: ignore[union-attr]
-        elif kind is Send:
+        if kind is Send:
             self._tell_revision()
             self._write(event.data)  # type: ignore[union-attr]
         elif kind is Notice:
@@ -236,13 +242,16 @@ class Session:
             self.channel.negotiated(revision)
 
     def _admit(self, request: Incoming) -> None:
-        # STL-7: a transport that authenticates each message knows better than whoever opened the connection.
-        request.principal = self.principal if (sender := self.channel.principal) is None else sender
+        if self._tells_principals and (sender := self.channel.principal) is not None:
+            # STL-7: a transport that authenticates each message knows better than whoever opened the connection.
+            request.principal = sender
+        else:
+            request.principal = self.principal
         if self._has_routes:
             self._routes[request.id] = self.channel.route()
         if self._closed:
             self._send(self.peer.refuse(request.id, ProtocolError(INTERNAL_ERROR, "The server is shutting down")))
-        elif len(self._tasks) < self._in_flight and not self._backlog:
+        elif len(self.serving) < self._in_flight and not self._backlog:
             self._start(request)
         elif len(self._backlog) < 2 * BACKLOG:
             self._backlog.append(request)
@@ -265,8 +274,8 @@ class Session:
             self.channel.resume()
 
     def _start(self, request: Incoming) -> None:
-        outlet = ConnectionOutlet(self, request)
-        self._tasks[request.id] = (self.loop.create_task(self._serve(request, outlet)), outlet)
+        outlet = self.serving[request.id] = ConnectionOutlet(self, request.revision)
+        outlet.task = self._start_task(self._serve(request, outlet), name=request.method)
 
     async def _serve(self, request: Incoming, outlet: ConnectionOutlet) -> None:
         identifier = request.id
@@ -290,18 +299,19 @@ class Session:
             log.exception("the answer to %s could not be formed", request.method)
             data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))
         outlet.open = False
-        current = self._tasks.get(identifier)
+        outlet.task = None  # A task holds its context variables, and with them this outlet: no ring is left behind.
         route = None
-        if current is not None and current[1] is outlet:
-            del self._tasks[identifier]
-            route = self._routes.pop(identifier, None)
+        if self.serving.get(identifier) is outlet:
+            del self.serving[identifier]
+            if self._has_routes:
+                route = self._routes.pop(identifier, None)
         if data is not None:
             self._write(data, route)
         if self._backlog:
             self._start_next()
 
     def _start_next(self) -> None:
-        while self._backlog and len(self._tasks) < self._in_flight:
+        while self._backlog and len(self.serving) < self._in_flight:
             self._start(self._backlog.popleft())
         if len(self._backlog) < BACKLOG // 2:
             self._read_on()
@@ -309,13 +319,13 @@ class Session:
     def _cancel(self, event: Cancel) -> None:
         self._send(self.peer.drop(event.id))
         self._routes.pop(event.id, None)
-        running = self._tasks.pop(event.id, None)
-        if running is None:
+        outlet = self.serving.pop(event.id, None)
+        if outlet is None:
             self._backlog = deque(request for request in self._backlog if request.id != event.id)
             return
-        task, outlet = running
         outlet.open = False  # STD-10: nothing more for this request, whatever the handler still does.
-        task.cancel()
+        if outlet.task is not None:
+            outlet.task.cancel()
         self._start_next()  # The task may not have begun, and then its end goes unnoticed.
 
     # --- requests of ours ---
@@ -324,31 +334,33 @@ class Session:
         self,
         method: str,
         params: Any,
-        *,
         timeout: float | None = None,
-        ceiling: float | None = None,
-        on_progress: Callable[[t.ProgressNotificationParams], None] | None = None,
+        on_progress: OnProgress | None = None,
         identifier: RequestId | None = None,
     ) -> Raw | None:
         """Send a request and wait for its result; None when the other side ended it without one."""
-        if self._ended.done() or self._closed:
+        if self._closed or self._ended.done():
             raise Unreachable("The connection is closed")
         if identifier is None:
             identifier = self.peer.next_id()
-        pending = Pending(self.loop.create_future(), method)
-        pending.on_progress = on_progress
-        if timeout is not None:
+        future: asyncio.Future[Raw | None] = self.loop.create_future()
+        if timeout is None:
+            pending = Pending(future, method, on_progress)
+        else:
+            # CAN-4: progress restarts the clock, up to a hard limit.
             now = self.loop.time()
-            pending.timeout = timeout
-            pending.ceiling = None if ceiling is None else now + ceiling
-            pending.expires = now + timeout
-            self._wake_at(pending.expires)
+            expires, ceiling = now + timeout, now + (self._ceiling if timeout < self._ceiling else timeout)
+            pending = Pending(future, method, on_progress, timeout, expires, ceiling)
+            if expires < self._alarm_at:
+                self._wake_at(expires)
+        channel = self.channel
         try:
-            self.channel.write(self.peer.request(identifier, method, params, pending))
-            self._read_on()  # The answer has to get through.
-            if self.channel.congested:
-                await self.channel.drain()
-            return await pending.future
+            channel.write(self.peer.request(identifier, method, params, pending))
+            if self._room is not None:
+                self._read_on()  # The answer has to get through.
+            if channel.congested:
+                await channel.drain()
+            return await future
         except BaseException as error:
             if self.peer.forget(identifier) and not isinstance(error, Unreachable):
                 self._tell_cancelled(identifier, method, "The caller gave up")
@@ -361,28 +373,27 @@ class Session:
             return
         if pending.timeout is not None:
             # CAN-4: progress may restart the clock, but there is a ceiling.
-            expires = self.loop.time() + pending.timeout
-            pending.expires = expires if pending.ceiling is None else min(expires, pending.ceiling)
+            pending.expires = min(self.loop.time() + pending.timeout, pending.ceiling)
         if pending.on_progress is not None:
             pending.on_progress(params)
 
     def _wake_at(self, when: float) -> None:
         """One timer serves all requests: it is set for the earliest deadline, and most calls find it set already."""
         if self._alarm is not None:
-            if self._alarm.when() <= when:
-                return
             self._alarm.cancel()
         self._alarm = self.loop.call_at(when, self._wake)
+        self._alarm_at = when
 
     def _wake(self) -> None:
         self._alarm = None
+        self._alarm_at = math.inf
         now = self.loop.time()
         for identifier, pending in tuple(self.peer.outgoing.items()):
-            if pending.expires is not None and pending.expires <= now:
+            if pending.expires <= now:
                 self._expire(identifier, pending)
-        waiting = [pending.expires for pending in self.peer.outgoing.values() if pending.expires is not None]
-        if waiting:
-            self._wake_at(min(waiting))
+        following = min((pending.expires for pending in self.peer.outgoing.values()), default=math.inf)
+        if following < math.inf:
+            self._wake_at(following)
 
     def _expire(self, identifier: RequestId, pending: Pending) -> None:
         if self.peer.forget(identifier):
@@ -449,4 +460,6 @@ class Session:
             await asyncio.wait(tasks, timeout=left)
 
     def _running(self) -> list[asyncio.Task[None]]:
-        return [task for task, _ in self._tasks.values() if task is not asyncio.current_task()]
+        current = asyncio.current_task()
+        tasks = [outlet.task for outlet in self.serving.values()]
+        return [task for task in tasks if task is not None and task is not current]

@@ -41,6 +41,7 @@ class Component(ABC):
     """What all four kinds share."""
 
     kind: str
+    noun: str
     key: str
     title: str | None
     description: str | None

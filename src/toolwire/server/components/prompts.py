@@ -25,6 +25,7 @@ class Prompt(Component):
     """Messages for the model, filled with arguments, that a user picks."""
 
     kind = "prompts"
+    noun = "prompt"
 
     def __init__(
         self,

@@ -27,6 +27,7 @@ class Resource(Component):
     """Something to read, under one address."""
 
     kind = "resources"
+    noun = "resource"
 
     def __init__(
         self,
@@ -104,6 +105,7 @@ class ResourceTemplate(Component):
     """Things to read, under addresses that follow a pattern (RFC 6570)."""
 
     kind = "templates"
+    noun = "resource"
 
     def __init__(
         self,

@@ -13,10 +13,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN, supports
-from toolwire.server.binding import Converted, InvalidArguments, bind
+from toolwire.server.binding import InvalidArguments, bind
 from toolwire.server.components.base import Component, Icons, checked_name, given, wire_value
 from toolwire.server.context import Context, is_context
-from toolwire.server.running import Executor, Invoke
+from toolwire.server.running import Executor
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
@@ -38,6 +38,7 @@ class Tool(Component):
     """A function that the model may call."""
 
     kind = "tools"
+    noun = "tool"
 
     def __init__(
         self,
@@ -123,10 +124,13 @@ class Tool(Component):
             return error_result(str(error))
         if self._has_dependencies:
             return cast("t.CallToolResult", await self.run(ctx, arguments, lambda value: self._result(ctx, value)))
-        return self._result(ctx, await cast("Invoke", self._invoke)(ctx, arguments))
+        return self._result(ctx, await self._invoke(ctx, arguments))  # type: ignore[misc]
 
     def _result(self, ctx: Context, value: Any) -> t.CallToolResult:
-        return tool_result(self.binding.convert(value), self.wraps, ctx._request.revision)
+        result = self.binding.convert(value)
+        if ctx._request.revision != MODERN and result.structured_content is not UNSET:
+            result.structured_content = _as_object(result.structured_content, self.wraps, ctx._request.revision)
+        return result
 
 
 def _check_rules(policy: Policy, schema: dict[str, Any], name: str) -> None:
@@ -138,20 +142,12 @@ def _check_rules(policy: Policy, schema: dict[str, Any], name: str) -> None:
             )
 
 
-def tool_result(converted: Converted, wraps: bool, revision: str) -> t.CallToolResult:
-    structured = converted.structured
-    if structured is not UNSET and revision != MODERN:
-        text = bytes(structured) if isinstance(structured, Raw) else msgspec.json.encode(structured)
-        if not supports(revision, "structured_output"):
-            structured = UNSET
-        elif wraps or not text.startswith(b"{"):
-            structured = Raw(b'{"result":' + text + b"}")
-    return t.CallToolResult(
-        content=converted.content,
-        structured_content=structured,
-        is_error=True if converted.is_error else UNSET,
-        meta=UNSET if converted.meta == {} else converted.meta,
-    )
+def _as_object(structured: Any, wraps: bool, revision: str) -> Any:
+    """Structured content as the revisions before 2026-07-28 know it: an object, or none at all."""
+    if not supports(revision, "structured_output"):
+        return UNSET
+    text = bytes(structured) if isinstance(structured, Raw) else msgspec.json.encode(structured)
+    return Raw(b'{"result":' + text + b"}") if wraps or not text.startswith(b"{") else structured
 
 
 def error_result(text: str) -> t.CallToolResult:

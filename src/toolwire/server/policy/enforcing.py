@@ -60,7 +60,7 @@ class Enforcer:
         placements = [] if server.policy is None else [Placement(server.name, server.policy.for_caller(principal))]
         if found is None:
             return placements
-        component, owner = found
+        component, owner = found.component, found.owner
         if owner is not server and owner.policy is not None:
             placements.append(Placement(f"{server.name}/{owner.name}", owner.policy.for_caller(principal)))
         if component.policy is not None:
