@@ -346,3 +346,45 @@ async def test_answers_that_nobody_takes_do_not_pile_up() -> None:
         for _ in range(10):
             assert (await connection.answer())[2] == big
     assert len(answered) == 10
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_whoever_wants_to_know_hears_of_a_client_that_goes_away(early: bool) -> None:
+    lost, begun = asyncio.Event(), asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        direct = scope[DIRECT]
+        while direct.whole_body() is None:
+            await asyncio.sleep(0)
+        if early:
+            direct.when_lost(lost.set)
+        begun.set()
+        while not direct.disconnected:
+            await asyncio.sleep(0)
+        if not early:
+            direct.when_lost(lost.set)
+
+    async with serving(application) as connection:
+        # Large enough for reading to be paused, and small enough to arrive nevertheless.
+        connection.send(request("POST", body=b"x" * (http_cycle.HIGH_WATER + 1 if early else 10)))
+        await begun.wait()
+        assert not lost.is_set()
+        connection.writer.transport.abort()
+        await lost.wait()
+
+
+async def test_nobody_is_told_of_a_client_that_has_its_answer() -> None:
+    told: list[bool] = []
+    cycles: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        cycles.append(scope[DIRECT])
+        scope[DIRECT].when_lost(lambda: told.append(True))
+        scope[DIRECT].answer(200, (JSON,), b"{}")
+
+    async with serving(application) as connection:
+        connection.send(request("GET", "Connection: close"))
+        await connection.answer()
+        assert await connection.rest() == b""
+    assert told == []
+    assert cycles[0]._when_lost is None

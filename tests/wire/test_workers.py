@@ -43,12 +43,42 @@ async def test_threads_start_when_needed_and_are_daemons() -> None:
     for _ in range(20):
         await workers.run(int)
     assert len(workers._threads) == 1
-    release = threading.Event()
-    running = [workers.run(release.wait) for _ in range(10)]
+    release, all_busy = threading.Event(), threading.Barrier(4)
+
+    def block(number: int) -> bool:
+        if number < 3:
+            all_busy.wait()
+        return release.wait()
+
+    running = [workers.run(block, number) for number in range(10)]
+    await asyncio.to_thread(all_busy.wait)  # Three at once, although all came in one turn of the loop.
     assert len(workers._threads) == 3
     assert all(thread.daemon for thread in workers._threads)
     release.set()
     await asyncio.gather(*running)
+    workers.shutdown()
+
+
+async def test_a_burst_of_short_calls_wakes_few_threads() -> None:
+    workers = ThreadWorkers()
+    meeting = threading.Barrier(20)
+    await asyncio.gather(*(workers.run(meeting.wait) for _ in range(20)))
+    assert len(workers._threads) >= 20
+    calls = 0
+    original = workers._calls.put
+
+    class Counting:
+        get = workers._calls.get
+
+        def put(self, wanted: bool) -> None:
+            nonlocal calls
+            calls += 1
+            original(wanted)
+
+    workers._calls = Counting()  # type: ignore[assignment]
+    for _ in range(10):
+        await asyncio.gather(*(workers.run(int) for _ in range(50)))
+    assert calls < 250
     workers.shutdown()
 
 

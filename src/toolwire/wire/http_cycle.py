@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, Protocol
@@ -63,6 +63,7 @@ class RequestCycle:
     _ended: bool = False
     _told: bool = False
     _event: asyncio.Event | None = None
+    _when_lost: Callable[[], None] | None = None
     _head: bytes = b""
     _chunked: bool = False
     _remaining: int = 0
@@ -103,6 +104,9 @@ class RequestCycle:
             self.disconnected = True
             if self._event is not None:
                 self._event.set()
+            callback, self._when_lost = self._when_lost, None
+            if callback is not None:
+                callback()
 
     async def run(self, application: Application, scope: MutableMapping[str, Any], tasks: set[Any]) -> None:
         """Let the application answer; whatever it does, there is an answer or an end of the connection."""
@@ -154,6 +158,13 @@ class RequestCycle:
         connection.transport.write(answer)
         self._complete()
         return True
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        if self.disconnected:
+            callback()
+        else:
+            self._when_lost = callback
+            self._connection.resume_reading()  # Or the end of the connection would not be noticed.
 
     # --- what any application does ---
 
@@ -231,6 +242,7 @@ class RequestCycle:
 
     def _complete(self) -> None:
         self.complete = True
+        self._when_lost = None
         if self._event is not None:
             self._event.set()
         if not self.keep_alive:

@@ -14,6 +14,7 @@ from toolwire.protocol.errors import NotSupported
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.shaping import shape
+from toolwire.wire.timeouts import Timeouts, timeouts
 
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SendMessage: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -30,6 +31,9 @@ class Direct(Protocol):
 
     def answer(self, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> bool:
         """Answer at once and completely; False where that is not possible now, and it has to be sent."""
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Call back when the client goes away before it has its answer; at once if it has."""
 
 
 KEEP_ALIVE: Final = 15.0
@@ -63,7 +67,8 @@ class ExchangeOutlet:
     _room: asyncio.Event | None = None
     _pump: asyncio.Task[None] | None = None
     _watch: asyncio.Task[None] | None = None
-    _timer: asyncio.TimerHandle | None = None
+    _task: asyncio.Task[Any] | None = None
+    _silence: Timeouts | None = None
 
     def __init__(
         self,
@@ -105,18 +110,26 @@ class ExchangeOutlet:
     def waits(self) -> None:
         """The handler waits for something: from now on a disconnect cancels it, and silence is filled."""
         loop = asyncio.get_running_loop()
-        task = asyncio.current_task(loop)
-        self._watch = loop.create_task(self._watch_disconnect(task))
-        self._timer = loop.call_later(KEEP_ALIVE, self._start_pump)
+        self._task = asyncio.current_task(loop)
+        if self._direct is not None:
+            self._direct.when_lost(self._lost)
+        else:
+            self._watch = loop.create_task(self._watch_disconnect())
+        self._silence = timeouts(loop, KEEP_ALIVE)
+        self._silence.start(self._start_pump)
 
-    async def _watch_disconnect(self, task: asyncio.Task[Any] | None) -> None:
+    async def _watch_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._lost()
+
+    def _lost(self) -> None:
         # HTTP-11: a client that closes the stream no longer wants the answer.
-        self.disconnected = True
-        self._open = False
-        if task is not None:
-            task.cancel()
+        if self._open:
+            self.disconnected = True
+            self._open = False
+            if self._task is not None:
+                self._task.cancel()
 
     def _put(self, event: bytes) -> None:
         self._queue.append(event)
@@ -188,5 +201,5 @@ class ExchangeOutlet:
     def _stop_watching(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._silence is not None:
+            self._silence.stop(self._start_pump)

@@ -11,7 +11,7 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from toolwire.protocol.errors import ToolwireError
@@ -67,17 +67,26 @@ class _Mailbox:
 
 
 class ThreadWorkers:
-    """At most `threads` daemon threads, started when needed, and at most `queue` calls that wait for one."""
+    """At most `threads` daemon threads, started when needed, and at most `queue` calls that wait for one.
+
+    A thread that is woken takes one job after the other. Where it finds more than one, it has another thread woken
+    before it begins, so that nothing waits behind a job that blocks; short jobs are done before that one arrives, and
+    so a burst of them costs two wake-ups and not one each.
+    """
 
     def __init__(self, threads: int = 40, queue: int = 1000) -> None:
         self._limit = threads
         self._queue = queue
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: deque[_Job] = deque()
         self._threads: list[threading.Thread] = []
-        # How many threads wait for work and have not been counted on yet. It may be too low, which at worst starts a
-        # thread too many; too high would leave a call waiting behind a blocked one.
-        self._idle = 0
+        # Those that sleep wait for one of these: True to look for jobs, False to end.
+        self._calls: SimpleQueue[bool] = SimpleQueue()
+        self._asleep = 0
         self._lock = threading.Lock()
+        # Each is true only while some thread is yet to look at the jobs: one that was called and has not arrived, or
+        # one that has finished its job. Whoever clears a flag looks after that, so that no job is overlooked.
+        self._called = False
+        self._returning = False
         self._mailbox: _Mailbox | None = None
         self._closed = False
 
@@ -90,49 +99,77 @@ class ThreadWorkers:
         loop = asyncio.get_running_loop()
         if self._mailbox is None or self._mailbox.loop is not loop:
             self._mailbox = _Mailbox(loop)
+        if self._closed:
+            raise Busy("the server is stopping")
+        if len(self._jobs) >= self._queue:
+            self._check_room()
         future: asyncio.Future[Result] = loop.create_future()
-        self._put(_Job(self._mailbox, future, contextvars.copy_context(), function, args))
+        self._jobs.append(_Job(self._mailbox, future, contextvars.copy_context(), function, args))
+        if not (self._called or self._returning):
+            self._call()
         return future
+
+    def _check_room(self) -> None:
+        """Jobs for which a thread is on its way, or can be had, do not count as waiting."""
+        with self._lock:
+            free = self._asleep + self._limit - len(self._threads) + self._called
+            if len(self._jobs) >= self._queue + free:
+                raise Busy(f"{self._limit} calls are running and {self._queue} are waiting; try again later")
+
+    def _call(self) -> None:
+        """Have one more thread look at the jobs, if there is one to be had."""
+        with self._lock:
+            if self._called:
+                return
+            if self._asleep:
+                self._called = True
+                self._asleep -= 1
+                self._calls.put(True)
+            elif len(self._threads) < self._limit:
+                self._called = True
+                self._threads.append(start_daemon("worker", self._work))
 
     def shutdown(self) -> None:
         """Take no more work and let idle threads end; one that is stuck is not waited for."""
         self._closed = True
-        while True:
+        while self._jobs:
             try:
-                job = self._jobs.get_nowait()
-            except Empty:
-                break
-            if job is not None:
-                hand_over(job.mailbox.loop, job.future.cancel)
+                job = self._jobs.popleft()
+            except IndexError:
+                break  # A thread was faster.
+            hand_over(job.mailbox.loop, job.future.cancel)
         for _ in self._threads:
-            self._jobs.put(None)
-
-    def _put(self, job: _Job) -> None:
-        if self._closed:
-            raise Busy("the server is stopping")
-        with self._lock:
-            if self._idle:
-                self._idle -= 1
-            elif len(self._threads) < self._limit:
-                self._threads.append(start_daemon("worker", self._work))
-            elif self._jobs.qsize() >= self._queue:
-                raise Busy(f"{self._limit} calls are running and {self._queue} are waiting; try again later")
-            self._jobs.put(job)
+            self._calls.put(False)
 
     def _work(self) -> None:
-        while self._serve():
-            pass
+        arrived = True
+        while arrived:
+            self._called = False
+            while self._serve():
+                pass
+            arrived = self._sleep()
+
+    def _sleep(self) -> bool:
+        """Wait until called; False when there will be nothing more to do."""
+        with self._lock:
+            self._returning = False
+            if self._jobs:
+                return True
+            self._asleep += 1
+        return self._calls.get()
 
     def _serve(self) -> bool:
         """One job; a function of its own, so that a thread that waits keeps nothing of the last call alive."""
-        job = self._jobs.get()
-        if job is None:
+        try:
+            job = self._jobs.popleft()
+        except IndexError:
             return False
+        self._returning = False
+        if self._jobs and not self._called:
+            self._call()
         value, error = (None, None) if job.future.cancelled() else _perform(job)
-        # Before the result is known, or whoever waits for it and calls again would find no idle thread.
-        with self._lock:
-            if self._jobs.empty():
-                self._idle += 1
+        # Before the result is known, or whoever waits for it and calls again would have another thread woken.
+        self._returning = True
         job.mailbox.post(job.future, value, error)
         return True
 

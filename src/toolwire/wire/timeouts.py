@@ -1,0 +1,63 @@
+"""Timeouts of which nearly all are called off: those of one length share one timer of the loop.
+
+A timer of the loop is dear to make and to take back, and every call that waits needs one or two. Those that are equally
+long end in the order in which they began, so that only the first of them has to be watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import takewhile
+from weakref import WeakKeyDictionary
+
+Callback = Callable[[], object]
+
+
+class Timeouts:
+    """Timeouts of one length on one loop."""
+
+    __slots__ = ("_alarm", "_due", "_loop", "_seconds")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._due: dict[Callback, float] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def start(self, callback: Callback) -> None:
+        """Call back when the time is over, once; a callback stands for one timeout at a time."""
+        self._due.pop(callback, None)  # Or it would keep its place in the order.
+        self._due[callback] = self._loop.time() + self._seconds
+        if self._alarm is None:
+            self._alarm = self._loop.call_later(self._seconds, self._ring)
+
+    def stop(self, callback: Callback) -> None:
+        """Call it off. The timer is left alone: it will find out."""
+        self._due.pop(callback, None)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now = self._loop.time()
+        try:
+            for callback in [each for each, _ in takewhile(lambda item: item[1] <= now, self._due.items())]:
+                if self._due.pop(callback, None) is not None:  # Or one of those before has called it off.
+                    callback()
+        finally:
+            first = next(iter(self._due.values()), None)
+            if first is not None and self._alarm is None:
+                self._alarm = self._loop.call_at(first, self._ring)
+
+
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[float, Timeouts]] = WeakKeyDictionary()
+
+
+def timeouts(loop: asyncio.AbstractEventLoop, seconds: float) -> Timeouts:
+    """Those of a length, which has to be one of few: a setting, never a value that a client can choose."""
+    lengths = _of_loops.get(loop)
+    if lengths is None:
+        lengths = _of_loops[loop] = {}
+    found = lengths.get(seconds)
+    if found is None:
+        found = lengths[seconds] = Timeouts(loop, seconds)
+    return found

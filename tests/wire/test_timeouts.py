@@ -1,0 +1,121 @@
+"""Timeouts that share a timer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from toolwire.wire.timeouts import Timeouts, timeouts
+
+
+class Clock:
+    """A loop of which only the time matters."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> object:
+        return self.call_at(self.now + delay, callback)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> object:
+        self.timers.append((when, callback))
+        return object()
+
+    def go_to(self, now: float) -> None:
+        while self.timers and self.timers[0][0] <= now:
+            when, callback = self.timers.pop(0)
+            self.now = max(self.now, when)
+            callback()
+        self.now = now
+
+
+def made() -> tuple[Any, Timeouts, list[str]]:
+    clock: Any = Clock()
+    return clock, Timeouts(clock, 10.0), []
+
+
+def test_each_ends_in_its_time_with_one_timer() -> None:
+    clock, made_timeouts, called = made()
+    for number in range(5):
+        clock.go_to(100.0 + number)
+        made_timeouts.start(lambda number=number: called.append(str(number)))
+    assert len(clock.timers) == 1
+    clock.go_to(109.9)
+    assert called == []
+    clock.go_to(111.0)
+    assert called == ["0", "1"]
+    assert len(clock.timers) == 1
+    clock.go_to(200.0)
+    assert called == ["0", "1", "2", "3", "4"]
+    assert clock.timers == []
+
+
+def test_what_is_called_off_is_not_called() -> None:
+    clock, made_timeouts, called = made()
+
+    def first() -> None:
+        called.append("first")
+        made_timeouts.stop(second)
+
+    def second() -> None:
+        called.append("second")
+
+    made_timeouts.start(first)
+    made_timeouts.start(second)
+    clock.go_to(120.0)
+    assert called == ["first"]
+    made_timeouts.start(second)
+    made_timeouts.stop(second)
+    made_timeouts.stop(second)
+    clock.go_to(140.0)
+    assert called == ["first"]
+    assert clock.timers == []
+
+
+def test_one_that_begins_again_goes_to_the_end() -> None:
+    clock, made_timeouts, called = made()
+
+    def one() -> None:
+        called.append("one")
+
+    def other() -> None:
+        called.append("other")
+
+    made_timeouts.start(one)
+    clock.go_to(105.0)
+    made_timeouts.start(other)
+    made_timeouts.start(one)
+    clock.go_to(114.0)
+    assert called == []
+    clock.go_to(115.0)
+    assert called == ["other", "one"]
+
+
+def test_one_that_fails_takes_no_other_with_it() -> None:
+    clock, made_timeouts, called = made()
+
+    def fails() -> None:
+        raise KeyError
+
+    made_timeouts.start(fails)
+    made_timeouts.start(lambda: called.append("after"))
+    with pytest.raises(KeyError):
+        clock.go_to(110.0)
+    clock.go_to(110.0)
+    assert called == ["after"]
+
+
+async def test_each_loop_has_its_own() -> None:
+    loop = asyncio.get_running_loop()
+    assert timeouts(loop, 1.0) is timeouts(loop, 1.0)
+    assert timeouts(loop, 1.0) is not timeouts(loop, 2.0)
+    ended = asyncio.Event()
+    timeouts(loop, 0.001).start(ended.set)
+    await ended.wait()
