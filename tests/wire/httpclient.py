@@ -309,3 +309,13 @@ async def serving(*apps: Any) -> AsyncIterator[list[SessionClient]]:
             await client.close()
         for app in apps:
             await app.stop()
+
+
+async def caught_up(app: Any) -> None:
+    """Wait until everything that was published so far has been heard, which it is in order."""
+    heard = asyncio.Event()
+    link = app.sessions._host.link
+    leave = link.on("test", lambda data: heard.set())
+    await link.publish("test", b"{}")
+    await heard.wait()
+    leave()

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.wire.httpclient import SessionClient, serving
+from tests.wire.httpclient import SessionClient, caught_up, serving
 
 from toolwire import Resource, Server
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
@@ -52,12 +52,7 @@ async def opened_while(client: SessionClient, kv: SlowKV, happen: Any, last_even
     stream = client.start_get({"last-event-id": last_event_id})
     await kv.waiting.wait()
     happen()
-    # It is heard in order, so it has been heard when this has.
-    heard = asyncio.Event()
-    leave = client.app.sessions._host.link.on("test", lambda data: heard.set())
-    await client.app.sessions._host.link.publish("test", b"{}")
-    await heard.wait()
-    leave()
+    await caught_up(client.app)
     kv.go_on.set()
     return stream
 

@@ -607,3 +607,41 @@ def test_whatever_comes_has_a_status_and_leaves_nothing(
         await place.stop()
 
     asyncio.run(once())
+
+
+# --- too much at once ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"stateless": True}])
+async def test_too_many_requests_at_once_are_503_with_a_time_to_come_back(options: dict[str, Any]) -> None:
+    server = Server("busy", limits=Limits(exchanges=2))
+    opened, running = asyncio.Event(), asyncio.Semaphore(0)
+
+    @server.tool
+    async def hold() -> str:
+        running.release()
+        await opened.wait()
+        return "held"
+
+    app = server.http_app(**options)
+    client, plain = ModernClient(app), HttpClient(app)
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "hold"}}
+    legacy = {"mcp-protocol-version": "2025-11-25"}
+    held = [client.start_call("hold"), plain.start_post(call, legacy) if options else client.start_call("hold")]
+    for _ in held:
+        await running.acquire()
+    refused = [await client.call("hold")]
+    if options:
+        refused.append(await plain.post(call, legacy))
+    for answer in refused:
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert "2 requests" in answer.json()["error"]["message"]
+    listening = await client.listen(toolsListChanged=True)  # Which has a limit of its own.
+    await listening.disconnect()
+    opened.set()
+    for each in held:
+        assert (await each.finished()).status == 200
+    assert (await client.call("hold")).status == 200
+    await client.close()
+    await plain.close()
+    await app.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.wire.httpclient import Answer, HttpClient, SessionClient, initialize_request, serving
+from tests.wire.httpclient import Answer, HttpClient, SessionClient, caught_up, initialize_request, serving
 
 from toolwire import Context, Limits, Server
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
@@ -1014,6 +1014,43 @@ async def test_the_sessions_own_stream_resumes_too(gate: Gate, revision: str) ->
         assert [each["method"].split("/")[1] for each in resumed.messages] == ["prompts", "resources"]
 
 
+async def test_what_is_said_while_the_connection_takes_nothing_is_there_for_its_successor(gate: Gate) -> None:
+    server = make_server(gate)
+    app = server.http_app()
+    async with serving(app) as [client]:
+        await client.initialize()
+        stream = await client.get()
+        server.notify_changed("tools")
+        await stream.message("notifications/tools/list_changed")
+        stream.stop_reading()
+        server.notify_changed("prompts")
+        await stream.until(lambda: stream.stalled)
+        server.notify_changed("resources")  # Which nobody has written down yet.
+        await caught_up(app)
+        resumed = await client.get({"last-event-id": stream.last_event_id})
+        await resumed.message("notifications/resources/list_changed")
+        assert [each["method"].split("/")[1] for each in resumed.messages] == ["prompts", "resources"]
+
+
+async def test_what_is_not_said_when_a_session_ends_is_never_written(gate: Gate) -> None:
+    stores = Stores.memory()
+    server = make_server(gate, stores=stores)
+    app = server.http_app()
+    async with serving(app) as [client]:
+        await client.initialize()
+        stream = await client.get()
+        stream.stop_reading()
+        server.notify_changed("prompts")
+        await stream.until(lambda: stream.stalled)
+        server.notify_changed("resources")
+        await caught_up(app)
+        assert (await client.delete()).status in (200, 204)
+        stream.read_on()
+        await stream.finished()
+    assert isinstance(stores.log, MemoryLog)
+    assert stores.log._streams == {}
+
+
 async def test_a_stream_that_nobody_comes_back_to_is_given_up(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(get_stream, "LINGER", 0.0)
     app = make_server(gate).http_app()
@@ -1204,6 +1241,26 @@ async def test_the_sessions_own_stream_moves_to_the_other_replica(replicas: Repl
     await resumed.message("notifications/resources/list_changed")
     assert len(resumed.messages) == 2
     assert nothing_is_left(replicas.apps[0])
+
+
+async def test_the_word_of_a_process_that_crashed_is_taken_over(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(get_stream, "KEEP_ALIVE", 0.01)
+    here, there = await two(replicas)
+    await here.result("resources/subscribe", {"uri": "note://today"})
+    first, second = await here.get(), await there.get()
+    replicas.servers[0].notify_changed("prompts")
+    await second.message("notifications/prompts/list_changed")
+    await first.until(lambda: first.body.count(b": keep-alive") > 3)
+    assert first.messages == []  # For as long as the other one is there.
+    streams = replicas.apps[1].sessions.streams
+    streams._gets.clear()  # It hears nothing, and says nothing, and has told nobody.
+    streams.leave()
+    await first.message("notifications/tools/list_changed")
+    updated = await first.message("notifications/resources/updated")
+    assert updated["params"] == {"uri": "note://today"}
+    assert len(second.messages) == 1
 
 
 async def test_delete_counts_at_the_other_replica(replicas: Replicas, gate: Gate) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.wire.httpclient import Answer, HttpClient, initialize_request
+from tests.wireclient import modern_meta
 
 from toolwire import Context, Limits, Server
 from toolwire.stores import Stores
@@ -117,6 +118,23 @@ async def test_answers_come_on_the_stream_and_posts_are_202() -> None:
         called = await client.request("tools/call", {"name": "add", "arguments": {"a": 2, "b": 5}})
         assert called["result"]["content"][0]["text"] == "7"
         assert all(event.event == "message" and not event.id for event in client.stream.events[1:])
+
+
+@pytest.mark.parametrize("wanted", ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", "1999-01-01"])
+async def test_the_transport_speaks_its_own_revision_only(wanted: str) -> None:
+    async with connected(make_server().http_app(sse=True)) as client:
+        await client.send(initialize_request(wanted))
+        result = await client.message(lambda each: each.get("id") == "init")
+        assert result["result"]["protocolVersion"] == "2024-11-05"
+        answer = await client.request("tools/call", {"name": "add", "arguments": {"a": 2, "b": 5}})
+        assert "structuredContent" not in answer["result"]
+
+
+async def test_the_transport_takes_no_request_that_carries_its_version() -> None:
+    async with connected(make_server().http_app(sse=True)) as client:
+        answer = await client.request("tools/list", {"_meta": modern_meta()})
+        assert answer["error"]["code"] == -32022
+        assert answer["error"]["data"]["supported"] == ["2024-11-05"]
 
 
 async def test_the_server_can_ask() -> None:

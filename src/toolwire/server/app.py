@@ -17,7 +17,7 @@ from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
-from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
+from toolwire.protocol.lifecycle import SUPPORTED, Incoming, ServerLifecycle
 from toolwire.protocol.methods import methods
 from toolwire.protocol.peer import Peer
 from toolwire.protocol.revisions import MODERN
@@ -398,18 +398,18 @@ class Server:
 
     # --- serving ---
 
-    async def serve(self, channel: Channel, *, principal: Any = None) -> None:
-        """Serve one connection until it ends."""
+    async def serve(self, channel: Channel, *, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> None:
+        """Serve one connection until it ends; `revisions` are those that its transport belongs to."""
         async with self._life.held():
             await channel.connect()
-            session = self._session(channel, principal)
+            session = self._session(channel, principal, revisions)
             try:
                 await session.run()
             finally:
                 await session.close(self.limits.drain)
 
-    def _session(self, channel: Channel, principal: Any = None) -> Session:
-        peer = Peer(ServerLifecycle(self.kernel), max_depth=self.limits.depth, max_batch=self.limits.batch)
+    def _session(self, channel: Channel, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> Session:
+        peer = Peer(ServerLifecycle(self.kernel, revisions), max_depth=self.limits.depth, max_batch=self.limits.batch)
         session = Session(
             channel,
             peer,
@@ -448,6 +448,7 @@ class Server:
             batch=self.limits.batch,
             result=self.limits.result,
             in_flight=self.limits.in_flight,
+            exchanges=self.limits.exchanges,
             sessions=self.limits.sessions,
             session_idle=self.limits.session_idle,
             session_age=self.limits.session_age,

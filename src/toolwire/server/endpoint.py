@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolwire.server.catalog import Catalog
@@ -38,8 +38,8 @@ class Endpoint:
     def principal_key(self, principal: Any) -> str:
         return principal_key(principal)
 
-    async def serve(self, channel: Channel, principal: Any) -> None:
-        await self._server.serve(channel, principal=principal)
+    async def serve(self, channel: Channel, principal: Any, revisions: Sequence[str]) -> None:
+        await self._server.serve(channel, principal=principal, revisions=revisions)
 
     async def start(self) -> None:
         from toolwire.wire.http_host import watch_host

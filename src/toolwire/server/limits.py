@@ -16,6 +16,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Messages in a batch (2025-03-26)."""
     in_flight: int = 256
     """Requests of one connection that run at once."""
+    exchanges: int = 1000
+    """HTTP requests without a session that run at once in one process; listen streams have their own limit."""
     result: int = 16 * 1024 * 1024
     """Bytes of one answer."""
     tool: float = 300.0

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.protocol.http import (
     DUPLICATE,
-    METHOD,
-    NAME,
-    PARAMETER,
     SESSION,
     VERSION,
     Acknowledged,
@@ -35,7 +31,8 @@ from toolwire.wire.http_body import read_body, whole_body
 from toolwire.wire.http_guard import Guard
 from toolwire.wire.http_limits import HttpLimits
 from toolwire.wire.http_outlet import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
-from toolwire.wire.http_reply import JSON_TYPE, TEXT_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.wire.http_reply import JSON_TYPE, TEXT_TYPE, HeaderList, Refused, Scope, refused, respond
+from toolwire.wire.http_request import check_media, headers_of, path_of, preflight
 from toolwire.wire.http_sessions import SessionHost, Sessions
 from toolwire.wire.http_sse import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
 from toolwire.wire.http_stateless import Stateless
@@ -85,6 +82,7 @@ class HttpApp:
         # The loop on which everything is up, so that a request there has nothing to wait for.
         self._ready_on: asyncio.AbstractEventLoop | None = None
         self._draining = False
+        self._in_flight = _InFlight(self._limits.exchanges)
         self._stateless = Stateless(endpoint.offer, endpoint.handler, self._limits) if stateless else None
         self._offers_sse = sse
         self.sessions: Sessions | None = None
@@ -171,7 +169,7 @@ class HttpApp:
     # --- one request ---
 
     async def _http(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
-        headers = _headers(scope["headers"])
+        headers = headers_of(scope)
         extra = self._cors_headers(headers.get("origin")) if self._cors else ()
         try:
             if scope["method"] == "POST" and self._is_endpoint(scope):
@@ -179,8 +177,8 @@ class HttpApp:
                 await self._post(scope, headers, receive, send, extra)
                 return
             stream = await self._route(scope, headers, receive, send, extra)
-        except Refused as refused:
-            await respond(send, refused.status, refused.body, (*refused.type, *refused.headers, *extra))
+        except Refused as refusal:
+            await respond(send, refusal.status, refusal.body, (*refusal.type, *refusal.headers, *extra))
             return
         if stream is not None:
             # Here, so that a stream that stays open for hours holds on to nothing that was only needed to open it.
@@ -191,7 +189,7 @@ class HttpApp:
         root: str = scope.get("root_path", "")
         if not root and scope["path"] == self._path:
             return True
-        path = _path(scope)
+        path = path_of(scope)
         # Both spellings, and the bare mount point: a redirect would lose the body of a POST.
         return path.rstrip("/") == self._path.rstrip("/") or (root != "" and path in ("", "/"))
 
@@ -199,7 +197,7 @@ class HttpApp:
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
     ) -> GetStream | None:
         """Answer a request that is no call, or open the stream that will."""
-        path = _path(scope)
+        path = path_of(scope)
         method = scope["method"]
         if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
             ready = path == "/livez" or not self._draining
@@ -212,7 +210,7 @@ class HttpApp:
             raise Refused(404, f"There is no endpoint here; it is at {scope.get('root_path', '')}{self._path}")
         self._check_source(scope, headers)
         if method == "OPTIONS" and extra:
-            await respond(send, 204, b"", (*extra, *_preflight(headers)))
+            await respond(send, 204, b"", (*extra, *preflight(headers)))
             return None
         return await self._other_method(scope, headers, send, extra)
 
@@ -244,7 +242,7 @@ class HttpApp:
         self._check_source(scope, headers)
         method, allowed = scope["method"], "GET" if path == STREAM_PATH else "POST"
         if method == "OPTIONS" and extra:
-            await respond(send, 204, b"", (*extra, *_preflight(headers)))
+            await respond(send, 204, b"", (*extra, *preflight(headers)))
             return
         if method != allowed:
             raise Refused(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
@@ -254,14 +252,14 @@ class HttpApp:
             self._check_open()
             await self.sse.stream(scope, scope.get(_PRINCIPAL), headers, receive, send, extra)
         else:
-            _check_media(headers)
+            check_media(headers)
             body = await read_body(headers, receive, self._limits.body, self._limits.upload)
             await self.sse.post(scope, scope.get(_PRINCIPAL), body, send, extra)
 
     def _check_open(self) -> None:
         """A stream that began now would have to end at once."""
         if self._draining:
-            raise Refused(503, "The server is stopping", ((b"retry-after", b"1"),))
+            raise Refused(503, "The server is stopping", _RETRY_LATER)
 
     def _check_source(self, scope: Scope, headers: Mapping[str, str]) -> None:
         host = headers.get("host")
@@ -277,7 +275,7 @@ class HttpApp:
     async def _post(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
     ) -> None:
-        _check_media(headers)
+        check_media(headers)
         if self._ready_on is not asyncio.get_running_loop():
             await self._ensure_started()
         direct: Direct | None = scope.get(DIRECT)
@@ -286,15 +284,23 @@ class HttpApp:
             body = await read_body(headers, receive, self._limits.body, self._limits.upload)
         principal = scope.get(_PRINCIPAL)
         if not self._is_modern(headers, body):
-            legacy = self._stateless or self.sessions
-            assert legacy is not None
-            await legacy.post(principal, headers, body, receive, send, extra)
+            if self._stateless is not None:
+                with self._in_flight:
+                    await self._stateless.post(principal, headers, body, receive, send, extra)
+            else:
+                assert self.sessions is not None
+                await self.sessions.post(principal, headers, body, receive, send, extra)
             return
         verdict = classify(headers, body, self._lifecycle, self._endpoint.header_paths, max_depth=self._limits.depth)
         if isinstance(verdict, Incoming):
             verdict.headers = headers
             verdict.principal = principal
-            await self._exchange(verdict, ExchangeOutlet(receive, send, verdict.revision, extra, direct))
+            outlet = ExchangeOutlet(receive, send, verdict.revision, extra, direct)
+            if verdict.method == _LISTEN:
+                await self._exchange(verdict, outlet)
+            else:
+                with self._in_flight:
+                    await self._exchange(verdict, outlet)
         elif isinstance(verdict, Rejection):
             await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
         elif isinstance(verdict, Acknowledged):
@@ -342,69 +348,28 @@ class HttpApp:
         )
 
 
+class _InFlight:
+    """Counts what is being worked on, and refuses what would be too much."""
+
+    __slots__ = ("_count", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._count = 0
+
+    def __enter__(self) -> None:
+        if self._count >= self._limit:
+            # Not 429: it is not this client who asks too much.
+            text = f"The server works on {self._limit} requests; try again later"
+            raise refused(503, text, headers=_RETRY_LATER, code=INTERNAL_ERROR)
+        self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+
+
+# Listen streams are open for hours and have a limit of their own.
+_LISTEN: Final = "subscriptions/listen"
+_RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"1"),)
 # Where whoever authenticates leaves the principal.
 _PRINCIPAL: Final = "toolwire.principal"
-_BROWSERS_MAY_SEND: Final = (
-    "Authorization",
-    "Content-Type",
-    "Accept",
-    "MCP-Protocol-Version",
-    "Mcp-Method",
-    "Mcp-Name",
-    "Mcp-Session-Id",
-    "Last-Event-ID",
-)
-_PARAMETER_HEADER: Final = re.compile(re.escape(PARAMETER) + "[!#$%&'*+.^_`|~0-9a-z-]{1,100}")
-
-
-def _preflight(headers: Mapping[str, str]) -> HeaderList:
-    """What a browser may send: every header of the protocol, and of the parameter headers those that it asks for."""
-    asked = headers.get("access-control-request-headers", "").lower().split(",")[:100]
-    parameters = [name for name in map(str.strip, asked) if _PARAMETER_HEADER.fullmatch(name)]
-    return (
-        (b"access-control-allow-methods", b"POST, GET, DELETE"),
-        (b"access-control-allow-headers", ", ".join([*_BROWSERS_MAY_SEND, *parameters]).encode()),
-        (b"access-control-max-age", b"600"),
-    )
-
-
-# Decoded once; a request has a dozen headers, nearly all of them these.
-_USUAL_HEADERS: Final = {
-    name.encode(): name
-    for name in (
-        *("host", "origin", "user-agent", "accept", "accept-encoding", "connection", "authorization"),
-        *("content-type", "content-length", VERSION, METHOD, NAME, SESSION),
-    )
-}
-
-
-def _headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    names = _USUAL_HEADERS
-    headers = {names.get(name) or name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
-    if len(headers) != len(raw):
-        headers = {}
-        for raw_name, raw_value in raw:
-            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}{DUPLICATE}{value}" if name in headers else value
-    return headers
-
-
-def _path(scope: Scope) -> str:
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    root = root.rstrip("/")
-    # Some hosts leave their prefix in the path, some cut it off.
-    return path[len(root) :] if root and (path == root or path.startswith(root + "/")) else path
-
-
-def _check_media(headers: Mapping[str, str]) -> None:
-    content_type = headers.get("content-type", "")
-    if content_type != "application/json" and content_type.partition(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "Send application/json")
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refused(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
-    accepted = headers.get("accept", "*/*").lower()
-    if "application/json" not in accepted and not any(
-        kind in accepted for kind in ("text/event-stream", "*/*", "application/*")
-    ):
-        raise Refused(406, "Accept application/json and text/event-stream")

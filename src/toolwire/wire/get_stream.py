@@ -49,6 +49,9 @@ class Owner(Protocol):
     def closed(self, stream: GetStream) -> None:
         """The stream has come to its end here."""
 
+    def doubts(self, listener: Listener) -> None:
+        """A listener has been without the word for a while: somebody else of its session should have it."""
+
 
 class GetStream:
     """A connection that carries a stream from the log, after a position; it ends where the stream ends."""
@@ -139,8 +142,13 @@ class GetStream:
     def wake(self) -> None:
         """There is something new in the log."""
         self._woken = True
-        if self._work is None and not self._ended:
+        if self._work is None and (self._unwritten or not self._ended):
             self._work = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def _unwritten(self) -> bool:
+        """Whether there is something to append, which whoever goes on with the stream has to find."""
+        return False
 
     def _beat(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._beat)
@@ -211,7 +219,19 @@ class Listener(GetStream):
     on two streams (2025-03-26 basic/transports, multiple connections).
     """
 
-    __slots__ = ("_early", "_pending", "claimed", "level", "lingering", "named", "speaks", "told", "uris")
+    __slots__ = (
+        "_early",
+        "_pending",
+        "claimed",
+        "doubtful",
+        "level",
+        "lingering",
+        "missed",
+        "named",
+        "speaks",
+        "told",
+        "uris",
+    )
 
     def __init__(self, owner: Owner, identifier: str, token: SessionToken, resume: Resume) -> None:
         super().__init__(owner, identifier, token, resume)
@@ -221,6 +241,10 @@ class Listener(GetStream):
         self.uris: frozenset[str] = frozenset()
         self.told = False
         """Whether another process has said what the session wants since the stream was opened."""
+        self.doubtful = False
+        """Whether the one that has the word was asked for, and has not answered yet."""
+        self.missed = False
+        """Whether something may have happened that nobody said."""
         self.lingering: asyncio.TimerHandle | None = None
         self.named = resume.position is not None
         """Whether the client has an id to come back with."""
@@ -287,6 +311,15 @@ class Listener(GetStream):
         self._pending.append(message)
         self.wake()
 
+    @property
+    def _unwritten(self) -> bool:
+        return bool(self._pending)
+
+    def _beat(self) -> None:
+        super()._beat()
+        if not self.speaks and self.claimed is None:
+            self.owner.doubts(self)
+
     async def _write(self) -> None:
         if not self._pending:
             return
@@ -300,6 +333,12 @@ class Listener(GetStream):
     def linger(self, release: Callable[[], None]) -> None:
         """Go on writing for a client that may come back."""
         self.lingering = asyncio.get_running_loop().call_later(LINGER, release)
+
+    def fall_silent(self) -> None:
+        """The session is over: what has not been said need not be."""
+        self.let_go()
+        self.taken = True
+        self._pending = None
 
     def let_go(self) -> None:
         """Stop writing: nobody came back, or another connection has taken over."""

@@ -17,6 +17,8 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
     result: int = 16 * 1024 * 1024
     in_flight: int = 256
     """Requests of one session that run at once in this process."""
+    exchanges: int = 1000
+    """Requests without a session that run at once in this process, not counting those that listen."""
     sessions: int = 10_000
     """Legacy sessions that this process may have opened and that are in use."""
     session_idle: float = 30 * 60.0

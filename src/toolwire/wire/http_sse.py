@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, quote
 
@@ -48,8 +48,8 @@ class SseHost(Protocol):
 
     def principal_key(self, principal: Any) -> str: ...
 
-    async def serve(self, channel: Channel, principal: Any) -> None:
-        """Serve one connection until it ends."""
+    async def serve(self, channel: Channel, principal: Any, revisions: Sequence[str]) -> None:
+        """Serve one connection, which speaks one of these revisions, until it ends."""
 
 
 class SseChannel(Channel):
@@ -210,7 +210,8 @@ class SseTransport:
             await send({"type": "http.response.body", "body": first, "more_body": True})
             watch = asyncio.create_task(_watch(receive, channel))
             pump = asyncio.create_task(channel.pump())
-            await self._host.serve(channel, principal)
+            # 2025-03-26 basic/transports: this transport belongs to the revision that had it, and to no later one.
+            await self._host.serve(channel, principal, (REVISION,))
             await pump
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:

@@ -45,6 +45,10 @@ class _Released(Struct):
     by: str
 
 
+class _Session(Struct):
+    session: str
+
+
 class _Wake(Struct):
     session: str
     stream: str
@@ -76,6 +80,8 @@ class SessionStreams:
         self._leave = [
             link.on("claim", self._on_claim),
             link.on("released", self._on_released),
+            link.on("speaker?", self._on_doubt),
+            link.on("speaker", self._on_speaker),
             link.on("wake", self._on_wake),
             link.on("state", self._on_state),
             link.on("change", self._on_change),
@@ -175,6 +181,16 @@ class SessionStreams:
         else:
             self._remove(stream)
 
+    def doubts(self, listener: Listener) -> None:
+        """Ask for the one that has the word. If nobody has answered until the next time, its process is gone."""
+        session = listener.token.id
+        if listener.doubtful:
+            listener.missed = True
+            self._link.post("claim", _encode(_Claim(session, listener.name, listener.id)))
+        else:
+            listener.doubtful = True
+            self._link.post("speaker?", _encode(_Session(session)))
+
     def closed(self, stream: GetStream) -> None:
         self._remove(stream)
         if isinstance(stream, Listener) and stream.named and not stream.taken:
@@ -198,6 +214,8 @@ class SessionStreams:
         if post is not None:
             post.taken()
         for stream in tuple(self._gets.get(claim.session, ())):
+            if isinstance(stream, Listener):
+                stream.doubtful = False
             if stream.id == claim.by:
                 _has_the_word(stream)
             elif stream.name == claim.stream:
@@ -225,6 +243,15 @@ class SessionStreams:
                 self._link.post("claim", _encode(_Claim(released.session, stream.name, stream.id)))
                 return
 
+    def _on_doubt(self, data: bytes) -> None:
+        session = _decode_session(data).session
+        if any(listener.speaks for listener in self._listeners_of(session)):
+            self._link.post("speaker", _encode(_Session(session)))
+
+    def _on_speaker(self, data: bytes) -> None:
+        for listener in self._listeners_of(_decode_session(data).session):
+            listener.doubtful = False
+
     def _on_wake(self, data: bytes) -> None:
         wake = _decode_wake(data)
         for stream in self._gets.get(wake.session, ()):
@@ -233,9 +260,8 @@ class SessionStreams:
 
     def _on_state(self, data: bytes) -> None:
         state = _decode_state(data)
-        for stream in self._gets.get(state.session, ()):
-            if isinstance(stream, Listener):
-                stream.level, stream.uris, stream.told = state.level, frozenset(state.uris), True
+        for listener in self._listeners_of(state.session):
+            listener.level, listener.uris, listener.told = state.level, frozenset(state.uris), True
 
     def _on_change(self, data: bytes) -> None:
         change = _decode_published(data).change
@@ -250,9 +276,8 @@ class SessionStreams:
 
     def _on_say(self, data: bytes) -> None:
         said = _decode_said(data)
-        for stream in tuple(self._gets.get(said.session, ())):
-            if isinstance(stream, Listener):
-                stream.say(bytes(said.message))
+        for listener in self._listeners_of(said.session):
+            listener.say(bytes(said.message))
 
     def _on_lost(self) -> None:
         """Messages were missed: look at everything again, and tell clients to do the same."""
@@ -285,10 +310,10 @@ class SessionStreams:
         stream.level, stream.uris = record.level, frozenset(record.uris)
         if stream.speaks or stream.claimed is not None:
             await self._claim(stream)
-        for family in LIST_CHANGED:
-            stream.changed(Change(family))
-        for uri in record.uris:
-            stream.changed(Change("updated", uri))
+        _tell_everything(stream)
+
+    def _listeners_of(self, session: str) -> list[Listener]:
+        return [stream for stream in self._gets.get(session, ()) if isinstance(stream, Listener)]
 
     def _listeners(self) -> Iterator[Listener]:
         for streams in tuple(self._gets.values()):
@@ -311,8 +336,7 @@ class SessionStreams:
         for stream in tuple(self._gets.get(session, ())):
             self._remove(stream)
             if isinstance(stream, Listener):
-                stream.let_go()
-                stream.taken = True
+                stream.fall_silent()
                 self.events.forget(session, stream.name)
             stream.end()
 
@@ -352,11 +376,23 @@ def _has_the_word(stream: GetStream) -> None:
         stream.speaks = True
         if stream.claimed is not None and not stream.claimed.done():
             stream.claimed.set_result(None)
+        if stream.missed:
+            stream.missed = False
+            _tell_everything(stream)
+
+
+def _tell_everything(listener: Listener) -> None:
+    """Nobody knows what was missed, so the client is told to look at everything again."""
+    for family in LIST_CHANGED:
+        listener.changed(Change(family))
+    for uri in listener.uris:
+        listener.changed(Change("updated", uri))
 
 
 _encode = msgspec.json.encode
 _decode_claim = msgspec.json.Decoder(_Claim).decode
 _decode_released = msgspec.json.Decoder(_Released).decode
+_decode_session = msgspec.json.Decoder(_Session).decode
 _decode_wake = msgspec.json.Decoder(_Wake).decode
 _decode_said = msgspec.json.Decoder(_Said).decode
 _decode_state = msgspec.json.Decoder(_State).decode
