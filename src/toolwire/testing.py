@@ -1,8 +1,10 @@
 """Help for tests of servers: a connected client, and a record of everything that was said.
 
+```python
 async with testing.connect(server, revision="2025-11-25") as (client, wire):
     await client.call_tool("add", {"a": 1, "b": 2})
     assert wire.sent[-1]["method"] == "tools/call"
+```
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from toolwire.protocol.types import CallToolResult
 from toolwire.schemas import Schema
 from toolwire.server import depends, docstrings
 from toolwire.server.arguments import InvalidArguments, Parameter, Reader, raw_reader, typed_reader
-from toolwire.server.depends import Depends
+from toolwire.server.depends import Dependency
 from toolwire.server.headers import Header, header_paths
 from toolwire.server.results import ResultError, Returns, returns_of
 from toolwire.server.signature import IsContext, Signature, function_name, plain_function
@@ -46,7 +46,7 @@ class Binding:
         reader: Reader,
         returns: Returns,
         plan: CallPlan,
-        dependencies: dict[str, Depends],
+        dependencies: dict[str, Dependency],
     ) -> None:
         import inspect
 

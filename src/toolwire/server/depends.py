@@ -18,16 +18,22 @@ RunSync = Callable[..., Awaitable[Any]]
 _CONTEXT: Final = -1
 
 
-class Depends:
+def Depends(function: Callable[..., Any], *, use_cache: bool = True) -> Any:
     """Marks a parameter whose value a function makes: `db: Db = Depends(connect)` or `Annotated[Db, Depends(connect)]`.
 
     The function may be `def` or `async def`, may `yield` its value once, may take the context and dependencies of its
     own. It runs once a request however many ask for it, unless `use_cache=False`.
     """
+    # A function that returns Any, because a type checker is to accept it as the default of any parameter.
+    return Dependency(function, use_cache)
+
+
+class Dependency:
+    """The mark itself."""
 
     __slots__ = ("function", "use_cache")
 
-    def __init__(self, function: Callable[..., Any], *, use_cache: bool = True) -> None:
+    def __init__(self, function: Callable[..., Any], use_cache: bool) -> None:
         if not callable(function):
             raise TypeError("Depends takes a function")
         self.function = function
@@ -64,14 +70,14 @@ class DependencyParameter(NamedTuple):
     name: str
     annotation: Any
     has_default: bool
-    depends: Depends | None
+    depends: Dependency | None
     is_context: bool
 
 
 Signature = Callable[[Callable[..., Any]], "list[DependencyParameter]"]
 
 
-def compile(dependencies: Mapping[str, Depends], signature: Signature) -> Plan | None:
+def compile(dependencies: Mapping[str, Dependency], signature: Signature) -> Plan | None:
     """The plan of a handler's dependencies, None when it has none. `signature` reads the parameters of a function."""
     if not dependencies:
         return None
@@ -86,7 +92,7 @@ class _Compiler:
         self._signature = signature
         self._cached: dict[Callable[..., Any], int] = {}
 
-    def step(self, depends: Depends, inside: tuple[Callable[..., Any], ...]) -> int:
+    def step(self, depends: Dependency, inside: tuple[Callable[..., Any], ...]) -> int:
         function = depends.function
         if function in inside:
             around = " → ".join(_name(each) for each in (*inside[inside.index(function) :], function))
@@ -102,7 +108,7 @@ class _Compiler:
             elif not parameter.has_default:
                 raise ServerError(
                     f"nothing fills the parameter {parameter.name!r} of the dependency {_name(function)}: "
-                    "give it a default, a Depends, or the context"
+                    "give it a default, a Dependency, or the context"
                 )
         kind, call = _callable(function)
         self.steps.append(_Step(kind, call, tuple(takes)))

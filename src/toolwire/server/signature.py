@@ -16,7 +16,7 @@ from msgspec import UNSET
 from toolwire import adapters
 from toolwire.protocol.errors import ServerError
 from toolwire.server import depends
-from toolwire.server.depends import Depends
+from toolwire.server.depends import Dependency
 
 IsContext = Callable[[Any], bool]
 
@@ -61,7 +61,7 @@ class Signature:
         self.returns = self._returned(signature.return_annotation)
         self.parameters: list[Any] = []
         self.annotations: dict[str, Any] = {}
-        self.dependencies: dict[str, Depends] = {}
+        self.dependencies: dict[str, Dependency] = {}
         self.context: str | None = None
         for parameter in signature.parameters.values():
             self._read(parameter)
@@ -133,11 +133,11 @@ def _function_name_or_type(function: Callable[..., Any]) -> str:
     return cast(str, getattr(function, "__qualname__", type(function).__qualname__)).rpartition("<locals>.")[2]
 
 
-def _dependency(annotation: Any, default: Any) -> Depends | None:
-    if isinstance(default, Depends):
+def _dependency(annotation: Any, default: Any) -> Dependency | None:
+    if isinstance(default, Dependency):
         return default
     marks = annotation.__metadata__ if typing.get_origin(annotation) is typing.Annotated else ()
-    return next((mark for mark in marks if isinstance(mark, Depends)), None)
+    return next((mark for mark in marks if isinstance(mark, Dependency)), None)
 
 
 def _globals_of(target: Any) -> dict[str, Any]:
