@@ -9,7 +9,7 @@ from toolwire.auth.contract import as_auth
 
 
 async def test_a_bearer_token_goes_on_every_request() -> None:
-    auth = as_auth("s3cret")
+    auth = as_auth("s3cret", "https://h/mcp")
     assert auth is not None
     assert await auth.headers("POST", "https://h/mcp") == {"authorization": "Bearer s3cret"}
     assert await auth.challenged("POST", "https://h/mcp", 401, {}) is False
@@ -28,7 +28,7 @@ def test_what_cannot_be_a_token(token: str) -> None:
 def test_what_auth_takes() -> None:
     bearer = Bearer("t")
     assert isinstance(bearer, Auth)
-    assert as_auth(bearer) is bearer
-    assert as_auth(None) is None
+    assert as_auth(bearer, "https://h/mcp") is bearer
+    assert as_auth(None, "https://h/mcp") is None
     with pytest.raises(TypeError, match="headers\\(\\) and challenged\\(\\)"):
-        as_auth(7)  # type: ignore[arg-type]
+        as_auth(7, "https://h/mcp")  # type: ignore[arg-type]

@@ -81,17 +81,32 @@ def test_broken_resource_metadata(page: Fetched | dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offered", "preferred", "chosen"),
+    ("issuer", "known", "chosen"),
     [
-        (["https://one", "https://two"], (), "https://one"),
-        (["https://one", "https://two"], ("https://two",), "https://two"),
-        (["https://one"], ("https://two",), "https://one"),
+        (None, None, "https://one"),
+        (None, "https://two", "https://two"),
+        (None, "https://three", "https://one"),
+        ("https://two", "https://one", "https://two"),
     ],
 )
-def test_one_of_several_authorization_servers(offered: list[str], preferred: tuple[str, ...], chosen: str) -> None:
-    pages = {f"{issuer}/.well-known/oauth-authorization-server": server_document(issuer) for issuer in offered}
+def test_one_of_several_authorization_servers(issuer: str | None, known: str | None, chosen: str) -> None:
+    offered = ["https://one", "https://two"]
+    pages = {f"{each}/.well-known/oauth-authorization-server": server_document(each) for each in offered}
     site = Site({PATH: {**RESOURCE, "authorization_servers": offered}, **pages})
-    assert site.play(discover(SERVER, None, preferred=preferred)).issuer == chosen
+    assert site.play(discover(SERVER, None, issuer=issuer, known=known)).issuer == chosen
+
+
+@pytest.mark.covers("6.2.11")
+def test_credentials_of_one_issuer_are_not_for_another() -> None:
+    site = Site({PATH: RESOURCE, SERVER_METADATA: server_document()})
+    with pytest.raises(SignInFailed, match="credentials of this client are for https://mine"):
+        site.play(discover(SERVER, None, issuer="https://mine"))
+    assert site.urls == [PATH]
+
+
+def test_a_configured_issuer_serves_where_nothing_is_published() -> None:
+    site = Site({SERVER_METADATA: server_document()})
+    assert site.play(discover(SERVER, None, issuer=ISSUER)).issuer == ISSUER
 
 
 @pytest.mark.covers("6.2.4", "4.3.C2")

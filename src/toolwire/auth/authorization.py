@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -15,6 +14,7 @@ from toolwire.auth.errors import Refused, SignInFailed, quoted
 from toolwire.auth.metadata import Discovered, require_pkce
 from toolwire.auth.scopes import OFFLINE, Scopes
 from toolwire.auth.urls import Reach, is_loopback_host
+from toolwire.protocol.sealing import encode_base64url
 
 Random = Callable[[int], bytes]
 
@@ -44,6 +44,16 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
 
     def __repr__(self) -> str:
         return f"Attempt({self.found.issuer!r})"
+
+    def serves_like(self, other: Attempt) -> bool:
+        """Whether an answer to this attempt would do for the other."""
+        return (self.found, self.client, self.redirect_uri, self.scopes, self.server_url) == (
+            other.found,
+            other.client,
+            other.redirect_uri,
+            other.scopes,
+            other.server_url,
+        )
 
 
 def check_redirect_uri(uri: str) -> str:
@@ -76,12 +86,12 @@ def begin(
     # Opened in a browser: only https, or http on this machine, and nothing that a browser would run.
     reach.zone(endpoint, "The authorization endpoint")
 
-    state, verifier = _text(random(32)), _text(random(32))
+    state, verifier = encode_base64url(random(32)), encode_base64url(random(32))
     query = {
         "response_type": "code",
         "client_id": client.client_id,
         "redirect_uri": redirect_uri,
-        "code_challenge": _text(hashlib.sha256(verifier.encode()).digest()),
+        "code_challenge": encode_base64url(hashlib.sha256(verifier.encode()).digest()),
         "code_challenge_method": "S256",
         "state": state,
     }
@@ -152,7 +162,3 @@ def _check_issuer(attempt: Attempt, iss: str | None) -> None:
         return
     if iss != attempt.found.issuer:
         raise SignInFailed("The answer is from another authorization server than the one that was asked")
-
-
-def _text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")

@@ -39,8 +39,17 @@ class Bearer:
         return "Bearer(...)"
 
 
-def as_auth(auth: str | Auth | None) -> Auth | None:
-    """What the user gave as `auth=`: nothing, a bearer token, or an object that signs."""
+@runtime_checkable
+class PerServer(Protocol):
+    """Has an `Auth` for each server, which also serves the further URLs that the server names."""
+
+    def at(self, server_url: str, /) -> Auth: ...
+
+
+def as_auth(auth: str | Auth | PerServer | None, server_url: str | None = None) -> Auth | None:
+    """What signs the requests to one server, from what the user gave as `auth=`."""
+    if isinstance(auth, PerServer) and server_url is not None:
+        return auth.at(server_url)
     if auth is None or isinstance(auth, Auth):
         return auth
     if isinstance(auth, str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -24,33 +23,39 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def discover(
-    url: str, challenge: Challenge | None, *, preferred: Sequence[str] = (), default_endpoints: bool = False
+    url: str,
+    challenge: Challenge | None,
+    *,
+    issuer: str | None = None,
+    known: str | None = None,
+    default_endpoints: bool = False,
 ) -> Flow[Discovered]:
     """Who issues tokens for the server at `url`.
 
-    `preferred` are issuers to choose before others where the resource names several. A server from before 2025-06-18
-    has no resource metadata and is its own authorization server; whether one that publishes nothing at all is taken to
-    have the endpoints of that revision is for the user to say.
+    `issuer` is the only one that will do, `known` one to choose before others. A server from before 2025-06-18 has no
+    resource metadata and is its own authorization server; whether one that publishes nothing at all is taken to have
+    the endpoints of that revision is for the user to say.
     """
     resource = yield from find_resource(url, challenge)
     if resource is not None:
-        issuer = _choose(resource, preferred)
-        server = yield from find_server(issuer)
-        if server is None:
-            raise SignInFailed(f"The authorization server {quoted(issuer)} publishes no metadata")
+        chosen = _choose(resource, issuer, known)
+        server = yield from _required_server(chosen)
         return Discovered(server, resource.resource, resource.scopes_supported)
+    if issuer is not None:
+        server = yield from _required_server(issuer)
+        return Discovered(server, canonical_resource(url))
 
     # 2025-03-26 basic/authorization: the authorization base URL is the server's, without its path.
     base = origin_url(url)
-    server = yield from find_server(base)
-    if server is None and default_endpoints:
-        server = default_server(base)
-    if server is None:
+    found = yield from find_server(base)
+    if found is None and default_endpoints:
+        found = default_server(base)
+    if found is None:
         raise SignInFailed(
             f"{base} wants a token but publishes neither protected-resource nor authorization-server metadata; "
             "if it takes a fixed token, give it as auth="
         )
-    return Discovered(server, canonical_resource(url))
+    return Discovered(found, canonical_resource(url))
 
 
 def find_resource(url: str, challenge: Challenge | None) -> Flow[ProtectedResource | None]:
@@ -129,7 +134,21 @@ def _checked(answer: Fetched, where: str, url: str) -> ProtectedResource:
     return found
 
 
-def _choose(resource: ProtectedResource, preferred: Sequence[str]) -> str:
-    """RFC 9728 section 7.6 leaves the choice to the client: one that it knows, else the first."""
+def _required_server(issuer: str) -> Flow[AuthorizationServer]:
+    server = yield from find_server(issuer)
+    if server is None:
+        raise SignInFailed(f"The authorization server {quoted(issuer)} publishes no metadata")
+    return server
+
+
+def _choose(resource: ProtectedResource, issuer: str | None, known: str | None) -> str:
+    """RFC 9728 section 7.6 leaves the choice to the client: its own, else one that it knows, else the first."""
     offered = resource.authorization_servers[:MAX_SERVERS]
-    return next((issuer for issuer in preferred if issuer in offered), offered[0])
+    if issuer is not None and issuer not in offered:
+        # 2026-07-28 basic/authorization/client-registration: credentials of one server are not shown to another.
+        raise SignInFailed(
+            f"The server takes tokens of {quoted(offered[0])}, but the credentials of this client are for {issuer}"
+        )
+    if issuer is not None:
+        return issuer
+    return known if known is not None and known in offered else offered[0]

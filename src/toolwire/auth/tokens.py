@@ -13,7 +13,7 @@ from toolwire.auth.messages import Fetch, Fetched, Flow, post_form, read, refusa
 from toolwire.auth.metadata import AuthorizationServer
 from toolwire.auth.scopes import Scopes, parse_scopes
 
-#: A token is renewed when less than this is left of its life.
+#: A token is renewed when less than this is left of its life, or less than a tenth of it.
 LEEWAY_SECONDS: Final = 30.0
 _LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
 
@@ -44,15 +44,15 @@ class Token(Struct, frozen=True, omit_defaults=True):
     scopes: Scopes = ()
     granted: Scopes | None = None
     refresh_token: str | None = None
-    #: Seconds since the epoch; None when the server does not say.
-    expires_at: float | None = None
+    #: Shortly before it expires, in seconds since the epoch; None when the server does not say.
+    renew_at: float | None = None
     dpop: bool = False
 
     def __repr__(self) -> str:
-        return f"Token(scopes={self.scopes!r}, expires_at={self.expires_at!r})"
+        return f"Token(scopes={self.scopes!r}, renew_at={self.renew_at!r})"
 
     def fresh(self, now: float) -> bool:
-        return self.expires_at is None or now < self.expires_at - LEEWAY_SECONDS
+        return self.renew_at is None or now < self.renew_at
 
 
 def request_token(
@@ -109,7 +109,7 @@ def keep(response: TokenResponse, now: float, scopes: Scopes, earlier: Token | N
         scopes,
         _granted(response, earlier),
         response.refresh_token or (earlier.refresh_token if earlier is not None else None),
-        _expiry(response, now),
+        _renewal(response, now),
         response.token_type.lower() == "dpop",
     )
 
@@ -120,13 +120,15 @@ def _granted(response: TokenResponse, earlier: Token | None) -> Scopes | None:
     return None if earlier is None else earlier.granted
 
 
-def _expiry(response: TokenResponse, now: float) -> float | None:
+def _renewal(response: TokenResponse, now: float) -> float | None:
     try:
         seconds = float(response.expires_in if response.expires_in is not None else "")
     except ValueError:
         return None
-    # False for not-a-number too.
-    return now + min(seconds, _LONGEST_SECONDS) if seconds > 0 else None
+    if not seconds > 0:  # Not-a-number is not, either.
+        return None
+    seconds = min(seconds, _LONGEST_SECONDS)
+    return now + seconds - min(LEEWAY_SECONDS, seconds / 10)
 
 
 def _checked(response: TokenResponse, kinds: Sequence[str], server: AuthorizationServer) -> TokenResponse:

@@ -1,0 +1,132 @@
+"""What a client signs with its own key: assertions of who it is, and proofs that it holds the key of a token."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from toolwire.auth.metadata import AuthorizationServer
+from toolwire.auth.urls import origin_url
+from toolwire.extras import require
+from toolwire.protocol.sealing import encode_base64url
+
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
+
+ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+#: An assertion is made for the request that it goes with.
+ASSERTION_SECONDS: Final = 120
+_MAX_NONCES: Final = 16
+_MAX_NONCE: Final = 1_024
+
+
+class PrivateKey:
+    """A key that a client proves itself with: PEM or a JWK, and the algorithm that was agreed on."""
+
+    def __init__(self, key: str | bytes, *, algorithm: str = "ES256", key_id: str | None = None) -> None:
+        if algorithm not in _FAMILIES:
+            raise ValueError(f"{algorithm!r:.50} is not among {', '.join(_FAMILIES)}")
+        self._key = _import(key, _FAMILIES[algorithm])
+        self._header = {"alg": algorithm} | ({} if key_id is None else {"kid": key_id})
+
+    def sign(self, claims: Mapping[str, Any], **header: Any) -> str:
+        return _sign({**self._header, **header}, claims, self._key)
+
+    def __repr__(self) -> str:
+        return f"PrivateKey({self._header['alg']!r})"
+
+
+_FAMILIES: Final = {
+    **dict.fromkeys(("ES256", "ES384", "ES512"), "EC"),
+    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "RSA"),
+    "Ed25519": "OKP",
+}
+
+
+class KeyCredentials:
+    """A client that proves itself with an assertion that it signs (`private_key_jwt`, RFC 7523 section 2.2)."""
+
+    def __init__(self, client_id: str, key: PrivateKey) -> None:
+        self.client_id = client_id
+        self._key = key
+
+    def prove(self, server: AuthorizationServer, form: dict[str, str], headers: dict[str, str]) -> None:
+        now = int(time.time())
+        form["client_id"] = self.client_id
+        form["client_assertion_type"] = ASSERTION
+        # The issuer as the only audience: an assertion that several servers take can be replayed between them.
+        form["client_assertion"] = self._key.sign(
+            {
+                "iss": self.client_id,
+                "sub": self.client_id,
+                "aud": server.issuer,
+                "iat": now,
+                "exp": now + ASSERTION_SECONDS,
+                "jti": secrets.token_urlsafe(16),
+            }
+        )
+
+
+class ProofKey:
+    """A key that tokens are bound to (DPoP, RFC 9449), and the nonces of the servers that it was used at."""
+
+    def __init__(self, jwk: str | None = None) -> None:
+        self._key = _generate() if jwk is None else _import(jwk, "EC")
+        self._header = {"alg": "ES256", "typ": "dpop+jwt", "jwk": self._key.as_dict(private=False)}
+        self._nonces: dict[str, str] = {}
+
+    def export(self) -> str:
+        """The private key, to be stored with its tokens."""
+        return msgspec.json.encode(self._key.as_dict(private=True)).decode()
+
+    def proof(self, method: str, url: str, access_token: str | None = None) -> str:
+        claims: dict[str, Any] = {
+            "jti": secrets.token_urlsafe(16),
+            "htm": method,
+            "htu": url.partition("#")[0].partition("?")[0],
+            "iat": int(time.time()),
+        }
+        if access_token is not None:
+            claims["ath"] = encode_base64url(hashlib.sha256(access_token.encode()).digest())
+        nonce = self._nonces.get(origin_url(url))
+        if nonce is not None:
+            claims["nonce"] = nonce
+        return _sign(self._header, claims, self._key)
+
+    def learn(self, url: str, nonce: str) -> None:
+        if not nonce or len(nonce) > _MAX_NONCE:
+            return
+        origin = origin_url(url)
+        self._nonces.pop(origin, None)
+        self._nonces[origin] = nonce
+        while len(self._nonces) > _MAX_NONCES:
+            del self._nonces[next(iter(self._nonces))]
+
+
+def _sign(header: dict[str, Any], claims: Mapping[str, Any], key: Key) -> str:
+    signed: str = _joserfc("jws").serialize_compact(
+        header, msgspec.json.encode(claims), key, algorithms=[header["alg"]]
+    )
+    return signed
+
+
+def _import(key: str | bytes, family: str) -> Key:
+    data = msgspec.json.decode(key) if key[:1] in ("{", b"{") else key
+    found: Key = _joserfc("jwk").import_key(data, family)
+    if not found.is_private:
+        raise ValueError("a private key is needed to sign with")
+    return found
+
+
+def _generate() -> Key:
+    made: Key = _joserfc("jwk").ECKey.generate_key("P-256", private=True)
+    return made
+
+
+def _joserfc(module: str) -> Any:
+    return require(f"joserfc.{module}", extra="auth", what="Signing in with a key")
