@@ -111,6 +111,17 @@ class Bench(Notes):
             else:
                 self.failed("in memory", who, ServerFailed(last_line(done.stderr)))
 
+    def added_cost(self) -> None:
+        """What limits and records add to a call of ours; the others have nothing of the kind."""
+        release()
+        command = [sys.executable, str(HERE / "added_cost.py"), str(SECONDS)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            self.failed("added cost", "toolwire", ServerFailed(last_line(done.stderr)))
+            return
+        for feature, cost in json.loads(done.stdout).items():
+            self.note(f"in memory call, added by {feature}", "toolwire", cost)
+
     def imports(self) -> None:
         release()
         for who, statement in IMPORTS.items():
@@ -163,6 +174,7 @@ def main() -> None:
         bench.stdio()
         say("  in memory")
         bench.memory()
+        bench.added_cost()
         say("  imports")
         for _ in range(1 if QUICK else 3):
             bench.imports()

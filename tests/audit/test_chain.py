@@ -128,7 +128,11 @@ def test_anchors_find_an_end_that_was_cut_off() -> None:
     assert findings(lines, anchors=anchors) == []
     writer = Chain(KEY, ONE)
     # The same chain, written again by somebody who has the key, up to a nicer end.
-    rewritten = [writer.line("open", {"after": None}), writer.line("call", {}), writer.line("end", {})]
+    rewritten = [
+        writer.line("open", {"after": None}),
+        writer.line("call", {}),
+        writer.line("end", {}),
+    ]
     found = findings(rewritten, anchors=anchors)
     assert "is not the line 3 of chain" in found[0]
     assert "line 7 of chain" in found[1]

@@ -1,4 +1,4 @@
-"""The trace context that a request may carry in `_meta`: the formats of W3C Trace Context and W3C Baggage."""
+"""The trace context that a request may carry: the formats of W3C Trace Context and W3C Baggage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 _MAX_VENDORS: Final = 32
+# W3C Baggage, limits: 8192 bytes must be let through, and more need not be.
+_MAX_LENGTH: Final = 8192
 
 _TRACEPARENT = re.compile(r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<parent>[0-9a-f]{16})-[0-9a-f]{2}")
 _VENDOR = re.compile(r"(?P<key>[a-z0-9][a-z0-9_\-*/@]{0,255})=[ -+\--<>-~]{0,255}[!-+\--<>-~]")
@@ -21,6 +23,19 @@ def check_trace(meta: Mapping[str, Any]) -> None:
     for key, fits in _FORMATS.items():
         if key in meta and not (isinstance(meta[key], str) and fits(meta[key])):
             raise ValueError(f"the value of {key} in meta= has not the format that W3C gives it: {meta[key]!r:.100}")
+
+
+def trace_in(carrier: Mapping[str, Any]) -> dict[str, str]:
+    """The trace context in `_meta` or in HTTP headers; what has not the right format is passed over, and without a
+    `traceparent` the `tracestate` means nothing."""
+    found = {
+        key: value
+        for key, fits in _FORMATS.items()
+        if isinstance(value := carrier.get(key), str) and len(value) <= _MAX_LENGTH and fits(value)
+    }
+    if "traceparent" not in found:
+        found.pop("tracestate", None)
+    return found
 
 
 def _is_traceparent(value: str) -> bool:

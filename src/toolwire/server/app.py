@@ -52,6 +52,7 @@ from toolwire.wire.session import Session
 
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
+    from toolwire.server.metrics import Metrics
     from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcing import Enforcer
 
@@ -93,6 +94,8 @@ class Server:
         limits: Limits | None = None,
         policy: Policy | None = None,
         audit: AuditLog | None = None,
+        metrics: Metrics | bool | None = None,
+        tracing: Any = None,
         stores: Stores | None = None,
         secret: str | bytes | Sequence[str | bytes] | None = None,
         page_size: int | None = None,
@@ -139,10 +142,11 @@ class Server:
         if policy is not None:
             self.catalog.guarded = True
             self._enforce()
-        if audit is not None:
-            from toolwire.server.audit import observe_calls
+        self.metrics: Metrics | None = None
+        if tracing or metrics or audit is not None:
+            from toolwire.server.observing import observe
 
-            observe_calls(self, audit)
+            observe(self, tracing=tracing, metrics=metrics, audit=audit)
         self.lifespan_value: Any = None
         self.lifespan = lifespan
         self._life = Life(self)
@@ -456,9 +460,26 @@ class Server:
             drain=self.limits.drain,
         )
         endpoint = Endpoint(self)
-        application = HttpApp(endpoint, path=path, guard=guard, cors=cors, limits=limits, stateless=stateless, sse=sse)
+        application = HttpApp(
+            endpoint,
+            path=path,
+            guard=guard,
+            cors=cors,
+            limits=limits,
+            stateless=stateless,
+            sse=sse,
+            pages=self._pages(),
+        )
+        if self.metrics is not None:
+            from toolwire.server.observing import measure_sessions
+
+            measure_sessions(self.metrics, application)
         endpoint.when_host_ends = application.drain
         return application
+
+    def _pages(self) -> dict[str, Any]:
+        """What an HTTP application shows beside its endpoint."""
+        return {} if self.metrics is None else {"/metrics": self.metrics.page}
 
     def _bus_link(self) -> Link:
         """The one place of this server on the bus, however many applications it has."""

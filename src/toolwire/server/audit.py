@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 from typing import Any, Final
@@ -10,12 +9,12 @@ from typing import Any, Final
 from msgspec import UNSET, Raw
 
 from toolwire.audit.log import AuditLog, now
-from toolwire.protocol import types as t
-from toolwire.protocol.errors import CallRefused, ProtocolError, ServerError
+from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.redaction import Redaction
 from toolwire.server.context import Context
 from toolwire.server.kernel import Kernel
 from toolwire.server.middleware import Next
+from toolwire.server.outcome import Outcome, of_error, of_result
 from toolwire.server.subject import Subject, subject_of
 
 _MAX_MERGED: Final = 1024
@@ -50,25 +49,26 @@ class AuditObserver:
         # Before the handler, which may change what it was given.
         entry = self._begun(ctx, subject)
         started = time.perf_counter()
-        outcome: dict[str, Any] = {"outcome": "failed"}
         try:
             result = await call_next(ctx)
-            outcome = outcome_of(ctx, result)
-            return result
-        except ProtocolError as error:
-            outcome = {"outcome": "error" if ctx._refusal is None else "refused", "code": error.code}
+        except BaseException as error:
+            self._ended(ctx, entry, started, of_error(ctx, error))
             raise
-        except asyncio.CancelledError:
-            outcome = {"outcome": "cancelled"}
-            raise
-        finally:
-            entry["ms"] = round((time.perf_counter() - started) * 1000, 3)
-            entry |= outcome
-            if ctx._refusal is not None:
-                entry["reason"] = ctx._refusal
-            if ctx._error_id is not None:
-                entry["errorId"] = ctx._error_id
-            self._log.record(entry)
+        self._ended(ctx, entry, started, of_result(ctx, result))
+        return result
+
+    def _ended(self, ctx: Context, entry: dict[str, Any], started: float, outcome: Outcome) -> None:
+        entry["ms"] = round((time.perf_counter() - started) * 1000, 3)
+        entry["outcome"] = outcome.word
+        if outcome.code is not None:
+            entry["code"] = outcome.code
+        if ctx._refusal is not None:
+            entry["reason"] = ctx._refusal
+        if ctx._error_id is not None:
+            entry["errorId"] = ctx._error_id
+        if ctx._trace is not None:
+            entry["trace"] = ctx._trace
+        self._log.record(entry)
 
     def _begun(self, ctx: Context, subject: Subject) -> dict[str, Any]:
         request = ctx._request
@@ -118,17 +118,6 @@ def who(principal: Any) -> dict[str, Any] | None:
         return {"subject": str(principal)[:_MAX_TEXT]}
     found = {"subject": subject} | {each: getattr(principal, each, None) for each in ("provider", "username")}
     return {key: str(value)[:_MAX_TEXT] for key, value in found.items() if value}
-
-
-def outcome_of(ctx: Context, result: Any) -> dict[str, Any]:
-    if ctx._refusal is not None:
-        return {"outcome": "refused"}
-    if ctx._error_id is not None:
-        return {"outcome": "failed"}
-    if isinstance(result, t.InputRequiredResult):
-        return {"outcome": "asked"}
-    is_error = isinstance(result, t.CallToolResult) and result.is_error is True
-    return {"outcome": "error" if is_error else "ok"}
 
 
 def session_tag(session: str) -> str:

@@ -96,9 +96,11 @@ class Context:
     _meta: dict[str, Any] | None = None
     _refusal: str | None = None
     _state: dict[str, Any] | None = None
+    _subject: Any = None
     _task: asyncio.Task[Any] | None = None
     _threaded: bool = False
     _timeout: float | None = None
+    _trace: str | None = None
     replay: bool = True
     stack: AsyncExitStack | None = None
 

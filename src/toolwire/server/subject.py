@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -34,6 +34,12 @@ class Subject:
 
 def subject_of(ctx: Context, catalog: Catalog) -> Subject | None:
     """None for requests that run nothing of the server's author: lists, subscriptions and the like."""
+    if ctx._subject is None:
+        ctx._subject = _subject(ctx, catalog)
+    return cast("Subject | None", ctx._subject)
+
+
+def _subject(ctx: Context, catalog: Catalog) -> Subject | None:
     params = ctx._request.params
     match ctx._request.method:
         case "tools/call":

@@ -31,7 +31,7 @@ from toolwire.wire.http_body import read_body, whole_body
 from toolwire.wire.http_guard import Guard
 from toolwire.wire.http_limits import HttpLimits
 from toolwire.wire.http_outlet import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
-from toolwire.wire.http_reply import JSON_TYPE, TEXT_TYPE, HeaderList, Refused, Scope, refused, respond
+from toolwire.wire.http_reply import JSON_TYPE, TEXT_TYPE, HeaderList, Page, Refused, Scope, refused, respond
 from toolwire.wire.http_request import check_media, headers_of, path_of, preflight
 from toolwire.wire.http_sessions import SessionHost, Sessions
 from toolwire.wire.http_sse import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
@@ -66,6 +66,7 @@ class HttpApp:
         limits: HttpLimits | None = None,
         stateless: bool = False,
         sse: bool = False,
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
         if not path.startswith("/"):
             raise ValueError(f"The path of an endpoint starts with a slash: {path!r}")
@@ -85,6 +86,7 @@ class HttpApp:
         self._in_flight = _InFlight(self._limits.exchanges)
         self._stateless = Stateless(endpoint.offer, endpoint.handler, self._limits) if stateless else None
         self._offers_sse = sse
+        self._pages = pages or {}
         self.sessions: Sessions | None = None
         """The legacy sessions, while the application runs; None for one that keeps none."""
         self.sse: SseTransport | None = None
@@ -98,6 +100,11 @@ class HttpApp:
             await self._http(scope, receive, send)
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1008})
+
+    @property
+    def opened(self) -> int:
+        """How many legacy sessions this process opened that are not over."""
+        return 0 if self.sessions is None else len(self.sessions)
 
     # --- starting and stopping ---
 
@@ -202,6 +209,10 @@ class HttpApp:
         if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
             ready = path == "/livez" or not self._draining
             await respond(send, 200 if ready else 503, b"ok" if ready else b"stopping", TEXT_TYPE)
+            return None
+        if path in self._pages and method in ("GET", "HEAD"):
+            self._check_source(scope, headers)
+            await respond(send, *self._pages[path](headers))
             return None
         if self._offers_sse and path in (STREAM_PATH, MESSAGES_PATH):
             await self._route_sse(path, scope, headers, receive, send, extra)

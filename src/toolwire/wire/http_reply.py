@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from toolwire.protocol.errors import INVALID_REQUEST
 from toolwire.protocol.jsonrpc import RequestId, encode_error
@@ -14,6 +14,18 @@ HeaderList: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 JSON_TYPE: Final[HeaderList] = ((b"content-type", b"application/json"),)
 TEXT_TYPE: Final[HeaderList] = ((b"content-type", b"text/plain; charset=utf-8"),)
+
+
+class Reply(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    headers: HeaderList
+
+
+# What is shown beside the endpoint: from the headers of a GET to the answer.
+Page: TypeAlias = Callable[[Mapping[str, str]], Reply]
 
 
 class Refused(Exception):

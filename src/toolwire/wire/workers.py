@@ -90,6 +90,11 @@ class ThreadWorkers:
         self._mailbox: _Mailbox | None = None
         self._closed = False
 
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a thread."""
+        return len(self._jobs)
+
     def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
         """Call a function in a thread, with a copy of the current context; await the result.
 

@@ -1,0 +1,42 @@
+"""How a request ended, in the words that records, metrics and spans share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError
+from toolwire.server.context import Context
+
+#: `error` is one that the handler or the protocol meant to tell, `failed` one that was hidden behind an error id.
+Word: TypeAlias = Literal["ok", "error", "failed", "refused", "asked", "cancelled"]
+
+
+class Outcome(NamedTuple):
+    word: Word
+    code: int | None = None
+    """Of the JSON-RPC error, where it was one."""
+
+
+_OK, _ERROR, _FAILED = Outcome("ok"), Outcome("error"), Outcome("failed")
+_REFUSED, _ASKED, _CANCELLED = Outcome("refused"), Outcome("asked"), Outcome("cancelled")
+
+
+def of_result(ctx: Context, result: Any) -> Outcome:
+    if ctx._refusal is not None:
+        return _REFUSED
+    if ctx._error_id is not None:
+        return _FAILED
+    if isinstance(result, t.CallToolResult):
+        return _ERROR if result.is_error is True else _OK
+    return _ASKED if isinstance(result, t.InputRequiredResult) else _OK
+
+
+def of_error(ctx: Context, error: BaseException) -> Outcome:
+    if isinstance(error, asyncio.CancelledError):
+        return _CANCELLED
+    if not isinstance(error, ProtocolError):
+        return _FAILED
+    word: Word = "refused" if ctx._refusal is not None else "failed" if ctx._error_id is not None else "error"
+    return Outcome(word, error.code)
