@@ -14,14 +14,17 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
 from toolwire.client import Client, Elicitation, Sampling
+from toolwire.client.connect import TargetLike
 from toolwire.client.connection import OnLog, OnProgress
 from toolwire.client.handlers import ElicitCallback, Roots, SampleCallback
+from toolwire.client.http_target import HttpTarget
 from toolwire.protocol.framing import EVENT_LIMIT
+from toolwire.wire.asgi_pool import AsgiPool
 from toolwire.wire.channel import Channel, Ended, Feed, memory_pair
 from toolwire.wire.stdio import StdioChannel
 from toolwire.wire.subprocess import ProcessChannel
@@ -35,6 +38,8 @@ class Serves(Protocol):
     """A server object, as far as a test needs it."""
 
     async def serve(self, channel: Channel, *, principal: Any = None) -> None: ...
+
+    def http_app(self, *, sse: bool = False) -> Any: ...
 
 
 class Wire:
@@ -128,12 +133,15 @@ class _Recorded(Channel):
         self._inner.negotiated(revision)
 
 
+Over: TypeAlias = Literal["memory", "stdio", "http", "sse", "port"]
+
+
 @asynccontextmanager
 async def connect(
     server: Serves | str | os.PathLike[str],
     *,
     revision: str | None = None,
-    over: Literal["memory", "stdio"] = "memory",
+    over: Over = "memory",
     principal: Any = None,
     elicit: Elicitation | ElicitCallback | None = None,
     sample: Sampling | SampleCallback | None = None,
@@ -144,14 +152,18 @@ async def connect(
 ) -> AsyncIterator[tuple[Client, Wire]]:
     """A client of `server`, connected, and the record of what they say.
 
-    `over="memory"` hands messages over directly; `over="stdio"` sends them through pipes, in this process for a server
-    object, to a process of its own for the path of a server file. `principal` is who the server takes the client for.
-    The rest is as in `Client`.
+    * `over="memory"` hands messages over directly.
+    * `over="stdio"` sends them through pipes, in this process for a server object, to a process of its own for the path
+      of a server file.
+    * `over="http"` sends real HTTP requests to the server's application, in this process and without a socket;
+      `over="sse"` does so with the transport of 2024-11-05, and `over="port"` on a port of this machine.
+
+    `principal` is who the server takes the client for. The rest is as in `Client`.
     """
     wire = Wire()
-    async with _channel(server, over, principal) as channel:
+    async with _target(server, over, principal, wire) as target:
         client = Client(
-            _Recorded(channel, wire),
+            target,
             revision=revision,
             elicit=elicit,
             sample=sample,
@@ -165,20 +177,33 @@ async def connect(
 
 
 @asynccontextmanager
-async def _channel(
-    server: Serves | str | os.PathLike[str], over: Literal["memory", "stdio"], principal: Any
-) -> AsyncIterator[Channel]:
-    if over not in ("memory", "stdio"):
-        raise ValueError(f'over= is "memory" or "stdio", not {over!r}')
+async def _target(
+    server: Serves | str | os.PathLike[str], over: Over, principal: Any, wire: Wire
+) -> AsyncIterator[TargetLike]:
+    if over not in get_args(Over):
+        raise ValueError(f"over= is one of {', '.join(get_args(Over))}, not {over!r}")
     if isinstance(server, str | os.PathLike):
         if over != "stdio" or principal is not None:
             raise ValueError('a server file is a process of its own: use over="stdio", without principal=')
         process = await ProcessChannel.spawn([sys.executable, os.fspath(server)])
         try:
-            yield process
+            yield _Recorded(process, wire)
         finally:
             await process.close()
-        return
+    elif over in ("memory", "stdio"):
+        async with _in_process(server, over, principal) as channel:
+            yield _Recorded(channel, wire)
+    elif over == "port":
+        async with _on_port(server, principal) as url:
+            yield HttpTarget(url, tap=wire.record)
+    else:
+        async with _application(server, principal, sse=over == "sse") as pool:
+            path = "/sse" if over == "sse" else "/mcp"
+            yield HttpTarget(f"http://localhost{path}", pool=pool, tap=wire.record)
+
+
+@asynccontextmanager
+async def _in_process(server: Serves, over: Over, principal: Any) -> AsyncIterator[Channel]:
     with ExitStack() as descriptors:
         ours, theirs, hang_up = _memory() if over == "memory" else _pipes(descriptors)
         serving = asyncio.get_running_loop().create_task(_serve(server, theirs, principal))
@@ -189,6 +214,53 @@ async def _channel(
             hang_up()
             # What the server raised is the test's to know.
             await serving
+
+
+@asynccontextmanager
+async def _application(server: Serves, principal: Any, *, sse: bool) -> AsyncIterator[AsgiPool]:
+    app = server.http_app(sse=sse)
+    pool = AsgiPool(app, _scope_of(principal))
+    try:
+        yield pool
+    finally:
+        app.drain()
+        await pool.close()
+        await app.stop()
+
+
+@asynccontextmanager
+async def _on_port(server: Serves, principal: Any) -> AsyncIterator[str]:
+    from toolwire.wire import http_server
+
+    sockets = http_server.listen("127.0.0.1", 0, public=False)
+    ready = asyncio.Event()
+    serving = http_server.HttpServer(_Known(server.http_app(), principal), sockets, drain=1.0)
+    task = asyncio.get_running_loop().create_task(serving.serve(ready.set))
+    try:
+        await asyncio.wait({task, waiting := asyncio.ensure_future(ready.wait())}, return_when="FIRST_COMPLETED")
+        waiting.cancel()
+        yield http_server.url_of(sockets, "127.0.0.1", "/mcp")
+    finally:
+        serving.stop()
+        await task
+
+
+def _scope_of(principal: Any) -> dict[str, Any]:
+    return {} if principal is None else {"toolwire.principal": principal}
+
+
+class _Known:
+    """An application whose every request comes from the same principal."""
+
+    def __init__(self, application: Any, principal: Any) -> None:
+        self._application = application
+        self._extra = _scope_of(principal)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._application({**scope, **self._extra}, receive, send)
+
+    def drain(self) -> None:
+        self._application.drain()
 
 
 async def _serve(server: Serves, channel: Channel, principal: Any) -> None:

@@ -711,7 +711,7 @@ async def test_progress_extends_a_deadline_up_to_a_ceiling(monkeypatch: pytest.M
     deadlines: list[tuple[float, float]] = []
 
     def note(params: t.ProgressNotificationParams) -> None:
-        connection = client._connection
+        connection = client._keeper.connection
         assert connection is not None
         pending = connection.session.peer.outgoing[params.progress_token]
         deadlines.append((pending.expires, pending.ceiling))

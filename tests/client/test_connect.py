@@ -79,13 +79,15 @@ INITIALIZED = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo"
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("https://example.com/mcp", "URLs are not supported yet"),
+        ("ftp://example.com/mcp", "not the URL of a server"),
+        ("http:///mcp", "not the URL of a server"),
+        ("http://user:secret@example.com/mcp", "do not belong into the URL"),
         ({"mcpServers": {}}, "mcpServers is not supported yet"),
         ("server.rb", "neither .py nor .js"),
         ("missing.py", "no server file"),
-        (42, "A client takes a Server object"),
-        ([], "A client takes a Server object"),
-        (FakeServer, "A client takes a Server object"),
+        (42, "A client takes a URL"),
+        ([], "A client takes a URL"),
+        (FakeServer, "A client takes a URL"),
     ],
 )
 def test_a_target_that_is_none_says_what_is_supported(target: Any, says: str) -> None:
@@ -102,7 +104,7 @@ def test_a_file_is_run_by_its_interpreter(tmp_path: Path) -> None:
 
 
 def test_process_options_need_a_process() -> None:
-    with pytest.raises(ValueError, match="env= and cwd="):
+    with pytest.raises(ValueError, match="env= is not for a server in this process"):
         Client(FakeServer(), env={"A": "1"})
 
 
@@ -568,8 +570,8 @@ async def test_a_channel_that_can_only_be_read() -> None:
 
 
 def test_the_name_card_is_that_of_the_program() -> None:
-    assert Client(FakeServer(), name="me", title="Me")._identity == t.Implementation(
-        "me", Client(FakeServer())._identity.version, title="Me"
+    assert Client(FakeServer(), name="me", title="Me")._keeper._opener.identity == t.Implementation(
+        "me", Client(FakeServer())._keeper._opener.identity.version, title="Me"
     )
 
 

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire._version import __version__
-from toolwire.client.connect import DiedOnProbe, TargetLike, resolve
+from toolwire.client.connect import Options, TargetLike, resolve
 from toolwire.client.connection import Connection, OnLog, OnProgress
 from toolwire.client.errors import InvalidResponse, ResourceNotFound, is_resource_not_found
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling
+from toolwire.client.healing import may_repeat
+from toolwire.client.keeping import Keeper
 from toolwire.client.listen import Subscription, subscribe, unsubscribe
+from toolwire.client.opening import Opener
 from toolwire.client.stub import make_stub
-from toolwire.client.tools import decode_result, decode_typed, value_of
+from toolwire.client.tools import decode_result, decode_typed, value_of, with_valid_headers
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import NotSupported, ProtocolError, ToolwireError, TransportError, Unreachable
-from toolwire.protocol.lifecycle import NoCommonRevision
-from toolwire.protocol.revisions import LATEST_LEGACY, REVISIONS
+from toolwire.protocol.errors import (
+    HEADER_MISMATCH,
+    NotSupported,
+    ProtocolError,
+    ToolwireError,
+    TransportError,
+    Unreachable,
+)
+from toolwire.protocol.revisions import REVISIONS
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.trace import check_trace
+
+if TYPE_CHECKING:
+    from toolwire.auth.contract import Auth
 
 log = logging.getLogger("toolwire.client")
 
@@ -56,9 +68,9 @@ _encode_arguments = msgspec.json.Encoder(enc_hook=_encode_hook).encode
 class Client:
     """A client of one server.
 
-    `target` is a `Server` object (served in memory), the path of a server file (`.py`, `.js`), a command as a list of
-    strings, or a `Channel`. Use it with `async with`, or with `connect()` and `close()`, which may be called from any
-    task, in any order and more than once. A server process that died is started again by the next operation.
+    `target` is a URL, a `Server` object (served in memory), the path of a server file (`.py`, `.js`), a command as a
+    list of strings, or a `Channel`. Use it with `async with`, or with `connect()` and `close()`, which may be called
+    from any task, in any order and more than once. A server process that died is started again by the next operation.
 
     * `elicit`, `sample`, `roots`: answers to what the server asks; having them declares the capability.
       `Elicitation(form=, url=)` and `Sampling(fn, tools=True)` declare more than a plain function does.
@@ -67,6 +79,9 @@ class Client:
     * `timeout`: seconds that each request may take; progress restarts the clock up to ten minutes. None for no limit.
     * `revision`: speak this one only, instead of the newest that both sides know.
     * `env`, `cwd`: for a server that the client starts.
+    * `headers`, `auth`, `tls`, `proxy`: for a server that is reached by URL. `headers` go along with every request,
+      `auth` is a bearer token or an object that knows how to sign in, `tls` an `ssl.SSLContext` instead of the system's
+      certificates, `proxy` the URL of a proxy instead of what the environment names.
     """
 
     def __init__(
@@ -86,41 +101,45 @@ class Client:
         title: str | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: str | Auth | None = None,
+        tls: ssl.SSLContext | None = None,
+        proxy: str | None = None,
     ) -> None:
         if revision is not None and revision not in REVISIONS:
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
-        self._target = resolve(target, env, cwd)
+        self._target = resolve(target, Options(env, cwd, headers, auth, tls, proxy))
         self._answers = Answers(elicit, sample, roots)
-        self._identity = t.Implementation(name, version, title=UNSET if title is None else title)
+        self._keeper = Keeper(
+            Opener(
+                self._target,
+                self._answers,
+                t.Implementation(name, version, title=UNSET if title is None else title),
+                on_log,
+                self._tools_changed,
+                self._take_up,
+                timeout,
+                probe_timeout,
+                revision,
+            )
+        )
         self._on_log = on_log
         self._on_progress = on_progress
         self._timeout = timeout
-        self._probe_timeout = probe_timeout
-        self._pinned = revision
-        self._found_legacy = False
         self._level: t.LoggingLevel | None = None
         self._subscribed: dict[str, None] = {}
-        self._connection: Connection | None = None
-        self._opening: asyncio.Task[Connection] | None = None
-        self._waiting = 0
         self._refreshing = False
 
     # --- the connection ---
 
     async def connect(self) -> Self:
         """Connect, unless connected; the server's revision and capabilities are known afterwards."""
-        await self._live()
+        await self._keeper.live()
         return self
 
     async def close(self) -> None:
         """Let go of the server, and of the process if the client started it. Calls in flight are lost."""
-        opening, connection = self._opening, self._connection
-        self._opening = self._connection = None
-        if opening is not None:
-            opening.cancel()
-            await asyncio.wait({opening})
-        if connection is not None:
-            await connection.close()
+        await self._keeper.close()
 
     async def __aenter__(self) -> Self:
         return await self.connect()
@@ -132,79 +151,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        return self._connection is not None and not self._connection.ended
-
-    async def _live(self) -> Connection:
-        """A connection that works, opened if there is none."""
-        connection = self._connection
-        if connection is not None and not connection.ended:
-            return connection
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open())
-        opening = self._opening
-        self._waiting += 1
-        try:
-            await asyncio.wait({opening})
-        finally:
-            self._waiting -= 1
-            if not opening.done() and self._waiting == 0:
-                opening.cancel()  # Nobody wants it any more.
-                if self._opening is opening:
-                    self._opening = None
-        if opening.cancelled():
-            raise Unreachable("The client was closed while it connected")
-        return opening.result()
-
-    async def _open(self) -> Connection:
-        try:
-            before = self._connection
-            if before is not None:
-                await before.close()
-            connection = await self._negotiated()
-            self._found_legacy = not connection.modern
-            self._connection = connection
-            return connection
-        finally:
-            if self._opening is asyncio.current_task():
-                self._opening = None
-
-    async def _negotiated(self) -> Connection:
-        if self._found_legacy and self._pinned is None:
-            # ERA-10: what the server turned out to be is remembered, so that a restart does not ask again.
-            try:
-                return await self._attempt(LATEST_LEGACY)
-            except ProtocolError as error:
-                log.info("%s is no longer what it was: %s", self._target.label, error)
-        try:
-            return await self._attempt(self._pinned)
-        except DiedOnProbe:
-            # 2026-07-28 basic/versioning: a legacy server may exit on what it does not know. Asked once, not twice.
-            return await self._attempt(LATEST_LEGACY)
-
-    async def _attempt(self, revision: str | None) -> Connection:
-        link = await self._target.open()
-        connection = Connection(link, self._answers, self._on_log, self._tools_changed)
-        try:
-            await connection.agree(self._identity, revision, probe=self._probe_timeout, timeout=self._timeout)
-            if self._pinned is not None and connection.revision != self._pinned:
-                raise NoCommonRevision(
-                    f"The server answered {connection.revision} instead of {self._pinned}", [connection.revision]
-                )
-            await self._take_up(connection)
-        except DiedOnProbe:
-            why = await link.last_words()
-            await connection.close()
-            if revision is None and self._target.restartable:
-                raise
-            raise Unreachable(why) from None
-        except TransportError:
-            why = await link.last_words()
-            await connection.close()
-            raise Unreachable(why) from None
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
+        return self._keeper.connected
 
     async def _take_up(self, connection: Connection) -> None:
         """What belongs to a connection and was set on an earlier one (1.10.11)."""
@@ -222,40 +169,25 @@ class Client:
         except (ProtocolError, NotSupported) as error:
             log.warning("the new connection could not be set up like the one before: %s", error)
 
-    def _current(self) -> Connection:
-        if self._connection is None:
-            raise Unreachable("The client is not connected: use `async with Client(...)` or `await client.connect()`")
-        return self._connection
-
-    async def _usable(self) -> Connection:
-        """The current connection; if the server process died, one to a new process (STD-12)."""
-        connection = self._current()
-        if not connection.ended:
-            return connection
-        if not self._target.restartable:
-            raise await connection.lost(Unreachable("The connection ended"))
-        log.warning("%s is started again", self._target.label)
-        return await self._live()
-
     # --- what the server said about itself ---
 
     @property
     def server(self) -> t.Implementation | None:
         """The server's name card, where it sent one; for display, never for decisions."""
-        server = self._current().agreement.server
+        server = self._keeper.current().agreement.server
         return None if server is UNSET else server
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        return self._current().agreement.capabilities
+        return self._keeper.current().agreement.capabilities
 
     @property
     def revision(self) -> str:
-        return self._current().revision
+        return self._keeper.current().revision
 
     @property
     def instructions(self) -> str | None:
-        instructions = self._current().agreement.instructions
+        instructions = self._keeper.current().agreement.instructions
         return None if instructions is UNSET else instructions
 
     # --- requests ---
@@ -269,25 +201,27 @@ class Client:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> R:
         if meta is not None:
             check_trace(meta)
-        connection = self._connection
+        connection = self._keeper.connection
         if connection is None or connection.ended:
-            connection = await self._usable()
+            connection = await self._keeper.usable()
         if method not in connection.callable:
             connection.require(method)
+        if headers is not None:
+            connection.link.require_headers()
         deadline = self._timeout if timeout is None else timeout
         report = on_progress or self._on_progress
         try:
-            return await connection.ask(method, params, decode, deadline, report, meta)
-        except Unreachable:
-            if not (connection.ended and self._target.restartable and connection is self._connection):
+            return await connection.ask(method, params, decode, deadline, report, meta, headers)
+        except TransportError as error:
+            if not (self._target.restartable and may_repeat(error, connection, method, params)):
                 raise
-        # Nothing was sent: the process had died a moment before.
-        connection = await self._usable()
+        connection = await self._keeper.recovered(deadline)
         connection.require(method)
-        return await connection.ask(method, params, decode, deadline, report, meta)
+        return await connection.ask(method, params, decode, deadline, report, meta, headers)
 
     async def request(
         self,
@@ -298,7 +232,7 @@ class Client:
         on_progress: OnProgress | None = None,
     ) -> dict[str, Any]:
         """Send any request and return its result as it came; nothing is checked. For what has no method here."""
-        connection = await self._usable()
+        connection = await self._keeper.usable()
         identifier = connection.session.peer.next_id()
         given = dict(params or {})
         meta = connection.metadata(None if on_progress is None else identifier, given.pop("_meta", None))
@@ -314,13 +248,13 @@ class Client:
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send any notification. On 2026-07-28 a client has none to send but cancellations, which calls send."""
-        connection = await self._usable()
+        connection = await self._keeper.usable()
         if not connection.session.notify(method, UNSET if params is None else params):
             raise await connection.lost(Unreachable("The connection is closed"))
 
     async def ping(self, *, timeout: float | None = None) -> None:
         """Ask for a sign of life; where there is no `ping` any more, by `server/discover`."""
-        connection = await self._usable()
+        connection = await self._keeper.usable()
         if connection.modern:
             await self._ask("server/discover", t.RequestParams(), _decode_discover, timeout=timeout)
         else:
@@ -333,11 +267,15 @@ class Client:
         tools: list[t.Tool] = []
         async for page in _pages(partial(self.list_tools_page, timeout=timeout)):
             tools += page.tools
-        self._current().tools.learn(tools)
+        connection = self._keeper.current()
+        connection.tools.learn(tools, with_headers=connection.repeats_arguments)
         return tools
 
     async def list_tools_page(self, cursor: str | None = None, *, timeout: float | None = None) -> t.ListToolsResult:
-        return await self._ask("tools/list", _page(cursor), _decode_tools, timeout=timeout)
+        page = await self._ask("tools/list", _page(cursor), _decode_tools, timeout=timeout)
+        if self._keeper.current().repeats_arguments:
+            page.tools = with_valid_headers(page.tools)
+        return page
 
     @overload
     async def call_tool(
@@ -349,6 +287,7 @@ class Client:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> ToolResult: ...
     @overload
     async def call_tool(
@@ -360,6 +299,7 @@ class Client:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> T: ...
     @overload
     async def call_tool(
@@ -371,6 +311,7 @@ class Client:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any: ...
     async def call_tool(
         self,
@@ -381,6 +322,7 @@ class Client:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Call a tool. The result is a `ToolResult`, an error of the tool included (`is_error`).
 
@@ -392,14 +334,31 @@ class Client:
             name=name, arguments=UNSET if arguments is None else Raw(_encode_arguments(arguments))
         )
         decode = decode_result if returns is None else decode_typed
-        result = await self._ask("tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta)
-        connection = self._connection
+        send = partial(self._ask, "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta)
+        try:
+            result = await send(headers=self._with_arguments(params, headers))
+        except ProtocolError as error:
+            if error.code != HEADER_MISMATCH or not self._keeper.current().repeats_arguments:
+                raise
+            # XMH-7: the definition that the headers were made by is out of date. Once.
+            await self.list_tools(timeout=timeout)
+            result = await send(headers=self._with_arguments(params, headers))
+        connection = self._keeper.connection
         tools = None if connection is None else connection.tools
         if tools is not None and tools.listed:
             tools.check(name, result)
         if returns is None:
             return ToolResult.from_wire(result)
         return value_of(name, result, returns, wrapped=tools is not None and tools.wraps(name))
+
+    def _with_arguments(
+        self, params: t.CallToolRequestParams, headers: Mapping[str, str] | None
+    ) -> Mapping[str, str] | None:
+        """The headers of a call: the caller's, and those that repeat arguments."""
+        connection = self._keeper.connection
+        if connection is None or not connection.repeats_arguments or not connection.tools.listed:
+            return headers
+        return {**connection.tools.headers(params.name, params.arguments), **(headers or {})} or None
 
     def stub(self, protocol: Callable[..., P]) -> P:
         """An object with the methods of `protocol` (a class), each of which calls the tool of its name."""
@@ -411,7 +370,7 @@ class Client:
 
     def _tools_changed(self) -> None:
         """The definitions known are out of date: forget them, and list again if they were ever listed (R7)."""
-        connection = self._connection
+        connection = self._keeper.connection
         if connection is None or not connection.tools.listed:
             return
         connection.tools.forget()
@@ -422,7 +381,7 @@ class Client:
     async def _refresh(self, connection: Connection) -> None:
         # A change that is announced from here on makes another listing necessary.
         self._refreshing = False
-        if connection is not self._connection or connection.ended:
+        if connection is not self._keeper.connection or connection.ended:
             return
         try:
             await self.list_tools()
@@ -462,6 +421,7 @@ class Client:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> list[t.ResourceContents]:
         """The contents of a resource: usually one, several for something like a directory.
 
@@ -470,7 +430,13 @@ class Client:
         params = t.ReadResourceRequestParams(uri=uri)
         try:
             result = await self._ask(
-                "resources/read", params, _decode_contents, timeout=timeout, on_progress=on_progress, meta=meta
+                "resources/read",
+                params,
+                _decode_contents,
+                timeout=timeout,
+                on_progress=on_progress,
+                meta=meta,
+                headers=headers,
             )
         except ProtocolError as error:
             if not is_resource_not_found(error):
@@ -480,12 +446,12 @@ class Client:
 
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """Before 2026-07-28: ask to be told of updates of a resource. They arrive at `listen(resources=[...])`."""
-        connection = await self._usable()
+        connection = await self._keeper.usable()
         await subscribe(connection, uri, self._timeout if timeout is None else timeout)
         self._subscribed[uri] = None
 
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        connection = await self._usable()
+        connection = await self._keeper.usable()
         self._subscribed.pop(uri, None)
         await unsubscribe(connection, uri, self._timeout if timeout is None else timeout)
 
@@ -511,7 +477,7 @@ class Client:
             resources_list_changed=resources_list or UNSET,
             resource_subscriptions=list(resources) or UNSET,
         )
-        return Subscription(self._usable, wanted, self._timeout)
+        return Subscription(self._keeper, wanted, self._timeout)
 
     # --- prompts and completion ---
 
@@ -534,6 +500,7 @@ class Client:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> t.GetPromptResult:
         """The messages of a prompt. Arguments travel as strings; other values are written as JSON."""
         texts = UNSET if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
@@ -541,7 +508,7 @@ class Client:
             name=name, arguments=UNSET if texts is UNSET else Raw(_encode_arguments(texts))
         )
         return await self._ask(
-            "prompts/get", params, _decode_prompt, timeout=timeout, on_progress=on_progress, meta=meta
+            "prompts/get", params, _decode_prompt, timeout=timeout, on_progress=on_progress, meta=meta, headers=headers
         )
 
     async def complete(
@@ -556,7 +523,7 @@ class Client:
 
         `context` has the arguments chosen already; servers before 2025-06-18 do not get it.
         """
-        connection = await self._usable()
+        connection = await self._keeper.usable()
         params = t.CompleteRequestParams(
             ref=ref,
             argument=t.CompletionArgument(*argument),
@@ -572,7 +539,7 @@ class Client:
     async def set_level(self, level: t.LoggingLevel, *, timeout: float | None = None) -> None:
         """Which log messages to send: this level and above, from now on."""
         t.severity(level)
-        connection = await self._usable()
+        connection = await self._keeper.usable()
         if connection.modern:
             if not _logs(connection):
                 raise NotSupported("The server did not declare the capability 'logging', so it sends no log messages")
@@ -587,7 +554,7 @@ class Client:
         if self._answers.roots is None:
             raise NotSupported("The client was made without roots=, so it did not declare them")
         self._answers.roots = roots
-        connection = self._connection
+        connection = self._keeper.connection
         if connection is not None and not connection.modern:
             # 1.14.1: having said listChanged, the client announces changes.
             connection.session.notify("notifications/roots/list_changed", UNSET)

@@ -11,9 +11,10 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from toolwire.client.connect import Link, agree
 from toolwire.client.errors import InvalidResponse, Rejected
 from toolwire.client.handlers import Answers
+from toolwire.client.link import Link
+from toolwire.client.negotiating import agree
 from toolwire.client.tools import KnownTools
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -30,7 +31,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import Agreement, ClientLifecycle, Incoming, negotiate
 from toolwire.protocol.methods import methods
-from toolwire.protocol.peer import Notice, Peer
+from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import is_modern
 from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
 from toolwire.protocol.shaping import shape
@@ -44,6 +45,8 @@ R = TypeVar("R", bound=t.Result)
 CEILING_SECONDS: Final = 600.0
 #: A round with more questions than this is not a round but an attack.
 MAX_QUESTIONS: Final = 100
+#: How long a sign of life may take.
+CHECK_SECONDS: Final = 10.0
 # A server that only wants to be asked again is given time, a little more each round.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
@@ -61,6 +64,8 @@ class Stream(Protocol):
     def covers(self, uri: str) -> bool: ...
 
     def changed(self, method: str, uri: str | None) -> None: ...
+
+    def missed(self) -> None: ...
 
     def end(self, error: ToolwireError | None) -> None: ...
 
@@ -88,11 +93,11 @@ class Connection:
         self._on_log = on_log
         self._tools_changed = tools_changed
         self._lifecycle = ClientLifecycle(answers.capabilities)
-        self.session = Session(link.channel, Peer(self._lifecycle), self, ceiling=CEILING_SECONDS)
+        self.session = link.session(self._lifecycle, self, CEILING_SECONDS)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closer: asyncio.Task[None] | None = None
         self.ended = False
-        self._reader = asyncio.get_running_loop().create_task(self._read())
+        self.reader = asyncio.get_running_loop().create_task(self._read())
 
     # --- set-up and end ---
 
@@ -100,10 +105,14 @@ class Connection:
         self, client: t.Implementation, revision: str | None, *, probe: float, timeout: float | None
     ) -> None:
         begin = partial(negotiate, client, self.answers.capabilities, revision)
-        self.agreement: Agreement = await agree(self.session, self._lifecycle, begin, probe=probe, timeout=timeout)
+        self.agreement: Agreement = await agree(
+            self.link, self.session, self._lifecycle, begin, probe=probe, timeout=timeout
+        )
         self.revision = self._lifecycle.revision = self.agreement.revision
         self.modern = is_modern(self.revision)
         self.callable = self._callable()
+        # 2026-07-28 basic/transports/streamable-http, custom headers.
+        self.repeats_arguments = self.modern and self.link.carries_headers
         self._identity: dict[str, Any] = {
             t.PROTOCOL_VERSION_KEY: self.revision,
             t.CLIENT_CAPABILITIES_KEY: self.answers.capabilities(self.revision),
@@ -156,18 +165,32 @@ class Connection:
         await self.session.close()
         self.ended = True
         await self.link.close()
-        for task in (self._reader, *self._tasks):
+        for task in (self.reader, *self._tasks):
             task.cancel()
-        await asyncio.wait({self._reader, *self._tasks})
+        await asyncio.wait({self.reader, *self._tasks})
+
+    async def retire(self) -> None:
+        """Close, but not before what is in flight has come to its own end."""
+        await self.session.finished()
+        await self.close()
 
     async def lost(self, error: TransportError) -> TransportError:
         """The same error, with what is known about the end of the server."""
+        if not self.link.duplex:
+            return error  # It tells of one request, and says already all there is to know.
         # Whoever waited for an answer learns of the end a moment before the reader does.
-        await asyncio.wait({self._reader}, timeout=1.0)
+        await asyncio.wait({self.reader}, timeout=1.0)
         if not self.ended:
             return error
         why = await self.link.last_words()
         return OutcomeUnknown(f"{why}; {error}") if isinstance(error, OutcomeUnknown) else Unreachable(why)
+
+    async def check(self) -> None:
+        """Ask for a sign of life; raises what any request would."""
+        if self.modern:
+            await self.send("server/discover", t.RequestParams(meta=self.meta), timeout=CHECK_SECONDS)
+        else:
+            await self.send("ping", t.RequestParams(), timeout=CHECK_SECONDS)
 
     def require(self, method: str) -> None:
         """`NotSupported` for what this server did not offer, before anything is sent."""
@@ -195,17 +218,18 @@ class Connection:
         timeout: float | None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> R:
         """Send a request and go through its rounds, if it has any; the complete result."""
         round = 0
         while True:
             try:
-                raw = await self._attempt(method, params, timeout, on_progress, meta)
+                raw = await self._attempt(method, params, timeout, on_progress, meta, headers)
             except TransportError as error:
                 raise await self.lost(error) from None
             except ProtocolError as error:
                 await self._may_repeat(error)
-                raw = await self._told(method, self._attempt(method, params, timeout, on_progress, meta))
+                raw = await self._told(method, self._attempt(method, params, timeout, on_progress, meta, headers))
             if raw is None:
                 raise _cancelled(method)
             try:
@@ -227,9 +251,10 @@ class Connection:
         timeout: float | None,
         on_progress: OnProgress | None = None,
         identifier: RequestId | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Coroutine[Any, Any, Raw]:
         """One request as it stands, one result as it came."""
-        return self._told(method, self.session.request(method, params, timeout, on_progress, identifier))
+        return self._told(method, self.session.request(method, params, timeout, on_progress, identifier, headers))
 
     async def _told(self, method: str, answer: Awaitable[Raw | None]) -> Raw:
         try:
@@ -247,15 +272,16 @@ class Connection:
         timeout: float | None,
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None,
     ) -> Coroutine[Any, Any, Raw | None]:
         if on_progress is None and meta is None:
             params.meta = self.meta
-            return self.session.request(method, params, timeout)
+            return self.session.request(method, params, timeout, headers=headers)
         # A retry is a request of its own: its token, the id, is new as well.
         identifier = self.session.peer.next_id()
         params.meta = self.metadata(None if on_progress is None else identifier, meta)
         report = None if on_progress is None else self._reporter(on_progress)
-        return self.session.request(method, params, timeout, report, identifier)
+        return self.session.request(method, params, timeout, report, identifier, headers)
 
     def _reporter(self, on_progress: OnProgress) -> OnProgress:
         def report(params: t.ProgressNotificationParams) -> None:
@@ -368,6 +394,13 @@ class Connection:
         identifier = None if meta is UNSET else meta.get(t.SUBSCRIPTION_ID_KEY)
         # Ours are integers; True would pass for 1, and "1" is not 1 (SUB-1).
         return self.streams.get(identifier) if type(identifier) is int else None
+
+    def missed(self) -> None:
+        """Nobody knows what changed meanwhile, so everything counts as changed."""
+        if not self.modern:
+            self._tools_changed()
+            for stream in list(self.streams.values()):
+                stream.missed()
 
     def closing(self, session: Session) -> None:
         return

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from toolwire.protocol.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError, ToolwireError
+from toolwire.protocol.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, InvalidResponse, ProtocolError, ToolwireError
 
-
-class InvalidResponse(ToolwireError):
-    """The server answered, but not with what the protocol or the tool's own schema allows (RPC-7, OUT-2)."""
+__all__ = ["InvalidResponse", "Rejected", "ResourceNotFound", "is_resource_not_found"]
 
 
 class ResourceNotFound(ProtocolError):

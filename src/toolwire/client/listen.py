@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -16,6 +16,7 @@ from msgspec import UNSET, Struct
 
 from toolwire.client.connection import Connection
 from toolwire.client.errors import InvalidResponse
+from toolwire.client.keeping import Keeper
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError
 
@@ -30,6 +31,7 @@ _KINDS: Final[dict[str, Literal["tools", "prompts", "resources", "resource"]]] =
     "notifications/resources/list_changed": "resources",
     "notifications/resources/updated": "resource",
 }
+_LISTS: Final[tuple[Literal["tools", "prompts", "resources"], ...]] = ("tools", "prompts", "resources")
 _CAPABILITIES: Final = {
     "tools": "tools.listChanged",
     "prompts": "prompts.listChanged",
@@ -73,6 +75,15 @@ class _Stream:
             return
         self._waiting.setdefault(Change(kind, uri))
         self._wake.set()
+
+    def missed(self) -> None:
+        for change in self.everything():
+            self._waiting.setdefault(change)
+        self._wake.set()
+
+    def everything(self) -> list[Change]:
+        lists = [Change(kind) for kind in _LISTS if kind in self.kinds]
+        return [*lists, *(Change("resource", uri) for uri in self.uris)]
 
     def covers(self, uri: str) -> bool:
         return any(uri == own or uri.startswith((f"{own.rstrip('/')}/", f"{own}#", f"{own}?")) for own in self.uris)
@@ -119,11 +130,11 @@ class Subscription:
 
     def __init__(
         self,
-        connection: Callable[[], Awaitable[Connection]],
+        keeper: Keeper,
         wanted: t.SubscriptionFilter,
         timeout: float | None,
     ) -> None:
-        self._connection = connection
+        self._keeper = keeper
         self._wanted = wanted
         self._timeout = timeout
         self._open_on: Connection | None = None
@@ -166,8 +177,8 @@ class Subscription:
                         raise  # A server that dies every time it is listened to is not started for ever.
                     taken = False
                     await self.close()
-                    stream = await self._open()
-                    for missed in self._everything(stream):
+                    stream = await self._open(lost=True)
+                    for missed in stream.everything():
                         yield missed
                     continue
                 if change is None:
@@ -177,12 +188,8 @@ class Subscription:
         finally:
             await self.close()
 
-    def _everything(self, stream: _Stream) -> list[Change]:
-        lists = [Change(kind) for kind in ("tools", "prompts", "resources") if kind in stream.kinds]
-        return [*lists, *(Change("resource", uri) for uri in stream.uris)]
-
-    async def _open(self) -> _Stream:
-        connection = await self._connection()
+    async def _open(self, *, lost: bool = False) -> _Stream:
+        connection = await (self._keeper.recovered() if lost else self._keeper.usable())
         stream = _Stream(*_selection(self._wanted))
         _require(connection, stream.kinds)
         self._open_on, self._stream = connection, stream

@@ -6,6 +6,7 @@ against the tool's output schema: a call never costs a second request.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -17,10 +18,13 @@ from toolwire.client.errors import InvalidResponse
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolFailed, ToolwireError
+from toolwire.protocol.parameter_headers import BadHeader, Paths, header_paths, parameter_headers
 
 if TYPE_CHECKING:
     from toolwire.adapters import Adapter
     from toolwire.schemas import Validator
+
+log = logging.getLogger("toolwire.client")
 
 # The name under which servers of 2025-06-18 and 2025-11-25 wrap a value that is not an object.
 _WRAPPED: Final = "result"
@@ -52,12 +56,17 @@ def decode_typed(raw: Raw) -> t.CallToolResult:
 
 
 class _Known:
-    __slots__ = ("checked", "definition", "validator")
+    __slots__ = ("checked", "definition", "paths", "validator")
 
-    def __init__(self, definition: t.Tool) -> None:
+    def __init__(self, definition: t.Tool, paths: Paths) -> None:
         self.definition = definition
         self.validator: Validator | None = None
         self.checked = definition.output_schema is not UNSET
+        # The arguments that travel in headers too, where there are headers.
+        self.paths = paths
+
+
+_NO_PATHS: Final[Paths] = {}
 
 
 class KnownTools:
@@ -67,12 +76,30 @@ class KnownTools:
         self._known: dict[str, _Known] = {}
         self.listed = False
 
-    def learn(self, tools: Iterable[t.Tool]) -> None:
-        self._known = {tool.name: _Known(tool) for tool in tools}
+    def learn(self, tools: Iterable[t.Tool], *, with_headers: bool = False) -> None:
+        """From now on these are the tools; `with_headers` when their arguments may have to travel in headers too."""
+        self._known = {
+            tool.name: _Known(tool, header_paths(tool.input_schema) if with_headers else _NO_PATHS) for tool in tools
+        }
         self.listed = True
+
+    def headers(self, name: str, arguments: Raw | UnsetType) -> dict[str, str]:
+        """XMH-2: the headers that repeat the arguments of a call."""
+        known = self._known.get(name)
+        if known is None or not known.paths or arguments is UNSET:
+            return {}
+        return parameter_headers(known.paths, msgspec.json.decode(arguments))
 
     def forget(self) -> None:
         self._known = {}
+
+    def is_repeatable(self, name: str) -> bool:
+        """Whether the tool says that a second call does no harm (`readOnlyHint`, `idempotentHint`)."""
+        known = self._known.get(name)
+        annotations = UNSET if known is None else known.definition.annotations
+        if annotations is UNSET:
+            return False
+        return annotations.read_only_hint is True or annotations.idempotent_hint is True
 
     def check(self, name: str, result: t.CallToolResult) -> None:
         """OUT-2: structured content fits the output schema. A tool's error is exempt (T-19)."""
@@ -109,6 +136,19 @@ class KnownTools:
             return False
         properties = schema.get("properties")
         return isinstance(properties, dict) and list(properties) == [_WRAPPED] and schema.get("required") == [_WRAPPED]
+
+
+def with_valid_headers(tools: Iterable[t.Tool]) -> list[t.Tool]:
+    """XMH-1: over HTTP, a tool whose header annotations break the rules is not there."""
+    valid: list[t.Tool] = []
+    for tool in tools:
+        try:
+            header_paths(tool.input_schema)
+        except BadHeader as error:
+            log.warning("the tool %r is left out: %s", tool.name[:100], error)
+            continue
+        valid.append(tool)
+    return valid
 
 
 # --- Typed values ----------------------------------------------------------------------------------------------------

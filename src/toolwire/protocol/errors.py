@@ -77,11 +77,18 @@ class NotSupported(ToolwireError):
 
 
 class TransportError(ToolwireError):
-    """Bytes could not be moved."""
+    """Bytes could not be moved. Over HTTP, `status` and `url` say what answered, where something did."""
+
+    status: int | None = None
+    url: str | None = None
 
 
 class Unreachable(TransportError):
     """There is no server at the other end, or it went away before it was asked."""
+
+
+class NotStreamable(Unreachable):
+    """There is no Streamable HTTP at a URL; HTTP+SSE, the transport before it, may be."""
 
 
 class OutcomeUnknown(TransportError):
@@ -90,6 +97,13 @@ class OutcomeUnknown(TransportError):
 
 class Unauthorized(ToolwireError):
     """The server wants credentials that this client does not have."""
+
+    status: int | None = None
+    url: str | None = None
+
+
+class InvalidResponse(ToolwireError):
+    """The server answered, but not with what the protocol or the tool's own schema allows (RPC-7, OUT-2)."""
 
 
 class Timeout(ToolwireError, TimeoutError):

@@ -278,6 +278,18 @@ _NAMES: Final[Mapping[str, Literal["name", "uri", "task_id"]]] = {
 }
 
 
+def standard_headers(method: str, params: Any) -> dict[str, str]:
+    """The headers that repeat what the body of a request says, so that others can route on them (HDR-1, HDR-2)."""
+    headers = {METHOD: method}
+    member = _NAMES.get(method)
+    if member is not None:
+        named = _part(_Named, params) if isinstance(params, Raw) else params
+        value = getattr(named, member, UNSET)
+        if isinstance(value, str):
+            headers[NAME] = encode_value(value)
+    return headers
+
+
 _TYPED: Final = frozenset(row.params for row in methods(MODERN).values())
 
 
@@ -309,7 +321,7 @@ def _check_parameters(headers: Headers, incoming: Incoming, paths: Mapping[str, 
     except _UNREADABLE:
         return
     for token, path in paths.items():
-        value = _at(arguments, path)
+        value = argument_at(arguments, path)
         sent = headers.get(PARAMETER + token.lower())
         if value is None:
             if sent is not None:
@@ -323,7 +335,8 @@ def _check_parameters(headers: Headers, incoming: Incoming, paths: Mapping[str, 
 _NUMBER: Final = re.compile("-?[0-9]+((?:[.][0-9]+)?(?:[eE][+-]?[0-9]+)?)")
 
 
-def _at(value: Any, path: tuple[str, ...]) -> Any:
+def argument_at(value: Any, path: tuple[str, ...]) -> Any:
+    """The argument that a path of names leads to; None where there is none."""
     for name in path:
         if not isinstance(value, dict):
             return None

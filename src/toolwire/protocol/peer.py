@@ -107,11 +107,13 @@ class Peer:
 
     # --- what arrives ---
 
-    def receive(self, data: bytes) -> Sequence[Event]:
-        """The events of one frame."""
+    def receive(self, data: bytes, about: RequestId | None = None) -> Sequence[Event]:
+        """The events of one frame; `about` is the request of ours that it came back for, where that is known."""
         message = decode(data, self._max_depth, self._max_batch)
         if type(message) is Batch:
             return self._batch(message)
+        if about is not None and type(message) is ErrorResponse and message.id is None:
+            message.id = about
         event = self._request(message) if type(message) is Request else self._event(message)  # type: ignore[arg-type]
         return () if event is None else (event,)
 

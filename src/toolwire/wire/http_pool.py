@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from toolwire._version import __version__
-from toolwire.protocol.errors import OutcomeUnknown, Timeout, ToolwireError, TransportError, Unreachable
+from toolwire.protocol.errors import (
+    InvalidResponse,
+    OutcomeUnknown,
+    Timeout,
+    ToolwireError,
+    TransportError,
+    Unreachable,
+)
 from toolwire.wire import addresses
 
 if TYPE_CHECKING:
@@ -36,7 +43,7 @@ _REDIRECTS_TO_GET: Final = frozenset({301, 302, 303})
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
 
-class TooLarge(TransportError):
+class TooLarge(TransportError, InvalidResponse):
     """A body was longer than the caller was ready to take."""
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
@@ -64,6 +64,13 @@ class Handler(Protocol):
 
     def closing(self, session: Session) -> None:
         """The connection is about to end: whatever waits for it should come to its end too."""
+
+
+class ClientHandler(Handler, Protocol):
+    """The handler of a client, which may have missed what its server said unasked."""
+
+    def missed(self) -> None:
+        """What was announced while nobody could hear it is lost."""
 
 
 OnProgress: TypeAlias = Callable[[t.ProgressNotificationParams], None]
@@ -206,9 +213,9 @@ class Session:
         for waiter in outgoing.values():
             waiter.resolve(None, OutcomeUnknown(f"The connection ended before {waiter.method} was answered"))
 
-    def feed(self, message: bytes) -> None:
-        """Take one frame."""
-        for event in self.peer.oversized() if type(message) is Oversized else self.peer.receive(message):
+    def feed(self, message: bytes, about: RequestId | None = None) -> None:
+        """Take one frame, which came back for the request `about` of ours, where that is known."""
+        for event in self.peer.oversized() if type(message) is Oversized else self.peer.receive(message, about):
             kind = type(event)
             if kind is Incoming:
                 self._admit(event)  # type: ignore[arg-type]
@@ -337,8 +344,12 @@ class Session:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         identifier: RequestId | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Raw | None:
-        """Send a request and wait for its result; None when the other side ended it without one."""
+        """Send a request and wait for its result; None when the other side ended it without one.
+
+        `headers` are for transports that have them.
+        """
         if self._closed or self._ended.done():
             raise Unreachable("The connection is closed")
         if identifier is None:
@@ -424,10 +435,18 @@ class Session:
 
     # --- the end ---
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can be sent, whether or not `run` has returned yet."""
+        return self._closed or self._ended.done()
+
     def end(self) -> None:
         """Make `run` return as if the input had ended."""
         if not self._ended.done():
             self._ended.set_result(None)
+
+    async def finished(self) -> None:
+        """Wait until nothing of ours is in flight, where requests outlive the connection that they were begun on."""
 
     async def close(self, grace: float = 0.0) -> None:
         """Let what is in flight finish within `grace` seconds, cancel the rest, flush and close the channel."""

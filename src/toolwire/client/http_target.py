@@ -1,0 +1,141 @@
+"""A server that is reached by URL: which transport it speaks there, and what is remembered of it."""
+
+from __future__ import annotations
+
+import ssl
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from toolwire.auth.contract import Auth, as_auth
+from toolwire.client.link import Link, Target
+from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
+from toolwire.protocol.framing import EVENT_LIMIT
+from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
+from toolwire.wire.http_client import HttpSession
+from toolwire.wire.http_endpoint import Endpoint, Tap
+from toolwire.wire.http_pool import HttpPool, Pool
+from toolwire.wire.session import ClientHandler, Session
+from toolwire.wire.sse_client import SseChannel
+
+# ERA-10: what an endpoint turned out to be, for every client of this process. Modern ones are asked anyway.
+_verdicts: OrderedDict[str, str] = OrderedDict()
+_MAX_VERDICTS: Final = 1_000
+
+
+class HttpTarget(Target):
+    restartable = True
+    comes_back = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: str | Auth | None = None,
+        tls: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+        pool: Pool | None = None,
+        tap: Tap | None = None,
+        limit: int = EVENT_LIMIT,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url[:200]!r} is not the URL of a server: it starts with http:// or https:// and a host")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("Credentials do not belong into the URL: use auth= or headers=")
+        self.label = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self._url = url
+        self._headers = dict(headers or {})
+        self._auth = as_auth(auth)
+        self._tls = tls
+        self._proxy = proxy
+        self._pool = pool
+        self._tap = tap
+        self._limit = limit
+
+        # A URL of somebody's own pool need not mean the same server elsewhere.
+        self._verdicts = _verdicts if pool is None else OrderedDict[str, str]()
+
+    @property
+    def verdict(self) -> str | None:
+        return self._verdicts.get(self.label)
+
+    @verdict.setter
+    def verdict(self, verdict: str | None) -> None:
+        self._verdicts.pop(self.label, None)
+        if verdict is not None:
+            self._verdicts[self.label] = verdict
+            if len(self._verdicts) > _MAX_VERDICTS:
+                self._verdicts.popitem(last=False)
+
+    async def open(self) -> Link:
+        pool = self._pool or HttpPool(tls=self._tls, proxy=self._proxy)
+        endpoint = Endpoint(pool, self._url, headers=self._headers, auth=self._auth, tap=self._tap, limit=self._limit)
+        owned = None if self._pool is not None else pool
+        if self.verdict != "sse":
+            return _HttpLink(endpoint, self.label, owned)
+        channel = SseChannel(endpoint)
+        try:
+            await channel.connect()
+        except BaseException:
+            if owned is not None:
+                await owned.close()
+            raise
+        return _SseLink(channel, self.label, owned)
+
+
+class _SseLink(Link):
+    carries_headers = False
+
+    def __init__(self, channel: SseChannel, label: str, pool: Pool | None) -> None:
+        super().__init__(channel, label)
+        self._sse = channel
+        self._pool = pool
+
+    async def close(self) -> None:
+        await self.channel.close()
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def last_words(self) -> str:
+        return str(self._sse.error or f"{self.label} ended the stream")
+
+
+class _HttpLink(Link):
+    """Not one connection but as many as there are requests, so nothing that fails in one is the end of all."""
+
+    duplex = False
+    carries_headers = True
+
+    def __init__(self, endpoint: Endpoint, label: str, pool: Pool | None) -> None:
+        self._endpoint = endpoint
+        self._pool = pool
+        self.label = label
+
+    def session(self, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> Session:
+        session = HttpSession(self._endpoint, lifecycle, handler, ceiling)
+        self.channel = session.channel
+        return session
+
+    async def close(self) -> None:
+        await self.channel.close()
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def probe(self, session: Session, ask: Ask, seconds: float) -> Outcome:
+        """2026-07-28 basic/versioning, HTTP: a status without a modern error is a server from before.
+
+        Silence and failures of the network or the server are an outage, and no verdict.
+        """
+        try:
+            return await session.request(ask.method, ask.params, timeout=max(seconds, 30.0))
+        except ProtocolError as error:
+            return error
+        except InvalidResponse:
+            return None
+        except TransportError as error:
+            if error.status is not None and 400 <= error.status < 500 and error.status not in (408, 425, 429):
+                return None
+            raise

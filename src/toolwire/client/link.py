@@ -1,0 +1,81 @@
+"""Where a server is, and an open way to it: what every kind of target has in common."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Any
+
+from toolwire.protocol.errors import NotSupported
+from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
+from toolwire.protocol.peer import Peer
+from toolwire.wire.channel import Channel
+from toolwire.wire.session import ClientHandler, Session
+
+
+class Link:
+    """An open way to a server, and whatever has to be let go together with it.
+
+    `duplex` when it is one connection, which lives or dies as a whole; `carries_headers` when every request has its
+    own.
+    """
+
+    duplex = True
+    carries_headers = False
+
+    def __init__(self, channel: Channel, label: str) -> None:
+        self.channel = channel
+        self.label = label
+
+    def require_headers(self) -> None:
+        """`NotSupported` where requests have no headers of their own."""
+        if not self.carries_headers:
+            raise NotSupported(f"headers= is for servers reached by HTTP, and {self.label} is not")
+
+    def session(self, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> Session:
+        """What requests are sent by; progress may push a deadline back by at most `ceiling` seconds."""
+        return Session(self.channel, Peer(lifecycle), handler, ceiling=ceiling)
+
+    async def probe(self, session: Session, ask: Ask, seconds: float) -> Outcome:
+        """Ask, but not for ever. Silence is an answer (ERA-7), so no cancellation follows it.
+
+        A server that waits for `initialize` would take the notification for one more violation.
+        """
+        identifier = session.peer.next_id()
+        asking: asyncio.Task[Any] = asyncio.ensure_future(
+            session.request(ask.method, ask.params, identifier=identifier)
+        )
+        try:
+            await asyncio.wait({asking}, timeout=seconds)
+        finally:
+            if not asking.done():
+                session.peer.forget(identifier)
+                asking.cancel()
+                await asyncio.wait({asking})
+        if asking.cancelled():
+            return None
+        outcome: Outcome = asking.result()
+        return outcome
+
+    async def close(self) -> None:
+        await self.channel.close()
+
+    async def last_words(self) -> str:
+        """Why the connection ended, as far as anybody knows."""
+        return f"The connection to {self.label} ended"
+
+
+class Target(ABC):
+    """Where a server is. `restartable` when opening it again may help; `comes_back` when somebody else restarts it,
+    so that it is worth waiting for.
+
+    `verdict` is what it turned out to be, where that is not of 2026-07-28 (ERA-10).
+    """
+
+    label: str
+    restartable = False
+    comes_back = False
+    verdict: str | None = None
+
+    @abstractmethod
+    async def open(self) -> Link: ...

@@ -1,0 +1,101 @@
+"""Opening a connection to a target: how often it is tried, with which revision, over which transport.
+
+2026-07-28 basic/versioning, backward compatibility: ask as a modern client would, fall back once it is clear that the
+server is older, and remember what it turned out to be.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from toolwire.client.connection import Connection, OnLog
+from toolwire.client.handlers import Answers
+from toolwire.client.link import Target
+from toolwire.client.negotiating import DiedOnProbe
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotStreamable, ProtocolError, TransportError, Unreachable
+from toolwire.protocol.lifecycle import NoCommonRevision
+from toolwire.protocol.revisions import LATEST_LEGACY
+
+log = logging.getLogger("toolwire.client")
+
+
+class Opener(Struct, eq=False):
+    """Makes connections to one target; `take_up` is given each one before anybody else uses it."""
+
+    target: Target
+    answers: Answers
+    identity: t.Implementation
+    on_log: OnLog | None
+    tools_changed: Callable[[], None]
+    take_up: Callable[[Connection], Awaitable[None]]
+    timeout: float | None
+    probe_timeout: float
+    pinned: str | None
+
+    async def open(self) -> Connection:
+        """An agreed connection."""
+        connection = await self._negotiated()
+        if self.pinned is None and connection.modern:
+            self.target.verdict = None
+        elif self.pinned is None and self.target.verdict is None:
+            self.target.verdict = "legacy"
+        return connection
+
+    async def _negotiated(self) -> Connection:
+        if self.target.verdict is not None and self.pinned is None:
+            # ERA-10: what the server turned out to be is remembered, so that a restart does not ask again.
+            try:
+                return await self._attempt(LATEST_LEGACY)
+            except (ProtocolError, NotStreamable) as error:
+                log.info("%s is no longer what it was: %s", self.target.label, error)
+                self.target.verdict = None
+        try:
+            return await self._attempt(self.pinned)
+        except DiedOnProbe:
+            # 2026-07-28 basic/versioning: a legacy server may exit on what it does not know. Asked once, not twice.
+            return await self._attempt(LATEST_LEGACY)
+        except NotStreamable as refusal:
+            return await self._over_sse(refusal)
+
+    async def _over_sse(self, refusal: NotStreamable) -> Connection:
+        """2025-11-25 basic/transports, backwards compatibility: the last resort. Its failure does not count."""
+        before, self.target.verdict = self.target.verdict, "sse"
+        try:
+            return await self._attempt(self.pinned or LATEST_LEGACY)
+        except BaseException as error:
+            self.target.verdict = before
+            if isinstance(error, TransportError):
+                raise refusal from None
+            raise
+
+    async def _attempt(self, revision: str | None) -> Connection:
+        link = await self.target.open()
+        connection = Connection(link, self.answers, self.on_log, self.tools_changed)
+        try:
+            await connection.agree(self.identity, revision, probe=self.probe_timeout, timeout=self.timeout)
+            if self.pinned is not None and connection.revision != self.pinned:
+                raise NoCommonRevision(
+                    f"The server answered {connection.revision} instead of {self.pinned}", [connection.revision]
+                )
+            await self.take_up(connection)
+        except DiedOnProbe:
+            why = await link.last_words()
+            await connection.close()
+            if revision is None and self.target.restartable:
+                raise
+            raise Unreachable(why) from None
+        except TransportError:
+            if not link.duplex:
+                await connection.close()
+                raise
+            why = await link.last_words()
+            await connection.close()
+            raise Unreachable(why) from None
+        except BaseException:
+            await connection.close()
+            raise
+        return connection

@@ -1,0 +1,84 @@
+"""Arguments that travel in headers too: which ones a schema names, and what their headers say.
+
+2026-07-28 basic/transports/streamable-http, custom headers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias, cast
+
+from toolwire.protocol.http import argument_at, encode_value, render_argument
+
+Paths: TypeAlias = Mapping[str, tuple[str, ...]]
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_DATA: Final = ("default", "const", "enum", "examples")
+_MAPS: Final = ("$defs", "definitions", "patternProperties", "dependentSchemas")
+# Deeper than any message may be, so that only a schema that was not read from one can come this far.
+_MAX_DEPTH: Final = 256
+# XMH-3, header constraints: integers stay within what a double can hold.
+_LARGEST: Final = 2**53 - 1
+
+
+class BadHeader(ValueError):
+    """An `x-mcp-header` that makes its tool invalid."""
+
+
+def header_paths(schema: Any) -> dict[str, tuple[str, ...]]:
+    """The arguments that travel in headers too: header token to the path of names that leads to the argument.
+
+    A token, unique without regard to case, on a string, integer or boolean that is reached from the root through
+    `properties` alone. Anything else is a `BadHeader`.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    _find(schema, (), found, 0)
+    return found
+
+
+def _find(schema: Any, path: tuple[str, ...] | None, found: dict[str, tuple[str, ...]], depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise BadHeader("the schema is nested too deeply to be searched for headers")
+    if isinstance(schema, list):
+        for part in schema:
+            _find(part, None, found, depth + 1)
+        return
+    if not isinstance(schema, dict):
+        return
+    if "x-mcp-header" in schema:
+        token = schema["x-mcp-header"]
+        _check(token, schema, path, found)
+        found[token] = cast("tuple[str, ...]", path)
+    for key, part in schema.items():
+        if key == "properties" and isinstance(part, dict):
+            for name, member in part.items():
+                _find(member, None if path is None else (*path, name), found, depth + 1)
+        elif key in _MAPS and isinstance(part, dict):
+            for member in part.values():
+                _find(member, None, found, depth + 1)
+        elif key not in _DATA and key != "x-mcp-header":
+            _find(part, None, found, depth + 1)
+
+
+def _check(
+    token: Any, schema: Mapping[str, Any], path: tuple[str, ...] | None, found: Mapping[str, tuple[str, ...]]
+) -> None:
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        raise BadHeader(f"{token!r:.100} is not a header name: use letters, digits and - only")
+    if not path:
+        raise BadHeader(f"the header {token!r} must be on an argument that is always at the same place")
+    if schema.get("type") not in ("string", "integer", "boolean"):
+        raise BadHeader(f"the header {token!r} must be on a string, an integer or a boolean")
+    if token.casefold() in (other.casefold() for other in found):
+        raise BadHeader(f"the header {token!r} is used twice")
+
+
+def parameter_headers(paths: Paths, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The headers that repeat the arguments of a call (XMH-2); what is absent or null has none."""
+    headers: dict[str, str] = {}
+    for token, path in paths.items():
+        value = argument_at(arguments, path)
+        if isinstance(value, bool | str) or (isinstance(value, int) and abs(value) <= _LARGEST):
+            headers[f"Mcp-Param-{token}"] = encode_value(render_argument(value))
+    return headers

@@ -1,0 +1,43 @@
+"""How long to wait before trying again: a little longer each time, and never at the same moment as everybody else."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+FIRST_SECONDS: Final = 0.1
+LONGEST_SECONDS: Final = 30.0
+
+
+class Backoff:
+    """Pauses that double, each with jitter; `limit` is how many there are, None for no end."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._failures = 0
+
+    @property
+    def exhausted(self) -> bool:
+        return self._limit is not None and self._failures >= self._limit
+
+    def next(self) -> float | None:
+        """The next pause in seconds, or None when it is time to give up."""
+        if self.exhausted:
+            return None
+        pause = min(FIRST_SECONDS * 2.0 ** min(self._failures, 30), LONGEST_SECONDS)
+        self._failures += 1
+        # Clients that lost the same server must not all come back in the same instant.
+        return pause * random.uniform(0.5, 1.0)
+
+    def after(self, retry: int | None) -> float:
+        """The next pause where there is no giving up: at first what the other side named, in milliseconds."""
+        pause = self.next()
+        if pause is None:
+            pause = LONGEST_SECONDS
+        if retry is None:
+            return pause
+        return max(retry / 1000, pause if self._failures > 1 else 0.0)
+
+    def reset(self) -> None:
+        """It worked: the next failure is the first one again."""
+        self._failures = 0

@@ -1,0 +1,277 @@
+"""The client's side of Streamable HTTP, on both eras: each request is a POST of its own, answered by JSON or a stream.
+
+On 2026-07-28 closing the answer cancels the request, and a stream that breaks off is lost. Before, a request outlives
+its connection: it is cancelled by a notification, and a stream that had event ids is taken up again by GET.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Raw
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    InvalidResponse,
+    NotStreamable,
+    OutcomeUnknown,
+    Timeout,
+    TransportError,
+    Unreachable,
+)
+from toolwire.protocol.framing import OversizedEvent, SSEDecoder
+from toolwire.protocol.http import SESSION, standard_headers
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.lifecycle import ClientLifecycle
+from toolwire.protocol.peer import Peer
+from toolwire.wire.backoff import Backoff
+from toolwire.wire.http_channel import ACCEPT_STREAM, EVENT_STREAM, HttpChannel
+from toolwire.wire.http_endpoint import ERROR_BODY, Endpoint, failure
+from toolwire.wire.http_pool import HttpResponse, TooLarge
+from toolwire.wire.session import ClientHandler, OnProgress, Session
+
+log = logging.getLogger("toolwire.http")
+
+#: How often in a row a stream that brings nothing is taken up again.
+MAX_RESUMES: Final = 5
+# 2025-11-25 basic/transports, backwards compatibility: these statuses of `initialize` mean an older transport.
+_OLD_TRANSPORT: Final = frozenset({400, 404, 405})
+
+
+class Exchange:
+    """A request of ours while its answer is read."""
+
+    __slots__ = (
+        "ceiling",
+        "clock",
+        "done",
+        "error",
+        "expires",
+        "identifier",
+        "method",
+        "on_progress",
+        "result",
+        "timeout",
+    )
+
+    def __init__(self, identifier: RequestId, method: str) -> None:
+        self.identifier = identifier
+        self.method = method
+        self.done = False
+        self.result: Raw | None = None
+        self.error: BaseException | None = None
+        self.on_progress: OnProgress | None = None
+        self.clock: asyncio.Timeout | None = None
+        self.timeout: float | None = None
+        self.ceiling = math.inf
+        self.expires = math.inf  # The clock is its own; the session's alarm has nothing to do.
+
+    def abort(self, error: BaseException) -> None:
+        """Make whoever reads the answer stop, with this error."""
+        if not self.done and self.clock is not None:
+            self.resolve(None, error)
+            self.clock.reschedule(0.0)
+
+    def resolve(self, result: Raw | None, error: BaseException | None) -> None:
+        self.done, self.result, self.error = True, result, error
+
+    def progressed(self, now: float) -> None:
+        """CAN-4: progress restarts the clock, up to a ceiling."""
+        if self.clock is not None and self.timeout is not None and self.clock.when() is not None:
+            self.clock.reschedule(min(now + self.timeout, self.ceiling))
+
+
+class HttpSession(Session):
+    """A `Session` whose requests are exchanges; everything else passes through its `HttpChannel`."""
+
+    channel: HttpChannel
+
+    def __init__(self, endpoint: Endpoint, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> None:
+        super().__init__(HttpChannel(endpoint, handler.missed), Peer(lifecycle), handler, ceiling=ceiling)
+        self._endpoint = endpoint
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def finished(self) -> None:
+        """Wait until nothing is in flight."""
+        await self._idle.wait()
+
+    def _fail_outgoing(self) -> None:
+        # An exchange has its own connection, and hears its own end; only who closes everything ends them all.
+        if self._closed:
+            for exchange in list(self.peer.outgoing.values()):
+                exchange.abort(OutcomeUnknown(f"The client was closed before {exchange.method} was answered"))
+
+    async def request(
+        self,
+        method: str,
+        params: Any,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        identifier: RequestId | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Raw | None:
+        if self._ended.done() or self._closed:
+            raise Unreachable("The connection is closed")
+        if identifier is None:
+            identifier = self.peer.next_id()
+        exchange = Exchange(identifier, method)
+        exchange.on_progress = on_progress
+        if timeout is not None and timeout < math.inf:
+            exchange.timeout = timeout
+            exchange.ceiling = self.loop.time() + max(self._ceiling, timeout)
+        sent = self.channel.request_headers(method)
+        if self.channel.modern or method == "server/discover":
+            sent.update(standard_headers(method, params))
+        if headers:
+            sent.update(headers)
+        body = self.peer.request(identifier, method, params, exchange)
+        self._idle.clear()
+        try:
+            async with asyncio.timeout(exchange.timeout) as exchange.clock:
+                await self._exchange(exchange, sent, body)
+        except TimeoutError as error:
+            if isinstance(error, Timeout):
+                raise
+            if exchange.error is not None:
+                raise exchange.error from None
+            self._give_up(exchange, "The deadline passed")
+            raise Timeout(f"{method} was not answered in time") from None
+        except asyncio.CancelledError:
+            self._give_up(exchange, "The caller gave up")
+            raise
+        finally:
+            self.peer.forget(identifier)
+            if not self.peer.outgoing:
+                self._idle.set()
+        if exchange.error is not None:
+            raise exchange.error
+        return exchange.result
+
+    def _give_up(self, exchange: Exchange, reason: str) -> None:
+        # HTTP-12: on 2026-07-28 the closed connection says it. Before, a disconnect means nothing (1.5.1).
+        if not self.channel.modern and self.channel.revision is not None:
+            self._tell_cancelled(exchange.identifier, exchange.method, reason)
+
+    def progressed(self, params: t.ProgressNotificationParams) -> None:
+        exchange = self.peer.outgoing.get(params.progress_token)
+        if exchange is not None:
+            exchange.progressed(self.loop.time())
+            if exchange.on_progress is not None:
+                exchange.on_progress(params)
+
+    # --- one exchange ---
+
+    async def _exchange(self, exchange: Exchange, headers: Mapping[str, str], body: bytes) -> None:
+        channel = self.channel
+        if channel.unsettled:
+            await channel.settled()  # What was said before arrives before.
+        if self._endpoint.tap is not None:
+            self._endpoint.tap("→", body)
+        response = await self._endpoint.send("POST", headers, body, exchange.clock)
+        try:
+            status = response.status
+            if 200 <= status < 300:
+                if exchange.method == "initialize":
+                    channel.begin(response.header(SESSION))
+                if response.media_type == EVENT_STREAM:
+                    await self._follow(exchange, response)
+                else:
+                    await self._single(exchange, response)
+                return
+            await self._refused(exchange, response, SESSION in headers)
+        finally:
+            response.close()
+
+    async def _single(self, exchange: Exchange, response: HttpResponse) -> None:
+        body = await response.read(self._endpoint.limit)
+        self._accept(exchange, body)
+        if not exchange.done:
+            what = "nothing" if not body else "something else than an answer to it"
+            raise InvalidResponse(f"The server answered {exchange.method} with {what} (status {response.status})")
+
+    async def _refused(self, exchange: Exchange, response: HttpResponse, in_session: bool) -> None:
+        """HTTP-13: the error in the body counts; without one the status does."""
+        if in_session and response.status == 404:
+            # 2025-03-26 basic/transports, session management: start over without the id. Nothing was done here.
+            raise self._session_gone()
+        try:
+            body = await response.read(ERROR_BODY) if response.media_type == "application/json" else b""
+        except TooLarge:
+            body = b""
+        if body:
+            self._accept(exchange, body)
+        if exchange.done and in_session and response.status == 400 and "session" in str(exchange.error).lower():
+            # Servers made after the official TypeScript example say it with 400.
+            raise self._session_gone()
+        if exchange.method == "initialize" and response.status in _OLD_TRANSPORT:
+            told = exchange.error or await failure(response)
+            raise NotStreamable(str(told))
+        if not exchange.done:
+            raise await failure(response)
+
+    def _session_gone(self) -> Unreachable:
+        self.channel.forget_session()
+        self.end()
+        return Unreachable("The server has ended the session")
+
+    # --- streams ---
+
+    async def _follow(self, exchange: Exchange, response: HttpResponse) -> None:
+        """Read a stream up to the answer, taking it up again where that is possible."""
+        backoff = Backoff(MAX_RESUMES)
+        last_event_id, retry = "", None
+        while True:
+            decoder = SSEDecoder(self._endpoint.limit, last_event_id)
+            broken: TransportError | None = None
+            try:
+                async for chunk in response.chunks():
+                    for event in decoder.feed(chunk):
+                        if isinstance(event, OversizedEvent):
+                            raise TooLarge(f"An event of the answer has more than {self._endpoint.limit} bytes")
+                        backoff.reset()
+                        if event.data and event.event == "message":
+                            self._accept(exchange, event.data.encode())
+                            if exchange.done:
+                                return
+            except OutcomeUnknown as error:
+                broken = error
+            finally:
+                response.close()
+            last_event_id, retry = decoder.last_event_id, decoder.retry or retry
+            if self.channel.modern or not last_event_id:
+                # SSE-7: what broke off on 2026-07-28 can not be taken up again.
+                raise broken or OutcomeUnknown(f"The server ended its stream before it answered {exchange.method}")
+            response = await self._resume(exchange, last_event_id, retry, backoff)
+
+    async def _resume(
+        self, exchange: Exchange, last_event_id: str, retry: int | None, backoff: Backoff
+    ) -> HttpResponse:
+        """2025-11-25 basic/transports, resumability: by GET with the last event id, after the time the server named."""
+        while True:
+            if backoff.exhausted:
+                raise OutcomeUnknown(f"The stream of {exchange.method} broke off and could not be taken up again")
+            await asyncio.sleep(backoff.after(retry))
+            headers = {**self.channel.request_headers(""), **ACCEPT_STREAM, "last-event-id": last_event_id}
+            try:
+                response = await self._endpoint.send("GET", headers, None, exchange.clock)
+            except TransportError as error:
+                log.debug("a stream could not be taken up again yet: %s", error)
+                continue
+            if response.status == 200 and response.media_type == EVENT_STREAM:
+                return response
+            response.close()
+            if response.status < 500:
+                if response.status == 404 and SESSION in headers:
+                    self._session_gone()
+                # 3.4.4.9: the answer can not come any more, so nobody waits for it.
+                raise OutcomeUnknown(f"The stream of {exchange.method} broke off for good (status {response.status})")
+
+    def _accept(self, exchange: Exchange, data: bytes) -> None:
+        if self._endpoint.tap is not None:
+            self._endpoint.tap("←", data)
+        self.feed(data, exchange.identifier)

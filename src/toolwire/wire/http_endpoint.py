@@ -1,0 +1,123 @@
+"""One HTTP endpoint as a client reaches it: its URL, the headers that always go along, and who signs in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, Literal, TypeAlias
+
+from toolwire.auth.contract import Auth
+from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
+from toolwire.protocol.framing import EVENT_LIMIT
+from toolwire.wire.http_pool import HttpResponse, Pool, origin
+
+# What is shown of the text of an error page, and how much of one is read at all.
+_SHOWN: Final = 200
+ERROR_BODY: Final = 64 * 1024
+# Statuses that say the request was turned away before anything was done.
+_TURNED_AWAY: Final = frozenset({429, 503})
+
+Tap: TypeAlias = Callable[[Literal["→", "←"], bytes], None]
+
+
+class Endpoint:
+    """`headers` go along with every request; `tap` is shown every message that passes."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
+        tap: Tap | None = None,
+        limit: int = EVENT_LIMIT,
+    ) -> None:
+        self.pool = pool
+        self.url = url
+        self.limit = limit
+        self.tap = tap
+        self.headers = {name.lower(): value for name, value in (headers or {}).items()}
+        self._auth = auth
+
+    def at(self, url: str) -> Endpoint:
+        """The same at another URL of the same server."""
+        return Endpoint(self.pool, url, headers=self.headers, auth=self._auth, tap=self.tap, limit=self.limit)
+
+    async def send(
+        self, method: str, headers: Mapping[str, str], body: bytes | None, clock: asyncio.Timeout | None = None
+    ) -> HttpResponse:
+        """One request, repeated for as long as signing in helps; `Unauthorized` when it does not.
+
+        Signing in may take a person's time, so meanwhile `clock` stands still.
+        """
+        auth = self._auth
+        while True:
+            sent = {**self.headers, **headers}
+            if auth is not None:
+                async with _stopped(clock):
+                    sent.update(await auth.headers(method, self.url))
+            response = await self.pool.request(method, self.url, headers=sent, body=body)
+            if response.url != self.url and 200 <= response.status < 300:
+                self.url = response.url  # Where it was redirected to once, it need not be every time.
+            if response.status not in (401, 403):
+                return response
+            said = response.headers
+            text = await _text(response)
+            response.close()
+            if auth is not None:
+                async with _stopped(clock):
+                    if await auth.challenged(method, self.url, response.status, said):
+                        continue
+            raise _unauthorized(self.url, response.status, text, auth is not None)
+
+
+@asynccontextmanager
+async def _stopped(clock: asyncio.Timeout | None) -> AsyncIterator[None]:
+    when = None if clock is None else clock.when()
+    if clock is None or when is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    left = when - loop.time()
+    clock.reschedule(None)
+    try:
+        yield
+    finally:
+        clock.reschedule(loop.time() + left)
+
+
+def _unauthorized(url: str, status: int, text: str, tried: bool) -> Unauthorized:
+    hint = "" if tried else "; give the client credentials with auth= or headers="
+    said = f": {text}" if text else ""
+    error = Unauthorized(f"{origin(url)} refused with status {status}{said}{hint}")
+    error.status, error.url = status, url
+    return error
+
+
+async def failure(response: HttpResponse) -> TransportError:
+    """The error that an HTTP status without a JSON-RPC message stands for."""
+    status = response.status
+    text = await _text(response)
+    where = response.header("location") if 300 <= status < 400 else None
+    told = f"{origin(response.url)} answered with status {status}"
+    told += f", a redirect to {where[:_SHOWN]}, which is not followed" if where else ""
+    told += f": {text}" if text else ""
+    lost = status >= 500 and status not in _TURNED_AWAY
+    error: TransportError = OutcomeUnknown(told) if lost else Unreachable(told)
+    error.status, error.url = status, response.url
+    return error
+
+
+async def _text(response: HttpResponse) -> str:
+    """The first line of a plain answer; pages of markup say nothing."""
+    if response.media_type not in ("text/plain", "application/json"):
+        return ""
+    try:
+        async with asyncio.timeout(2.0):
+            body = await response.read(ERROR_BODY)
+    except (TransportError, TimeoutError):
+        return ""
+    line = body.decode("utf-8", "replace").strip().partition("\n")[0]
+    return "".join(char if char.isprintable() else " " for char in line)[:_SHOWN]

@@ -1,0 +1,143 @@
+"""The client's side of HTTP+SSE, the transport of 2024-11-05: one stream to hear on, one URL to post to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final
+from urllib.parse import urljoin
+
+from toolwire.protocol.errors import ToolwireError, TransportError, Unreachable
+from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
+from toolwire.wire.channel import Channel, Ended, Feed, Inbox
+from toolwire.wire.http_channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM
+from toolwire.wire.http_endpoint import Endpoint, failure
+from toolwire.wire.http_pool import HttpResponse, origin
+
+log = logging.getLogger("toolwire.http")
+
+# How long a server may take to name the URL to post to.
+ENDPOINT_SECONDS: Final = 10.0
+_POST: Final = {"content-type": "application/json"}
+
+
+class SseChannel(Channel):
+    """Opened by `connect()`: the first event names the URL to post to. The end of the stream is the end."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._stream = endpoint
+        self._messages: Endpoint | None = None
+        self._inbox = Inbox()
+        self._queue: deque[bytes] = deque()
+        self._posting: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def connect(self) -> None:
+        named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.get_running_loop().create_task(self._read(named))
+        try:
+            async with asyncio.timeout(ENDPOINT_SECONDS):
+                await asyncio.wait({named})
+        except TimeoutError:
+            await self.close()
+            raise Unreachable(f"{origin(self._stream.url)} did not name an endpoint to post to") from None
+        except BaseException:
+            await self.close()
+            raise
+        try:
+            # spec-earlier 3.2.5: credentials go along, so they go to no other origin.
+            url = urljoin(self._stream.url, named.result())
+            if origin(url) != origin(self._stream.url):
+                raise Unreachable("The server named an endpoint of another origin to post to")
+        except BaseException:
+            await self.close()
+            raise
+        self._messages = self._stream.at(url)
+
+    async def _read(self, named: asyncio.Future[str]) -> None:
+        error: ToolwireError | None = None
+        try:
+            async with await self._stream.send("GET", ACCEPT_STREAM, None) as response:
+                if response.status != 200 or response.media_type != EVENT_STREAM:
+                    raise await failure(response)
+                await self._hear(response, named)
+        except ToolwireError as caught:
+            error = caught
+        if not named.done():
+            named.set_exception(error or Unreachable(f"{origin(self._stream.url)} ended its stream at once"))
+        self._inbox.end(error)
+
+    async def _hear(self, response: HttpResponse, named: asyncio.Future[str]) -> None:
+        decoder = SSEDecoder(self._stream.limit)
+        async for chunk in response.chunks():
+            for event in decoder.feed(chunk):
+                if isinstance(event, OversizedEvent):
+                    self._inbox.deliver(Oversized())
+                elif event.event == "endpoint":
+                    if not named.done():
+                        named.set_result(event.data)
+                elif event.event == "message" and event.data:
+                    data = event.data.encode()
+                    if self._stream.tap is not None:
+                        self._stream.tap("←", data)
+                    self._inbox.deliver(data)
+
+    def write(self, message: bytes) -> None:
+        if self._closed or self._inbox.over or self._messages is None:
+            raise Unreachable("The connection is closed")
+        self._queue.append(message)
+        if self._posting is None:
+            self._posting = asyncio.get_running_loop().create_task(self._post_all(self._messages))
+
+    async def _post_all(self, messages: Endpoint) -> None:
+        try:
+            while self._queue:
+                message = self._queue.popleft()
+                if messages.tap is not None:
+                    messages.tap("→", message)
+                async with await messages.send("POST", _POST, message) as response:
+                    if response.status >= 300:
+                        raise await failure(response)
+                    await response.read(messages.limit)
+        except ToolwireError as error:
+            # The answer comes on the stream, and to what did not arrive there will be none.
+            self._queue.clear()
+            self._inbox.end(error)
+        finally:
+            self._posting = None
+
+    async def read(self) -> bytes | None:
+        return await self._inbox.read()
+
+    def attach(self, feed: Feed, ended: Ended) -> bool:
+        self._inbox.attach(feed, ended)
+        return True
+
+    @property
+    def is_connected(self) -> bool:
+        return not (self._closed or self._inbox.over)
+
+    @property
+    def congested(self) -> bool:
+        return len(self._queue) > CONGESTED
+
+    async def drain(self) -> None:
+        while self.congested and self._posting is not None:
+            await asyncio.wait({self._posting})
+
+    async def close(self) -> None:
+        self._closed = True
+        self._inbox.silence()
+        tasks = {task for task in (self._reading, self._posting) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def error(self) -> TransportError | None:
+        """Why the stream ended, if it did not simply end."""
+        error = self._inbox.error
+        return error if isinstance(error, TransportError) else None

@@ -1,0 +1,284 @@
+"""A server that dies under a client that keeps calling: nothing promised is lost, nothing unsafe is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.scripted_http import Reply, Request, Script, event, on, rpc, stream
+from tests.http_process import started
+
+from toolwire import Client
+from toolwire.protocol.errors import OutcomeUnknown, Unreachable
+from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
+from toolwire.wire.backoff import Backoff
+
+# Writes every call down before it does anything else, and dies once, in the middle of a call.
+COUNTING = """
+import os, signal, sys
+from pathlib import Path
+from toolwire import Server
+
+folder = Path(sys.argv[-1])
+server = Server("counting")
+
+def note(name: str, n: int) -> None:
+    with open(folder / "calls", "a") as calls:
+        calls.write(f"{name}-{n}\\n")
+    if n == 7 and not (folder / "died").exists():
+        (folder / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@server.tool(annotations={"idempotentHint": True})
+async def idempotent(n: int) -> int:
+    note("idempotent", n)
+    return n
+
+@server.tool(annotations={"readOnlyHint": True})
+async def reading(n: int) -> int:
+    note("reading", n)
+    return n
+
+@server.tool
+async def unsafe(n: int) -> int:
+    note("unsafe", n)
+    return n
+
+if __name__ == "__main__":
+    RUN
+"""
+RUN_HTTP = 'server.run("http", port=int(sys.argv[1]), on_ready=lambda url: print(url, file=sys.stderr, flush=True))'
+
+
+@asynccontextmanager
+async def killed_and_restarted(tmp_path: Path) -> AsyncIterator[str]:
+    """A server over HTTP that is started again, on the same port, each time it has died."""
+    file = tmp_path / "server.py"
+    file.write_text(COUNTING.replace("RUN", RUN_HTTP))
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def keep() -> None:
+        number = 0
+        while True:
+            async with started([sys.executable, file, str(number), tmp_path]) as served:
+                number = served.port
+                if not port.done():
+                    port.set_result(number)
+                await served.end()
+
+    keeping = asyncio.ensure_future(keep())
+    try:
+        await asyncio.wait({port, keeping}, return_when=asyncio.FIRST_COMPLETED)
+        yield f"http://127.0.0.1:{await port}/mcp"
+    finally:
+        keeping.cancel()
+        await asyncio.wait({keeping})
+
+
+async def check(client: Client, folder: Path) -> None:
+    """Call everything many times, several at once, over the death of the server; then compare with its own count."""
+    outcomes: dict[str, Any] = {}
+
+    async def call(name: str, n: int) -> None:
+        try:
+            outcomes[f"{name}-{n}"] = await client.call_tool(name, {"n": n}, returns=int)
+        except (OutcomeUnknown, Unreachable) as error:
+            outcomes[f"{name}-{n}"] = error
+
+    await client.list_tools()
+    await asyncio.gather(*[call("unsafe", n) for n in range(3)])
+    # One of them kills the server, whichever comes first.
+    await asyncio.gather(*[call(name, n) for n in (6, 7, 8) for name in ("unsafe", "idempotent", "reading")])
+    await asyncio.gather(*[call(name, n) for n in (10, 11) for name in ("unsafe", "idempotent", "reading")])
+    counted = Counter((folder / "calls").read_text().split())
+    assert (folder / "died").exists()
+    for key, outcome in outcomes.items():
+        name, _, n = key.partition("-")
+        if name != "unsafe":
+            assert outcome == int(n), (key, outcome)
+            assert 1 <= counted[key] <= 2
+        elif isinstance(outcome, OutcomeUnknown):
+            assert counted[key] <= 1, key
+        elif isinstance(outcome, Unreachable):
+            assert counted[key] == 0, key
+        else:
+            assert (outcome, counted[key]) == (int(n), 1), key
+    assert any(isinstance(outcome, OutcomeUnknown) for outcome in outcomes.values()) or counted.total() > len(outcomes)
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
+async def test_a_server_killed_and_restarted_over_http(tmp_path: Path, revision: str) -> None:
+    async with killed_and_restarted(tmp_path) as url, Client(url, revision=revision) as client:
+        await check(client, tmp_path)
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
+async def test_a_server_killed_and_restarted_over_stdio(tmp_path: Path, revision: str) -> None:
+    file = tmp_path / "server.py"
+    file.write_text(COUNTING.replace("RUN", "server.run()"))
+    async with Client([sys.executable, str(file), str(tmp_path)], revision=revision) as client:
+        await check(client, tmp_path)
+
+
+# --- what is repeated ---
+
+
+class Failing:
+    """Answers `tools/call` and lists as often as told with something that is no answer."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = list(replies)
+        listed = [
+            {"name": "plain", "inputSchema": {"type": "object"}},
+            {"name": "reads", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
+            {"name": "again", "inputSchema": {"type": "object"}, "annotations": {"idempotentHint": True}},
+        ]
+        self.list = {"tools": listed, "ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+        self.broken = False
+
+    def answer(self, request: Request) -> Reply | None:
+        if request.rpc in ("tools/call", "tools/list") and self.broken and self.replies:
+            return self.replies.pop(0)
+        if request.rpc == "tools/list":
+            return Reply(body=rpc(id=request.id, result=self.list))
+        return None
+
+
+LOST = [Reply(500, {}), Reply(502, {}), stream(b": nothing\n\n")]
+
+
+@pytest.mark.covers("SSE-7")
+@pytest.mark.parametrize("reply", LOST)
+@pytest.mark.parametrize("name", ["reads", "again"])
+async def test_what_is_safe_is_repeated_once(reply: Reply, name: str, quick: None) -> None:
+    failing = Failing(reply)
+    script = Script(failing.answer)
+    async with script.client() as client:
+        await client.list_tools()
+        failing.broken = True
+        assert (await client.call_tool(name)).text == "ok"
+    assert len(script.of("tools/call")) == 2
+    first, second = script.of("tools/call")
+    assert first.id != second.id
+
+
+async def test_and_not_twice(quick: None) -> None:
+    failing = Failing(Reply(502, {}), Reply(502, {}))
+    script = Script(failing.answer)
+    async with script.client() as client:
+        await client.list_tools()
+        failing.broken = True
+        with pytest.raises(OutcomeUnknown):
+            await client.call_tool("reads")
+    assert len(script.of("tools/call")) == 2
+
+
+async def test_lists_are_repeated(quick: None) -> None:
+    failing = Failing(Reply(502, {}))
+    failing.broken = True
+    async with Script(failing.answer).client() as client:
+        assert len(await client.list_tools()) == 3
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_what_may_have_run_is_not_repeated(known: bool, quick: None) -> None:
+    failing = Failing(Reply(500, {}))
+    script = Script(failing.answer)
+    async with script.client() as client:
+        if known:
+            await client.list_tools()
+        failing.broken = True
+        with pytest.raises(OutcomeUnknown):
+            await client.call_tool("plain" if known else "reads")
+    assert len(script.of("tools/call")) == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_what_was_turned_away_is_sent_again(status: int, quick: None) -> None:
+    failing = Failing(Reply(status, {}))
+    failing.broken = True
+    script = Script(failing.answer)
+    async with script.client() as client:
+        assert (await client.call_tool("plain")).text == "ok"
+    assert len(script.of("tools/call")) == 2
+
+
+async def test_a_busy_server_is_asked_for_a_sign_of_life_by_one_for_all(quick: None) -> None:
+    failing = Failing(*[Reply(503, {}) for _ in range(8)])
+    failing.broken = True
+    script = Script(failing.answer)
+    async with script.client() as client:
+        results = await asyncio.gather(*[client.call_tool("plain") for _ in range(8)])
+    assert [result.text for result in results] == ["ok"] * 8
+    assert len(script.of("tools/call")) == 16
+    assert len(script.of("server/discover")) == 2
+
+
+async def test_a_server_that_stays_away_is_given_up(quick: None) -> None:
+    gone = False
+    script = Script(lambda request: Reply(503, {}) if gone else None)
+    async with script.client() as client:
+        gone = True
+        with pytest.raises(Unreachable, match="status 503"):
+            await client.call_tool("plain")
+    assert len(script.of("server/discover")) == 8
+
+
+async def test_waiting_for_a_server_ends_with_the_deadline() -> None:
+    gone = False
+    script = Script(lambda request: Reply(503, {}) if gone else None)
+    async with script.client() as client:
+        gone = True
+        with pytest.raises(Unreachable, match="did not come back in time"):
+            await client.call_tool("plain", timeout=0.05)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.wire.backoff.FIRST_SECONDS", 0.0)
+
+
+def test_pauses_grow_with_jitter_up_to_a_limit() -> None:
+    pauses = [Backoff().next() for _ in range(20)]
+    assert len(set(pauses)) > 1
+    backoff = Backoff(12)
+    grown = [backoff.next() for _ in range(13)]
+    assert grown[-1] is None
+    for number, pause in enumerate(grown[:-1]):
+        assert pause is not None
+        whole = min(0.1 * 2**number, 30.0)
+        assert whole / 2 <= pause <= whole
+    backoff.reset()
+    assert backoff.next() is not None
+
+
+# --- listening ---
+
+
+async def test_a_listen_stream_that_broke_off_comes_back(quick: None) -> None:
+    def listen(request: Request) -> Reply:
+        meta = {"io.modelcontextprotocol/subscriptionId": request.id}
+        accepted = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+        opened = event(rpc(method="notifications/subscriptions/acknowledged", params=accepted))
+        if len(script.of("subscriptions/listen")) == 1:
+            return stream(opened)
+
+        async def body() -> AsyncIterator[bytes]:
+            yield opened
+            await asyncio.Event().wait()
+
+        return Reply(headers={"content-type": "text/event-stream"}, body=body())
+
+    script = Script(on(subscriptions_listen=listen))
+    async with script.client() as client, client.listen(tools=True) as changes:
+        async for change in changes:
+            # Nobody knows what was missed, so everything counts as changed.
+            assert change.kind == "tools"
+            break
+    assert len(script.of("subscriptions/listen")) == 2
