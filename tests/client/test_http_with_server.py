@@ -9,11 +9,11 @@ import pytest
 
 from toolwire import Client, Context, Server, testing
 from toolwire.protocol.errors import Unreachable
-from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS, supports
+from toolwire.protocol.revisions import MODERN, REVISIONS, supports
 
 WAYS = [
     *(("http", revision) for revision in REVISIONS),
-    *(("sse", revision) for revision in LEGACY),
+    ("sse", "2024-11-05"),
     ("port", "2025-11-25"),
     ("port", MODERN),
 ]
