@@ -12,7 +12,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from queue import Empty, SimpleQueue
@@ -101,6 +101,12 @@ class AuditLog:
                 lost, self._lost = self._lost, 0
                 self._write("lost", {"time": now(), "calls": lost})
             self._write("call", entry)
+
+    def shown(self, arguments: Callable[[], Any], size: int, redaction: Redaction | None = None) -> Any:
+        """What a line shows of the arguments of a call, given how many bytes of JSON they are."""
+        if size > self.max_arguments:
+            return {"omitted": size}
+        return (redaction or self.redaction).arguments(arguments())
 
     def close(self, timeout: float = 5.0) -> bool:
         """Write the final line and wait until all has arrived; whether it has. A later record opens a new chain."""

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from toolwire.client.approval import ToolCall
+from toolwire.client.budget import Budget
 from toolwire.client.client import Client
-from toolwire.client.errors import InvalidResponse, Rejected, ResourceNotFound
+from toolwire.client.errors import BudgetExceeded, Denied, InvalidResponse, Rejected, ResourceNotFound, ToolChanged
 from toolwire.client.handlers import Accept, Cancel, Decline, Elicitation, Sampling
 from toolwire.client.listen import Change, Subscription
+from toolwire.client.pins import Pins
 
 __all__ = [
     "Accept",
+    "Budget",
+    "BudgetExceeded",
     "Cancel",
     "Change",
     "Client",
     "Decline",
+    "Denied",
     "Elicitation",
     "InvalidResponse",
+    "Pins",
     "Rejected",
     "ResourceNotFound",
     "Sampling",
     "Subscription",
+    "ToolCall",
+    "ToolChanged",
 ]

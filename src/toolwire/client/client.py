@@ -14,6 +14,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire._version import __version__
+from toolwire.client.approval import Approve
+from toolwire.client.budget import Budget
 from toolwire.client.connect import Options, TargetLike, resolve
 from toolwire.client.connection import Connection, OnLog, OnProgress
 from toolwire.client.errors import InvalidResponse, ResourceNotFound, is_resource_not_found
@@ -22,6 +24,7 @@ from toolwire.client.healing import may_repeat
 from toolwire.client.keeping import Keeper
 from toolwire.client.listen import Subscription, subscribe, unsubscribe
 from toolwire.client.opening import Opener
+from toolwire.client.pins import Pins
 from toolwire.client.stub import make_stub
 from toolwire.client.tools import decode_result, decode_typed, value_of, with_valid_headers
 from toolwire.content import ToolResult
@@ -39,7 +42,9 @@ from toolwire.protocol.shaping import shape
 from toolwire.protocol.trace import check_trace
 
 if TYPE_CHECKING:
+    from toolwire.audit import AuditLog
     from toolwire.auth.contract import Auth
+    from toolwire.client.safety import Safety
 
 log = logging.getLogger("toolwire.client")
 
@@ -77,6 +82,10 @@ class Client:
     * `on_log`, `on_progress`: called with the params of the notification, for every call that has no callback of its
       own; may be `async`. Progress is only asked for where there is a callback.
     * `timeout`: seconds that each request may take; progress restarts the clock up to ten minutes. None for no limit.
+    * `approve`: sees each call of a tool before it is made, with the tool's definition and annotations; returns True,
+      False, a text that says why not, or other arguments to call it with.
+    * `budget`, `pins`, `audit`: how much may be called (`Budget`), that tools stay what they were (`Pins`), and a
+      record of every call (`toolwire.audit.AuditLog`).
     * `revision`: speak this one only, instead of the newest that both sides know.
     * `env`, `cwd`: for a server that the client starts.
     * `headers`, `auth`, `tls`, `proxy`: for a server that is reached by URL. `headers` go along with every request,
@@ -94,6 +103,10 @@ class Client:
         on_log: OnLog | None = None,
         on_progress: OnProgress | None = None,
         timeout: float | None = 60.0,
+        approve: Approve | None = None,
+        budget: Budget | None = None,
+        pins: Pins | None = None,
+        audit: AuditLog | None = None,
         probe_timeout: float = PROBE_SECONDS,
         revision: str | None = None,
         name: str = "toolwire",
@@ -129,6 +142,12 @@ class Client:
         self._level: t.LoggingLevel | None = None
         self._subscribed: dict[str, None] = {}
         self._refreshing = False
+        self._safety: Safety | None = None
+        if any(each is not None for each in (approve, budget, pins, audit)):
+            # Imported here because a client that nobody told to be careful does not need it.
+            from toolwire.client.safety import Safety
+
+            self._safety = Safety(self._target.label, approve, budget, pins, audit)
 
     # --- the connection ---
 
@@ -140,6 +159,8 @@ class Client:
     async def close(self) -> None:
         """Let go of the server, and of the process if the client started it. Calls in flight are lost."""
         await self._keeper.close()
+        if self._safety is not None:
+            await self._safety.close()
 
     async def __aenter__(self) -> Self:
         return await self.connect()
@@ -269,6 +290,8 @@ class Client:
             tools += page.tools
         connection = self._keeper.current()
         connection.tools.learn(tools, with_headers=connection.repeats_arguments)
+        if self._safety is not None:
+            self._safety.listed(tools)
         return tools
 
     async def list_tools_page(self, cursor: str | None = None, *, timeout: float | None = None) -> t.ListToolsResult:
@@ -330,6 +353,25 @@ class Client:
         server are answered by the client's callbacks on the way. When the connection is lost meanwhile, the call may
         or may not have run: `OutcomeUnknown`.
         """
+        if self._safety is None:
+            return await self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
+
+        async def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> Any:
+            return await self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
+
+        wanted = self._timeout if timeout is None else timeout
+        return await self._safety.call(name, arguments, wanted, self._definition, make)
+
+    async def _call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        returns: Any,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None,
+    ) -> Any:
         params = t.CallToolRequestParams(
             name=name, arguments=UNSET if arguments is None else Raw(_encode_arguments(arguments))
         )
@@ -359,6 +401,12 @@ class Client:
         if connection is None or not connection.repeats_arguments or not connection.tools.listed:
             return headers
         return {**connection.tools.headers(params.name, params.arguments), **(headers or {})} or None
+
+    async def _definition(self, name: str) -> t.Tool | None:
+        """What the server says of a tool, asked for if it is not known or out of date."""
+        if not (await self._keeper.usable()).tools.current:
+            await self.list_tools()
+        return self._keeper.current().tools.definition(name)
 
     def stub(self, protocol: Callable[..., P]) -> P:
         """An object with the methods of `protocol` (a class), each of which calls the tool of its name."""

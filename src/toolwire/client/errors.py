@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from toolwire.protocol.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, InvalidResponse, ProtocolError, ToolwireError
 
-__all__ = ["InvalidResponse", "Rejected", "ResourceNotFound", "is_resource_not_found"]
+__all__ = [
+    "BudgetExceeded",
+    "Denied",
+    "InvalidResponse",
+    "Rejected",
+    "ResourceNotFound",
+    "ToolChanged",
+    "is_resource_not_found",
+]
 
 
 class ResourceNotFound(ProtocolError):
@@ -27,3 +37,19 @@ class Rejected(ToolwireError):
     Before 2026-07-28 the server is told with code -1. On 2026-07-28 nothing is sent and the call that led to the
     question is given up: this error reaches its caller.
     """
+
+
+class Denied(ToolwireError):
+    """The call was not made: whoever had to approve it did not."""
+
+
+class BudgetExceeded(ToolwireError):
+    """The call was not made: there is nothing left of the budget that it would use."""
+
+
+class ToolChanged(ToolwireError):
+    """The call was not made: the tool is no longer what was pinned. `report` has all that changed."""
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        super().__init__(message)
+        self.report = report

@@ -75,13 +75,15 @@ class KnownTools:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
         self.listed = False
+        self.current = False
+        """Whether what is known is what the server said last, as far as it told."""
 
     def learn(self, tools: Iterable[t.Tool], *, with_headers: bool = False) -> None:
         """From now on these are the tools; `with_headers` when their arguments may have to travel in headers too."""
         self._known = {
             tool.name: _Known(tool, header_paths(tool.input_schema) if with_headers else _NO_PATHS) for tool in tools
         }
-        self.listed = True
+        self.listed = self.current = True
 
     def headers(self, name: str, arguments: Raw | UnsetType) -> dict[str, str]:
         """XMH-2: the headers that repeat the arguments of a call."""
@@ -90,8 +92,13 @@ class KnownTools:
             return {}
         return parameter_headers(known.paths, msgspec.json.decode(arguments))
 
+    def definition(self, name: str) -> t.Tool | None:
+        known = self._known.get(name)
+        return None if known is None else known.definition
+
     def forget(self) -> None:
         self._known = {}
+        self.current = False
 
     def is_repeatable(self, name: str) -> bool:
         """Whether the tool says that a second call does no harm (`readOnlyHint`, `idempotentHint`)."""

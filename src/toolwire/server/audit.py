@@ -90,9 +90,8 @@ class AuditObserver:
 
     def _arguments(self, params: Any, subject: Subject, redaction: Redaction) -> Any:
         raw = getattr(params, "arguments", UNSET)
-        if isinstance(raw, Raw) and len(raw) > self._log.max_arguments:
-            return {"omitted": len(raw)}
-        return redaction.arguments(subject.arguments)
+        size = len(raw) if isinstance(raw, Raw) else 0
+        return self._log.shown(lambda: subject.arguments, size, redaction)
 
     def _redaction(self, ctx: Context, subject: Subject) -> Redaction:
         """What the log leaves out, and what the policies say on top of it."""

@@ -1,0 +1,47 @@
+"""A person, or a program for them, that looks at each call before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
+from typing import Any, TypeAlias
+
+from msgspec import UNSET, Struct
+
+from toolwire.client.errors import Denied
+from toolwire.protocol import types as t
+
+Arguments: TypeAlias = Mapping[str, Any]
+
+
+class ToolCall(Struct, frozen=True):
+    """A call that is about to be made, for whoever has to approve it."""
+
+    name: str
+    arguments: Arguments
+    tool: t.Tool | None
+    """The definition, as the server listed it; None for a tool that it does not list."""
+
+    @property
+    def annotations(self) -> t.ToolAnnotations:
+        """What the server says of the tool. It may say anything: trust it as far as you trust the server."""
+        annotations = UNSET if self.tool is None else self.tool.annotations
+        return t.ToolAnnotations() if annotations is UNSET else annotations
+
+
+#: True makes the call, False or a text that says why denies it, a mapping makes it with these arguments instead.
+Verdict: TypeAlias = bool | str | Arguments
+Approve: TypeAlias = Callable[[ToolCall], Verdict | Awaitable[Verdict]]
+
+
+async def approved(approve: Approve, call: ToolCall, arguments: Arguments | None) -> Arguments | None:
+    """The arguments to call with; whatever is neither a plain yes nor arguments is a no (`Denied`)."""
+    verdict = approve(call)
+    if isawaitable(verdict):
+        verdict = await verdict
+    if verdict is True:
+        return arguments
+    if isinstance(verdict, Mapping):
+        return verdict
+    why = f": {verdict}" if isinstance(verdict, str) and verdict else ""
+    raise Denied(f"The call of {call.name!r} was denied{why}")

@@ -1,0 +1,72 @@
+"""How much a client may still do: a number of calls, and the time they take together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from toolwire.client.errors import BudgetExceeded
+
+
+class Budget:
+    """`Budget(calls=20, seconds=120, tools={"send_mail": 1})`: what a program lets a model spend, until `reset()`.
+
+    `seconds` is the time that all calls take together. A call gets no more of it than is left.
+    """
+
+    def __init__(
+        self,
+        *,
+        calls: int | None = None,
+        seconds: float | None = None,
+        tools: Mapping[str, int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if any(value is not None and value < 0 for value in (calls, seconds, *(tools or {}).values())):
+            raise ValueError("A budget is nothing or more, never less")
+        self._calls = calls
+        self._seconds = seconds
+        self._tools = dict(tools or {})
+        self._clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew; what runs at the moment still counts when it ends."""
+        self.calls = 0
+        self.seconds = 0.0
+        self._by_tool: dict[str, int] = {}
+
+    @property
+    def calls_left(self) -> int | None:
+        return None if self._calls is None else max(0, self._calls - self.calls)
+
+    @property
+    def seconds_left(self) -> float | None:
+        return None if self._seconds is None else max(0.0, self._seconds - self.seconds)
+
+    def spend(self, name: str) -> Callable[[], None]:
+        """Count a call that is about to be made, or raise `BudgetExceeded`; what is returned counts its time."""
+        limit, made = self._tools.get(name), self._by_tool.get(name, 0)
+        if limit is not None and made >= limit:
+            raise BudgetExceeded(f"The budget for {name} is used up: {limit} calls")
+        if self.calls_left == 0:
+            raise BudgetExceeded(f"The budget is used up: {self._calls} calls")
+        if self.seconds_left == 0:
+            raise BudgetExceeded(f"The budget is used up: {self._seconds:g} seconds")
+        self.calls += 1
+        if limit is not None:
+            self._by_tool[name] = made + 1
+        started = self._clock()
+
+        def ended() -> None:
+            # A clock that was set back must not give time back.
+            self.seconds += max(0.0, self._clock() - started)
+
+        return ended
+
+    def timeout(self, wanted: float | None) -> float | None:
+        """The time a call may take, given what it wants and what is left."""
+        left = self.seconds_left
+        if left is None:
+            return wanted
+        return left if wanted is None else min(wanted, left)

@@ -1,0 +1,156 @@
+"""Remembers what tools were when they were first seen, and says what has changed since.
+
+A server can change what a tool does, or what its description tells the model, after somebody has looked at it and
+agreed. With pins a tool that is not what it was is not called until the change is accepted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.client.errors import ToolChanged
+from toolwire.protocol import types as t
+
+Definitions = dict[str, dict[str, Any]]
+
+_SHOWN: Final = 200
+
+
+class Change(Struct, frozen=True):
+    """One member of a definition that is not what it was; None where there is none."""
+
+    tool: str
+    member: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.tool!r}: {self.member} was {_show(self.before)} and is {_show(self.after)}"
+
+
+class Report(Struct, frozen=True):
+    """What changed between what is pinned and what the server lists now."""
+
+    server: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[Change, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    def __str__(self) -> str:
+        lines = [f"{name!r} is new" for name in self.added]
+        lines += [f"{name!r} is gone" for name in self.removed]
+        return "\n".join([*lines, *map(str, self.changed)])
+
+
+class Pins:
+    """`Pins("pins.json")` keeps them in a file, `Pins()` while the object lives. One object may serve several clients.
+
+    What a server lists the first time is pinned. From then on `on_change` is told of every difference, and the tools
+    that are new or changed are refused (`ToolChanged`) until `accept()`.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, on_change: Callable[[Report], Any] | None = None
+    ) -> None:
+        self._path = None if path is None else Path(path)
+        self._on_change = on_change
+        self._pinned: dict[str, Definitions] = self._load()
+        self._listed: dict[str, Definitions] = {}
+        self._reports: dict[str, Report] = {}
+
+    def report(self, server: str) -> Report:
+        """What had changed when the server listed its tools the last time."""
+        return self._reports.get(server, Report(server))
+
+    def listed(self, server: str, tools: Iterable[t.Tool]) -> Report:
+        """Compare what a server lists with what is pinned; the first listing is pinned as it is."""
+        now = self._listed[server] = {tool.name: _definition(tool) for tool in tools}
+        if server not in self._pinned:
+            self._pinned[server] = now
+            self._save()
+        report = _compare(server, self._pinned[server], now)
+        if report and report != self._reports.get(server) and self._on_change is not None:
+            self._on_change(report)
+        self._reports[server] = report
+        return report
+
+    def check(self, server: str, name: str) -> None:
+        """`ToolChanged` for a tool that is not what it was, or that was not there."""
+        pinned, listed = self._pinned.get(server, {}).get(name), self._listed.get(server, {}).get(name)
+        if listed is None or pinned == listed:
+            return  # What the server does not list is the server's to refuse.
+        report = self.report(server)
+        told = [str(change) for change in report.changed if change.tool == name] or [f"{name!r} is new"]
+        raise ToolChanged(f"The tool is not what was agreed to: {'; '.join(told)}", report)
+
+    def accept(self, server: str, *names: str) -> None:
+        """Agree to what was listed last: to these tools, or to all of them."""
+        listed, pinned = self._listed.get(server, {}), self._pinned.setdefault(server, {})
+        for name in names or {*listed, *pinned}:
+            if name in listed:
+                pinned[name] = listed[name]
+            else:
+                pinned.pop(name, None)
+        self._reports[server] = _compare(server, pinned, listed)
+        self._save()
+
+    def _load(self) -> dict[str, Definitions]:
+        if self._path is None or not self._path.exists():
+            return {}
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, Definitions])
+        except msgspec.DecodeError:
+            # Not taken for an empty one: whoever broke it would have everything accepted anew.
+            raise ValueError(f"{self._path} is not a file of pins") from None
+
+    def _save(self) -> None:
+        """The whole file or nothing of it, for the owner alone."""
+        if self._path is None:
+            return
+        # Imported here because most clients write no pins.
+        import tempfile
+
+        content = msgspec.json.format(msgspec.json.encode(self._pinned, order="sorted"), indent=1)
+        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            Path(name).replace(self._path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def _definition(tool: t.Tool) -> dict[str, Any]:
+    members: dict[str, Any] = msgspec.json.decode(t.encode(tool))
+    # Neither a person nor a model is shown it, and servers put there what changes with every answer.
+    members.pop("_meta", None)
+    return members
+
+
+def _compare(server: str, before: Definitions, after: Definitions) -> Report:
+    changed = [
+        Change(name, member, before[name].get(member), after[name].get(member))
+        for name in sorted(before.keys() & after.keys())
+        for member in sorted(before[name].keys() | after[name].keys())
+        if before[name].get(member) != after[name].get(member)
+    ]
+    added, removed = after.keys() - before.keys(), before.keys() - after.keys()
+    return Report(server, tuple(sorted(added)), tuple(sorted(removed)), tuple(changed))
+
+
+def _show(value: Any) -> str:
+    """Short, and on one line: it was written by the server that is being doubted."""
+    if value is None:
+        return "not there"
+    text = ascii(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
