@@ -40,6 +40,7 @@ LAYERS = {
     "logs": 1,
     "audit": 1,
     "extras": 1,
+    "printable": 1,
     "redaction": 1,
     "wire": 2,
     "auth": 2,

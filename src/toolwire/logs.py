@@ -15,6 +15,8 @@ from typing import Any, Literal, TextIO, TypeAlias, cast
 
 import msgspec
 
+from toolwire.printable import printable
+
 Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 #: The eight levels of RFC 5424, from the least severe, and where they stand among Python's.
@@ -187,8 +189,7 @@ def _time(record: logging.LogRecord) -> str:
 
 def _on_one_entry(text: str) -> str:
     """Logged text may come from a peer: it must not start a line that looks like an entry, nor steer a terminal."""
-    lines = ("".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in line) for line in text.split("\n"))
-    return "\n    ".join(lines)
+    return "\n    ".join(printable(line) for line in text.split("\n"))
 
 
 def _encodable(text: str) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "audit": ("audit", "check an audit log"),
     "run": ("run", "serve a server that is defined in a Python file"),
+    "list": ("listing", "show what a server offers"),
+    "call": ("call", "call a tool of a server"),
 }
 
 

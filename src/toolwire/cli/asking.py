@@ -1,0 +1,178 @@
+"""Asking the person at the terminal: for arguments that are missing, and for what a server wants to know."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from msgspec import UNSET
+
+from toolwire import schemas
+from toolwire.cli import typed
+from toolwire.cli.errors import UsageError
+from toolwire.client import Accept, Cancel, Decline, Elicitation
+from toolwire.protocol import types as t
+
+DECLINES: Final = "-"
+_CHOICES: Final = 50
+_YES: Final = {"y": "true", "yes": "true", "n": "false", "no": "false"}
+
+
+class Person(Protocol):
+    def tell(self, text: str) -> None: ...
+    async def ask(self, question: str) -> str | None: ...
+
+
+class Gone(Exception):
+    """The input was ended instead of answered."""
+
+
+class Declined(Exception):
+    """The person said no."""
+
+
+async def missing_arguments(person: Person, schema: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with what is required and was not given asked for, one by one."""
+    members = schema.get("properties")
+    members = members if isinstance(members, dict) else {}
+    complete = dict(given)
+    for name in typed.required(schema):
+        if name not in complete:
+            try:
+                complete[name] = await _field(person, name, typed.resolved(members.get(name), schema), needed=True)
+            except (Gone, Declined):
+                raise UsageError(f"the argument {name!r} is missing") from None
+    return complete
+
+
+def elicitation(person: Person, pause: Callable[[], None]) -> Elicitation:
+    """Answers to what a server asks the user. `pause` clears whatever is being drawn."""
+
+    async def form(message: str, params: t.ElicitRequestParams) -> Any:
+        pause()
+        schema = {} if params.requested_schema is UNSET else params.requested_schema
+        return await _settled(_form(person, message, schema))
+
+    async def url(message: str, params: t.ElicitRequestParams) -> Any:
+        pause()
+        return await _settled(_url(person, message, "" if params.url is UNSET else params.url))
+
+    return Elicitation(form=form, url=url)
+
+
+async def _settled(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except Gone:
+        return Cancel()
+    except Declined:
+        return Decline()
+
+
+async def _form(person: Person, message: str, schema: dict[str, Any]) -> Any:
+    person.tell(f"The server asks: {message}")
+    person.tell(f"  ({DECLINES} declines, the end of input cancels)")
+    members, needed = schema.get("properties"), typed.required(schema)
+    content: dict[str, Any] = {}
+    for name, member in members.items() if isinstance(members, dict) else ():
+        value = await _field(person, name, typed.resolved(member, schema), needed=name in needed)
+        if value is not UNSET:
+            content[name] = value
+    if not content and await person.ask("  Agree? [y/n] ") not in ("y", "yes"):
+        raise Declined
+    return content
+
+
+async def _field(person: Person, name: str, member: dict[str, Any], *, needed: bool) -> Any:
+    """One value, asked for until it fits; UNSET for one that was left out."""
+    validator = typed.checker({"type": "object", "properties": {name: member}})
+    choices = _choices(member)
+    if isinstance(member.get("description"), str):
+        person.tell(f"  {member['description'].strip()}")
+    for number, (_, label) in enumerate(choices[:_CHOICES], start=1):
+        person.tell(f"    {number}. {label}")
+    while True:
+        answer = await person.ask(f"  {_question(name, member, choices, needed)}: ")
+        if answer is None:
+            raise Gone
+        if answer == DECLINES:
+            raise Declined
+        if not answer:
+            if not needed or "default" in member:
+                return member.get("default", UNSET)
+            if member.get("type") != "string":
+                continue
+        value = _value(name, answer, member, choices, validator)
+        problems = [] if validator is None else validator.check({name: value})
+        if not problems:
+            return value
+        person.tell("  " + "; ".join(schemas.sentence(problem, "value") for problem in problems))
+
+
+def _question(name: str, member: dict[str, Any], choices: list[tuple[Any, str]], needed: bool) -> str:
+    label = member.get("title") if isinstance(member.get("title"), str) else name
+    if choices:
+        kind = "numbers, separated by commas" if member.get("type") == "array" else "a number from the list"
+    else:
+        kind = "y/n" if member.get("type") == "boolean" else schemas.expected(member, member)
+    if "default" in member:
+        return f"{label} ({kind}) [{member['default']}]"
+    return f"{label} ({kind})" if needed else f"{label} ({kind}, may be left out)"
+
+
+def _choices(member: dict[str, Any]) -> list[tuple[Any, str]]:
+    """What can be chosen, with the words for it: the five forms of 2025-11-25 client/elicitation."""
+    items = member.get("items")
+    source = items if member.get("type") == "array" and isinstance(items, dict) else member
+    for keyword in ("oneOf", "anyOf"):
+        titled = source.get(keyword)
+        if isinstance(titled, list) and titled and all(isinstance(one, dict) and "const" in one for one in titled):
+            return [(one["const"], str(one.get("title", one["const"]))) for one in titled]
+    values, names = source.get("enum"), source.get("enumNames")
+    if not isinstance(values, list):
+        return []
+    if isinstance(names, list) and len(names) == len(values):
+        return [(value, str(name)) for value, name in zip(values, names, strict=True)]
+    return [(value, str(value)) for value in values]
+
+
+def _value(
+    name: str, answer: str, member: dict[str, Any], choices: list[tuple[Any, str]], validator: schemas.Validator | None
+) -> Any:
+    if choices and member.get("type") == "array":
+        return [_chosen(part.strip(), choices) for part in answer.split(",") if part.strip()]
+    if choices:
+        return _chosen(answer.strip(), choices)
+    if member.get("type") == "boolean":
+        answer = _YES.get(answer.strip().lower(), answer)
+    return typed.understood({name: answer}, validator)[name]
+
+
+def _chosen(text: str, choices: list[tuple[Any, str]]) -> Any:
+    """A choice by its number, its value or its label; what is none of them is left for the check to refuse."""
+    for value, label in choices:
+        if text in (str(value), label):
+            return value
+    if text.isdecimal() and 1 <= int(text) <= len(choices):
+        return choices[int(text) - 1][0]
+    return text
+
+
+async def _url(person: Person, message: str, url: str) -> Any:
+    """2025-11-25 client/elicitation: the whole address is shown, and nothing is opened without consent."""
+    person.tell(f"The server asks you to open a page: {message}")
+    person.tell(f"  {url}")
+    if not url.startswith(("https://", "http://")):
+        person.tell("  It is not a web address, so it is not opened.")
+        return Decline()
+    answer = await person.ask("  Open it in the browser? [y/n] ")
+    if answer is None:
+        raise Gone
+    if answer.strip().lower() not in ("y", "yes"):
+        raise Declined
+    # Imported here because it looks for browsers when it is loaded.
+    import webbrowser
+
+    if not webbrowser.open(url):
+        person.tell("  No browser was found: open the address yourself.")
+    return Accept()

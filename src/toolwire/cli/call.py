@@ -1,0 +1,106 @@
+"""`toolwire call TARGET TOOL [KEY=VALUE …]`: call a tool and show its result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from toolwire import schemas
+from toolwire.cli import asking, catalogue, keyboard, output, screen, showing, targets, typed
+from toolwire.cli.errors import DONE, FAILED, UsageError
+from toolwire.cli.progress import Progress
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.schemas.wording import nearest
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    # A person may need a while to answer what the server asks.
+    targets.add_arguments(parser, timeout=600.0)
+    parser.add_argument("tool", metavar="TOOL", help="the name of the tool")
+    parser.add_argument(
+        "arguments",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="an argument, read as the tool's schema asks; KEY:=JSON takes JSON as it stands, A.B=VALUE is a member",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--no-input", action="store_true", help="never ask at the terminal")
+    parser.add_argument("--unchecked", action="store_true", help="send arguments that do not fit the tool's schema too")
+
+
+def main(arguments: Namespace) -> int:
+    return targets.run(arguments, lambda: _call(arguments))
+
+
+async def _call(arguments: Namespace) -> int:
+    progress = Progress()
+    person = keyboard.Keyboard() if keyboard.is_there() and not arguments.no_input else None
+    answers = None if person is None else asking.elicitation(person, progress.clear)
+    async with targets.client(arguments, elicit=answers, on_log=_log(progress)) as client:
+        tool, known = await catalogue.find_tool(client, arguments.tool)
+        if tool is None:
+            raise UsageError(_unknown(arguments.tool, known))
+        values = await _arguments(tool, arguments, person)
+        try:
+            result = await client.call_tool(tool.name, values, on_progress=progress)
+        finally:
+            progress.clear()
+    out = output.results()
+    if arguments.json:
+        out.json(result.to_dict())
+    else:
+        showing.show(out, result)
+    _check(tool, result)
+    return FAILED if result.is_error else DONE
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    close = nearest(name, known)
+    if close is not None:
+        return f"the server has no tool {name!r}; did you mean {close!r}?"
+    return (
+        f"the server has no tool {name!r}; it has {', '.join(known[:20]) or 'none'}{', …' if len(known) > 20 else ''}"
+    )
+
+
+async def _arguments(tool: t.Tool, arguments: Namespace, person: asking.Person | None) -> dict[str, Any]:
+    validator = typed.checker(tool.input_schema)
+    given = typed.understood(typed.arguments(arguments.arguments, tool.input_schema), validator)
+    if person is not None:
+        given = await asking.missing_arguments(person, tool.input_schema, given)
+    if validator is not None and not arguments.unchecked:
+        problems = validator.check(given)
+        if problems:
+            raise UsageError("; ".join(schemas.sentence(problem) for problem in problems))
+    return given
+
+
+def _log(progress: Progress) -> Any:
+    def told(params: t.LoggingMessageNotificationParams) -> None:
+        progress.clear()
+        data = params.data if isinstance(params.data, str) else screen.as_json(params.data)
+        screen.note(f"[{params.level}] {data[: screen.SHOWN_ON_TERMINAL]}")
+
+    return told
+
+
+def _check(tool: t.Tool, result: ToolResult) -> None:
+    """OUT-2: say so when the server breaks the promise of its own output schema. The result is shown all the same."""
+    if tool.output_schema is UNSET or result.is_error:
+        return
+    if result.structured is UNSET:
+        screen.note(f"toolwire: {tool.name!r} has an output schema but returned no structured content")
+        return
+    try:
+        problems = schemas.compile(tool.output_schema, what="the output schema").check(result.structured)
+    except schemas.SchemaError as error:
+        screen.note(f"toolwire: {error}")
+        return
+    if problems:
+        told = "; ".join(schemas.sentence(problem, "value") for problem in problems)
+        screen.note(f"toolwire: the result does not fit the tool's output schema: {told}")

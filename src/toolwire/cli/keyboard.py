@@ -1,0 +1,63 @@
+"""A line from the person at the terminal, while everything else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from typing import Final
+
+from toolwire.printable import printable_lines
+
+_LONGEST: Final = 64 * 1024
+
+
+def is_there() -> bool:
+    """Whether somebody can be asked: both ends are a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class Keyboard:
+    """Asks on standard error, so that results stay alone on standard output, and reads standard input."""
+
+    def tell(self, text: str) -> None:
+        sys.stderr.write(printable_lines(text) + "\n")
+        sys.stderr.flush()
+
+    async def ask(self, question: str) -> str | None:
+        """What was typed, without the end of the line; None when the input was ended instead."""
+        sys.stderr.write(printable_lines(question))
+        sys.stderr.flush()
+        loop = asyncio.get_running_loop()
+        typed: asyncio.Future[bytes] = loop.create_future()
+
+        def deliver(line: bytes) -> None:
+            if not typed.done():
+                typed.set_result(line)
+
+        def read() -> None:
+            line = _read_line(sys.stdin.fileno())
+            try:
+                loop.call_soon_threadsafe(deliver, line)
+            except RuntimeError:
+                pass  # The command ended meanwhile.
+
+        # A daemon, and no buffered file: an unanswered question must not keep the process from ending.
+        threading.Thread(target=read, name="toolwire-keyboard", daemon=True).start()
+        line = await typed
+        if not line:
+            sys.stderr.write("\n")
+            return None
+        return line.decode(sys.stdin.encoding or "utf-8", "replace").rstrip("\r\n")
+
+
+def _read_line(descriptor: int) -> bytes:
+    """A terminal hands out whole lines; anything else is read to the end of one."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) < _LONGEST:
+        chunk = os.read(descriptor, 4096 if os.isatty(descriptor) else 1)
+        if not chunk:
+            break
+        line += chunk
+    return line

@@ -1,0 +1,117 @@
+"""`toolwire list TARGET`: what a server offers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET
+
+from toolwire.cli import catalogue, output, screen, targets
+from toolwire.cli.errors import DONE
+from toolwire.protocol import types as t
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from toolwire.client import Client
+
+SHOWN: Final = 500
+_NAME: Final = 100
+_DESCRIPTION: Final = 200
+_ARGUMENTS: Final = 12
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    targets.add_arguments(parser)
+    parser.add_argument("kind", nargs="?", choices=catalogue.KINDS, help="only these (default: everything)")
+    parser.add_argument("--all", action="store_true", help=f"also what comes after the first {SHOWN} of a kind")
+    parser.add_argument("--json", action="store_true", help="print the definitions as they came, as JSON")
+
+
+def main(arguments: Namespace) -> int:
+    return targets.run(arguments, lambda: _list(arguments))
+
+
+async def _list(arguments: Namespace) -> int:
+    kinds = catalogue.KINDS if arguments.kind is None else (arguments.kind,)
+    async with targets.client(arguments) as client:
+        found = await catalogue.fetch(client, kinds)
+        if arguments.json:
+            output.results().json({**_about(client), **{kind: _plain(getattr(found, kind)) for kind in kinds}})
+        else:
+            _show(output.results(), client, found, kinds, everything=arguments.all)
+    for kind in found.cut:
+        screen.note(f"toolwire: the server has more than {catalogue.MOST:,} {kind}; the rest was not fetched")
+    return DONE
+
+
+def _about(client: Client) -> dict[str, Any]:
+    server = client.server
+    about: dict[str, Any] = {} if server is None else {"server": server.to_dict()}
+    about |= {"revision": client.revision, "capabilities": client.capabilities}
+    return about if client.instructions is None else {**about, "instructions": client.instructions}
+
+
+def _plain(entries: list[t.Wire]) -> list[dict[str, Any]]:
+    return [entry.to_dict() for entry in entries]
+
+
+def _show(
+    out: screen.Screen, client: Client, found: catalogue.Catalogue, kinds: tuple[str, ...], everything: bool
+) -> None:
+    server = client.server
+    out.heading(f"{short(server.name)} {short(server.version)}" if server is not None else "a server without a name")
+    out.line(f"speaks {client.revision}")
+    if client.instructions:
+        out.line(short(client.instructions, _DESCRIPTION * 2))
+    tables = {
+        "tools": (("tool", "arguments", "description"), [_tool(tool) for tool in found.tools]),
+        "resources": (("uri", "name", "description"), [_resource(each) for each in found.resources]),
+        "templates": (("uri template", "name", "description"), [_template(each) for each in found.templates]),
+        "prompts": (("prompt", "arguments", "description"), [_prompt(each) for each in found.prompts]),
+    }
+    for kind in kinds:
+        headers, rows = tables[kind]
+        if not rows and len(kinds) > 1:
+            continue
+        out.line()
+        out.heading(f"{len(rows):,} {kind[:-1] if len(rows) == 1 else kind}")
+        shown = rows if everything else rows[:SHOWN]
+        if shown:
+            out.table(headers, shown)
+        if len(shown) < len(rows):
+            out.line(f"… and {len(rows) - len(shown):,} more; --all shows them")
+
+
+def short(text: Any, length: int = _NAME) -> str:
+    """The first line of a text, or as much of it as fits."""
+    first = text.strip().partition("\n")[0].rstrip() if isinstance(text, str) else ""
+    return first if len(first) <= length else first[: length - 1] + "…"
+
+
+def _tool(tool: t.Tool) -> tuple[str, str, str]:
+    return short(tool.name), signature(tool.input_schema), short(tool.description, _DESCRIPTION)
+
+
+def signature(schema: dict[str, Any]) -> str:
+    """The arguments of a tool by name, those that may be left out in brackets."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict):
+        return ""
+    needed = set(required) if isinstance(required, list) and all(isinstance(name, str) for name in required) else set()
+    names = [short(name, 40) if name in needed else f"[{short(name, 40)}]" for name in list(properties)[:_ARGUMENTS]]
+    return " ".join(names) + (" …" if len(properties) > _ARGUMENTS else "")
+
+
+def _resource(resource: t.Resource) -> tuple[str, str, str]:
+    return short(resource.uri), short(resource.name), short(resource.description, _DESCRIPTION)
+
+
+def _template(template: t.ResourceTemplate) -> tuple[str, str, str]:
+    return short(template.uri_template), short(template.name), short(template.description, _DESCRIPTION)
+
+
+def _prompt(prompt: t.Prompt) -> tuple[str, str, str]:
+    given = [] if prompt.arguments is UNSET else prompt.arguments
+    names = [short(one.name, 40) if one.required is True else f"[{short(one.name, 40)}]" for one in given[:_ARGUMENTS]]
+    return short(prompt.name), " ".join(names), short(prompt.description, _DESCRIPTION)

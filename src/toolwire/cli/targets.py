@@ -1,0 +1,151 @@
+"""`TARGET`: a URL, a server file, a command or an entry of a client's configuration, and the client that reaches it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from toolwire import logs
+from toolwire.cli import client_files, server_file
+from toolwire.cli.errors import FAILED, UNREACHED, UsageError
+from toolwire.cli.screen import note
+from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from toolwire.client import Client
+
+HELP: Final = (
+    "a URL, a server file (server.py, server.py:OBJECT, server.js), a command in quotes ('npx -y some-server'), "
+    "or an entry of a configuration (mcp.json:NAME, claude-desktop:NAME, cursor:NAME, …)"
+)
+_FILES: Final = (".py", ".js", ".mjs")
+
+
+class Place(NamedTuple):
+    """What a target means to a client."""
+
+    target: Any
+    env: Mapping[str, str] | None = None
+    cwd: str | None = None
+    headers: Mapping[str, str] | None = None
+
+
+def add_arguments(parser: ArgumentParser, timeout: float = 30.0) -> None:
+    parser.add_argument("target", metavar="TARGET", help=HELP)
+    parser.add_argument("--revision", help="speak this revision of the protocol, instead of the newest of both sides")
+    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="for a server that is started")
+    parser.add_argument(
+        "--timeout", type=float, default=timeout, metavar="SECONDS", help="for each request (default: %(default)g)"
+    )
+    parser.add_argument("--verbose", action="store_true", help="tell on standard error what happens on the way")
+
+
+def client(arguments: Namespace, **options: Any) -> Client:
+    """A client of the target that the user named; not connected yet."""
+    # Imported here because the command line is also used by those who start a server.
+    from toolwire.client import Client
+
+    place = locate(arguments.target)
+    extra = _pairs(arguments.env)
+    options = {"revision": arguments.revision, "timeout": arguments.timeout, **options}
+    if place.env is not None or extra:
+        options["env"] = {**(place.env or {}), **extra}
+    if place.cwd is not None:
+        options["cwd"] = place.cwd
+    try:
+        return Client(place.target, **options)
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from None
+
+
+def locate(target: str) -> Place:
+    """What the user means by `target`; `UsageError` when it is nothing."""
+    if target.startswith(("http://", "https://")):
+        return Place(target)
+    if target.endswith(_FILES) and Path(target).is_file():
+        return Place(target)
+    file, _, name = target.rpartition(":")
+    if target.endswith(_FILES) or file.endswith(".py"):
+        server_file.parse(target)
+        return Place([sys.executable, "-m", "toolwire", "run", target])
+    entry = _configured(target, file, name)
+    if entry is not None:
+        return entry
+    try:
+        words = shlex.split(target, posix=sys.platform != "win32")
+    except ValueError as error:
+        raise UsageError(f"{target!r} can not be read as a command: {error}") from None
+    if words and (len(words) > 1 or shutil.which(words[0])):
+        return Place(words)
+    raise UsageError(f"{target!r} is no server: TARGET is {HELP}")
+
+
+def _configured(target: str, file: str, name: str) -> Place | None:
+    """The entry `FILE.json[:NAME]` or `CLIENT[:NAME]`, if that is what the target looks like."""
+    for where, wanted in ((target, None), (file, name)):
+        if where in client_files.CLIENTS:
+            return _entry(client_files.CLIENTS[where].path(), wanted)
+        if where.endswith(".json") and Path(where).is_file():
+            return _entry(Path(where), wanted)
+    return None
+
+
+def _entry(path: Path, wanted: str | None) -> Place:
+    entries = client_files.entries(path)
+    if wanted is None:
+        if len(entries) != 1:
+            raise UsageError(f"{path} has {_named(entries)}: say which, as {path.name}:NAME")
+        wanted = next(iter(entries))
+    if wanted not in entries:
+        raise UsageError(f"{path} has no server {wanted!r}; it has {_named(entries)}")
+    entry = entries[wanted]
+    url = entry.get("url", entry.get("serverUrl"))
+    if isinstance(url, str):
+        return Place(url, headers=_texts(entry.get("headers")))
+    if not isinstance(entry.get("command"), str):
+        raise UsageError(f"the entry {wanted!r} of {path} has neither a command nor a url")
+    words = [entry["command"], *(str(word) for word in entry.get("args") or ())]
+    return Place(words, _texts(entry.get("env")), entry.get("cwd"))
+
+
+def _named(entries: Mapping[str, Any]) -> str:
+    return "no servers" if not entries else f"the servers {', '.join(entries)}"
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {str(key): str(text) for key, text in value.items()} if isinstance(value, dict) else {}
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not key:
+            raise UsageError(f"{word!r} is not KEY=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run what speaks with a server; its failures become one line and an exit status."""
+    logs.install("debug" if arguments.verbose else "critical")
+    try:
+        return asyncio.run(work())
+    except (Unreachable, Timeout, Unauthorized) as error:
+        note(f"toolwire: {error}")
+        return UNREACHED
+    except ProtocolError as error:
+        note(f"toolwire: the server answered with an error: {error}")
+        return FAILED
+    except (ToolwireError, msgspec.MsgspecError) as error:
+        note(f"toolwire: {error}")
+        return FAILED

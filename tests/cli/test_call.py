@@ -1,0 +1,307 @@
+"""`toolwire call`: arguments typed by the schema, results drawn as what they are, the exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from tests.cli.command import Command
+from tests.client.fake import FakeServer
+
+from toolwire import Audio, Context, File, Image, ResourceLink, Server, ToolError
+from toolwire.cli.showing import drawn
+from toolwire.protocol import types as t
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 2000
+
+
+@dataclass
+class Row:
+    city: str
+    high: float | None
+    rain: bool = False
+
+
+@dataclass
+class Address:
+    city: str
+    number: int
+
+
+@pytest.fixture
+def server() -> Server:
+    server = Server("shop", debug=True)
+
+    @server.tool
+    def echo(
+        text: str = "",
+        count: int = 0,
+        share: float = 0.0,
+        sure: bool = False,
+        tags: list[str] | None = None,
+        numbers: list[int] | None = None,
+        address: Address | None = None,
+        kind: Literal["a", "b"] | None = None,
+        free: Any = None,
+    ) -> dict[str, Any]:
+        return {key: value for key, value in locals().items() if value}
+
+    @server.tool
+    def buy(what: str, count: int) -> str:
+        """Buy.
+
+        Args:
+            count: How many.
+        """
+        return f"{count} {what}"
+
+    @server.tool
+    def rows(many: int = 2) -> list[Row]:
+        return [Row("Oslo", 21.5), Row("\x1b[31mBergen\nGrieghallen", None, True)][:many] * max(1, many // 2)
+
+    @server.tool
+    def fail() -> str:
+        raise ToolError("out of \x1b[2J stock")
+
+    @server.tool
+    def media() -> list[Any]:
+        link = ResourceLink(uri="shop://\x1b7", name="link")
+        return ["text", Image(data=PNG), Audio(data=b"RIFF....WAVE"), File(data=b"hi", name="a.txt"), link]
+
+    @server.tool
+    async def slow(ctx: Context) -> str:
+        await ctx.progress(1, total=2, message="half \x1b[2J way")
+        await ctx.info("so far so good \x1b[2J")
+        return "done"
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        answer = await ctx.elicit("Sure?", bool)
+        return f"{answer.action} {answer.data}"
+
+    return server
+
+
+@pytest.mark.parametrize(
+    ("words", "means"),
+    [
+        (["text=3"], {"text": "3"}),
+        (["text=a=b"], {"text": "a=b"}),
+        (["count=3", "share=0.5", "sure=true"], {"count": 3, "share": 0.5, "sure": True}),
+        (["tags=a"], {"tags": ["a"]}),
+        (["tags=a", "tags=b"], {"tags": ["a", "b"]}),
+        (["numbers=1", "numbers=2"], {"numbers": [1, 2]}),
+        (["numbers=[3, 4]"], {"numbers": [3, 4]}),
+        (["address.city=Oslo", "address.number=7"], {"address": {"city": "Oslo", "number": 7}}),
+        (['address={"city": "Oslo", "number": 7}'], {"address": {"city": "Oslo", "number": 7}}),
+        (["kind=b"], {"kind": "b"}),
+        (["free=3"], {"free": "3"}),
+        (["free:=3", 'text:="x"'], {"free": 3, "text": "x"}),
+    ],
+)
+def test_arguments_are_read_as_the_schema_asks(
+    toolwire: Command, server: Server, words: list[str], means: dict[str, Any]
+) -> None:
+    toolwire.serves(server)
+    done = toolwire("call", "server", "echo", *words)
+    assert (done.status, done.err) == (0, "")
+    assert json.loads(done.out) == means
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["buy", "what=x"], 'Missing argument "count": expected an integer'),
+        (["buy", "what=x", "count=many"], 'Argument "count": expected an integer, got "many"'),
+        (["buy", "what=x", "count=1", "wat=2"], 'Unknown argument "wat"'),
+        (["buy", "what"], "'what' is neither KEY=VALUE nor KEY:=JSON"),
+        (["buy", "what:=x"], "what follows := in 'what:=x' is not JSON"),
+        (["buy", "what=a", "what.b=c"], "'what.b' gives a member to 'what', which was given a value before"),
+        (["by"], "the server has no tool 'by'; did you mean 'buy'?"),
+        (["nothing-like-it"], "it has ask, buy, echo, fail, media, rows, slow"),
+    ],
+)
+def test_wrong_use_is_one_line_and_status_two(toolwire: Command, server: Server, words: list[str], says: str) -> None:
+    toolwire.serves(server)
+    done = toolwire("call", "server", *words)
+    assert (done.status, done.out) == (2, "")
+    assert says in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_what_the_tool_says_is_left_to_the_server_on_request(toolwire: Command, server: Server) -> None:
+    toolwire.serves(server)
+    done = toolwire("call", "server", "buy", "what=x", "count=many", "--unchecked")
+    assert done.status == 1
+    assert "expected an integer" in done.out
+
+
+def test_a_failure_of_the_tool_is_status_one(toolwire: Command, server: Server) -> None:
+    toolwire.serves(server)
+    done = toolwire("call", "server", "fail")
+    assert (done.status, done.out) == (1, "out of \\x1b[2J stock\n")
+    failed = toolwire("call", "server", "fail", "--json")
+    assert failed.status == 1
+    assert json.loads(failed.out)["isError"] is True
+
+
+def test_records_are_a_table(toolwire: Command, server: Server) -> None:
+    toolwire.serves(server)
+    for revision in ("2026-07-28", "2025-06-18"):
+        assert toolwire("call", "server", "rows", "--revision", revision).out == (
+            "city                         high  rain\n"
+            "Oslo                         21.5  false\n"
+            "\\x1b[31mBergen\\nGrieghallen        true\n"
+        )
+
+
+def test_everything_else_is_drawn_as_what_it_is(toolwire: Command, server: Server) -> None:
+    toolwire.serves(server)
+    out = toolwire("call", "server", "media").out
+    text, picture, sound, name, content, link = out.splitlines()
+    assert text == "text"
+    found = re.fullmatch(r"a picture, image/png, ([\d,]+) bytes: (.*\.png)", picture)
+    assert found is not None
+    assert Path(found[2]).read_bytes() == PNG
+    Path(found[2]).unlink()
+    assert sound.startswith("a sound, audio/wav, 12 bytes: ")
+    Path(sound.rpartition(": ")[2]).unlink()
+    assert (name, content) == ("file:///a.txt:", "hi")
+    assert link == "→ shop://\\x1b7  link"
+
+
+def test_terminals_that_draw_pictures_get_nothing_but_base64() -> None:
+    kitty = drawn(PNG, "image/png", {"TERM": "xterm-kitty"})
+    assert kitty is not None
+    pieces = re.findall(r"\x1b_G([^;]*);([A-Za-z0-9+/=]*)\x1b\\", kitty)
+    assert "".join(f"\x1b_G{keys};{data}\x1b\\" for keys, data in pieces) == kitty
+    assert [keys for keys, _ in pieces] == ["a=T,f=100,m=1", "m=1", "m=1", "m=0"]
+    iterm = drawn(PNG, "image/png", {"TERM_PROGRAM": "iTerm.app"})
+    assert iterm is not None
+    assert re.fullmatch(r"\x1b\]1337;File=inline=1;size=\d+:[A-Za-z0-9+/=]+\a", iterm)
+    assert drawn(PNG, "image/png", {"TERM": "xterm"}) is None
+    assert drawn(b"x" * 5_000_000, "image/png", {"TERM": "xterm-kitty"}) is None
+
+
+@pytest.mark.filterwarnings("ignore:Logging to the client is deprecated")
+def test_logs_go_to_standard_error(toolwire: Command, server: Server) -> None:
+    toolwire.serves(server)
+    done = toolwire("call", "server", "slow")
+    assert (done.out, done.err) == ("done\n", "[info] so far so good \\x1b[2J\n")
+
+
+def test_without_a_terminal_nobody_is_asked(toolwire: Command, server: Server) -> None:
+    toolwire.serves(server)
+    done = toolwire("call", "server", "ask")
+    assert done.status == 1
+    assert "elicitation" in done.err
+    assert done.out == ""
+
+
+def test_a_broken_promise_is_told_beside_the_result(toolwire: Command) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    tool = t.Tool("wrong", {"type": "object"}, output_schema=schema)
+    answers = {
+        "tools/list": lambda request, outlet: t.ListToolsResult(tools=[tool]),
+        "tools/call": lambda request, outlet: t.CallToolResult(content=[], structured_content={"n": "x"}),
+    }
+    toolwire.serves(FakeServer(answers, capabilities={"tools": {}}))
+    done = toolwire("call", "server", "wrong")
+    assert json.loads(done.out) == {"n": "x"}
+    assert 'does not fit the tool\'s output schema: Value "n": expected an integer, got "x"' in done.err
+
+
+def test_fifty_megabytes_of_text_are_bounded_on_a_terminal(toolwire: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server("loud")
+
+    @server.tool
+    def shout() -> str:
+        return "\x1b" + "a" * 15_000_000
+
+    toolwire.serves(server)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    done = toolwire("call", "server", "shout")
+    assert len(done.out) < 70_000
+    assert "\x1b" not in done.out
+    assert "more characters; send standard output to a file" in done.err
+
+
+class Size(Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+ASKING = """
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from toolwire import Server, Context
+
+class Size(Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+@dataclass
+class Order:
+    size: Size
+    count: int
+    gift: bool = False
+
+server = Server("shop")
+
+@server.tool
+async def order(what: str, ctx: Context) -> str:
+    await ctx.progress(1, total=2, message="asking")
+    answer = await ctx.elicit("Which?", Order)
+    return f"{what} {answer.action} {answer.data}"
+
+server.run()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize(
+    ("answers", "ends"),
+    [
+        (["tea", "2", "many", "3", ""], "tea accept Order(size=<Size.LARGE: 'l'>, count=3, gift=False)"),
+        (["tea", "-"], "tea decline None"),
+        (["tea", "\x04"], "tea cancel None"),
+    ],
+)
+def test_a_person_at_a_terminal_is_asked(tmp_path: Path, answers: list[str], ends: str) -> None:
+    import pty
+
+    file = tmp_path / "server.py"
+    file.write_text(ASKING)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "toolwire", "call", str(file), "order"]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "dumb"})
+    os.close(theirs)
+    said = ""
+    left = list(answers)
+    try:
+        while ends not in said:
+            said += os.read(ours, 4096).decode()
+            if left and said.endswith(": "):
+                answer = left.pop(0)
+                os.write(ours, (answer if answer == "\x04" else f"{answer}\n").encode())
+                said += "\n"
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert left == []
+    assert "The server asks: Which?" in said
+    if "many" in answers:
+        assert "2. Large" in said
+        assert 'Value "count": expected an integer, got "many"' in said
+        assert "50% asking" in said

@@ -1,0 +1,94 @@
+"""`toolwire list`."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.command import Command
+
+from toolwire import Server, Tool
+from toolwire.cli import catalogue
+
+
+def everything() -> Server:
+    server = Server("shop", version="2.1", instructions="Ask before you buy.")
+
+    @server.tool
+    def buy(what: str, count: int = 1) -> str:
+        """Buy something.
+
+        It arrives soon.
+        """
+        return what
+
+    @server.resource("shop://catalogue")
+    def listing() -> str:
+        return ""
+
+    @server.resource("shop://{item}")
+    def item(item: str) -> str:
+        return item
+
+    @server.prompt
+    def haggle(price: int, tone: str = "polite") -> str:
+        """Haggle about a price."""
+        return ""
+
+    return server
+
+
+def test_what_a_server_offers(toolwire: Command) -> None:
+    toolwire.serves(everything())
+    done = toolwire("list", "server")
+    assert (done.status, done.err) == (0, "")
+    assert done.out == (
+        "shop 2.1\nspeaks 2026-07-28\nAsk before you buy.\n\n"
+        "1 tool\ntool  arguments     description\nbuy   what [count]  Buy something.\n\n"
+        "1 resource\nuri               name     description\nshop://catalogue  listing\n\n"
+        "1 template\nuri template   name  description\nshop://{item}  item\n\n"
+        "1 prompt\nprompt  arguments     description\nhaggle  price [tone]  Haggle about a price.\n"
+    )
+
+
+def test_one_kind_on_an_older_revision(toolwire: Command) -> None:
+    toolwire.serves(everything())
+    out = toolwire("list", "server", "prompts", "--revision", "2025-03-26").out
+    assert "speaks 2025-03-26" in out
+    assert "haggle" in out
+    assert "Buy something." not in out
+
+
+def test_definitions_as_json(toolwire: Command) -> None:
+    toolwire.serves(everything())
+    found = json.loads(toolwire("list", "server", "--json").out)
+    assert found["server"]["name"] == "shop"
+    assert found["tools"][0]["inputSchema"]["required"] == ["what"]
+    assert found["templates"][0]["uriTemplate"] == "shop://{item}"
+
+
+def test_ten_thousand_tools_are_bounded(toolwire: Command) -> None:
+    async def nothing() -> None:
+        pass
+
+    names = [f"tool_{number:05}" for number in range(catalogue.MOST + 1)]
+    toolwire.serves(Server("many", tools=[Tool(nothing, name=name, description="d" * 5_000) for name in names]))
+    done = toolwire("list", "server")
+    assert "10,000 tools" in done.out
+    assert "… and 9,500 more; --all shows them" in done.out
+    assert len(done.out) < 500 * 350
+    assert "the server has more than 10,000 tools; the rest was not fetched" in done.err
+    assert len(toolwire("list", "server", "--all").out.splitlines()) > 10_000
+
+
+def test_a_server_cannot_steer_the_terminal(toolwire: Command) -> None:
+    async def nothing() -> None:
+        pass
+
+    hostile = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m\r"
+    server = Server(f"name{hostile}", version="1", instructions=f"do{hostile}")
+    server.add(Tool(nothing, name="t", description=f"say{hostile}\nmore"))
+    toolwire.serves(server)
+    for words in ((), ("--json",)):
+        out = toolwire("list", "server", *words).out
+        assert not set("\x1b\x07\u202e\x9b\r") & set(out)
+    assert json.loads(out)["tools"][0]["description"].startswith(f"say{hostile}")

@@ -1,0 +1,94 @@
+"""What a `TARGET` can be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.command import Command
+
+from toolwire.cli import client_files
+from toolwire.cli.errors import UsageError
+from toolwire.cli.targets import Place, locate
+
+HELLO = Path(__file__).parents[2] / "examples" / "hello.py"
+
+CONFIGURATION = {
+    "mcpServers": {
+        "here": {"command": "python", "args": ["-m", "here", 7], "env": {"KEY": "x"}, "cwd": "/srv"},
+        "there": {"url": "https://there.example/mcp", "headers": {"Authorization": "Bearer t"}},
+        "nowhere": {},
+    }
+}
+
+
+def test_a_url_a_file_and_a_command() -> None:
+    assert locate("https://weather.example/mcp") == Place("https://weather.example/mcp")
+    assert locate(str(HELLO)) == Place(str(HELLO))
+    assert locate(f"{HELLO}:server").target[1:] == ["-m", "toolwire", "run", f"{HELLO}:server"]
+    assert locate("npx -y 'some server'") == Place(["npx", "-y", "some server"])
+
+
+def test_a_single_word_is_a_command_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: "/bin/it" if name == "weather-mcp" else None)
+    assert locate("weather-mcp") == Place(["weather-mcp"])
+    with pytest.raises(UsageError, match="'wether-mcp' is no server: TARGET is a URL"):
+        locate("wether-mcp")
+
+
+def test_an_entry_of_a_configuration_file(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps(CONFIGURATION))
+    assert locate(f"{file}:here") == Place(["python", "-m", "here", "7"], {"KEY": "x"}, "/srv")
+    assert locate(f"{file}:there") == Place("https://there.example/mcp", headers={"Authorization": "Bearer t"})
+    for target, says in (
+        (f"{file}", "the servers here, there, nowhere: say which, as mcp.json:NAME"),
+        (f"{file}:elsewhere", "no server 'elsewhere'; it has the servers here, there, nowhere"),
+        (f"{file}:nowhere", "neither a command nor a url"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            locate(target)
+    file.write_text(json.dumps({"servers": {"only": {"command": "it"}}}))
+    assert locate(str(file)).target == ["it"]
+
+
+def test_an_entry_of_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_files, "_home", lambda: tmp_path)
+    (tmp_path / ".cursor").mkdir()
+    (tmp_path / ".cursor" / "mcp.json").write_text(json.dumps(CONFIGURATION))
+    assert locate("cursor:there").target == "https://there.example/mcp"
+    with pytest.raises(UsageError, match="no servers"):
+        locate("claude-code")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "// a comment\n{}", "[" * 100_000])
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=r"mcp\.json (is not plain JSON|has no object)"):
+        locate(f"{file}:x")
+
+
+@pytest.mark.parametrize("target", ["gone.py", "gone.py:server", "gone.js"])
+def test_a_missing_file_is_named(target: str) -> None:
+    with pytest.raises(UsageError, match="there is no file 'gone"):
+        locate(target)
+
+
+def test_a_server_that_does_not_start_is_one_line_and_status_three(toolwire: Command) -> None:
+    done = toolwire("list", f'"{sys.executable}" -c "raise SystemExit(\'no luck\')"')
+    assert done.status == 3
+    assert done.err.startswith("toolwire: ")
+    assert "no luck" in done.err
+    assert done.err.count("\n") == 1
+    assert done.out == ""
+
+
+def test_an_environment_is_handed_to_the_server(toolwire: Command, tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text("import os\nfrom toolwire import Server\nServer(os.environ['NAME']).run()")
+    assert toolwire("list", str(file), "--env", "NAME=given").out.startswith("given 1.0.0\n")
+    assert "'NAME' is not KEY=VALUE" in toolwire("list", str(file), "--env", "NAME").err
