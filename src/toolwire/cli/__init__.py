@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "run": ("run", "serve a server that is defined in a Python file"),
     "list": ("listing", "show what a server offers"),
     "call": ("call", "call a tool of a server"),
+    "lint": ("lint", "find what makes a server's tools hard to use"),
 }
 
 

@@ -1,0 +1,134 @@
+"""Whether a model can tell what a tool is for: names, descriptions, arguments, what comes back."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from toolwire.cli import tokens
+from toolwire.cli.lint_finding import Finding
+from toolwire.protocol import types as t
+from toolwire.schemas.walking import mapped
+
+# Names that say nothing of what is done, or to what.
+_VAGUE: Final = re.compile(
+    "action|call|do|doit|exec|execute|fetch|func|function|get|go|handle|helper|invoke|main|method|misc|op|operation|"
+    "perform|process|query|run|set|start|stuff|task|test|thing|tmp|tool|util|utility|work"
+)
+_VAGUE_ARGUMENT: Final = re.compile(r"[a-z]|args?|data|foo|in|input|kwargs|obj|params?|val|value", re.IGNORECASE)
+_FEW_WORDS: Final = 3
+_LONG_DESCRIPTION: Final = 1024
+_MANY_ARGUMENTS: Final = 10
+_MANY_TOKENS: Final = 1_000
+_MANY_TOKENS_IN_ALL: Final = 10_000
+_MANY_TOOLS: Final = 40
+_EXAMPLE: Final = re.compile(r"\b(example|e\.g\.|such as|for instance)|`[^`]+`", re.IGNORECASE)
+_RETURNS: Final = re.compile(r"\b(return|returns|returned|result|gives|answers|yields)\b", re.IGNORECASE)
+
+
+def check(tools: Iterable[t.Tool]) -> Iterator[Finding]:
+    """Every tool by itself, and the tools as a whole."""
+    by_description: defaultdict[str, list[str]] = defaultdict(list)
+    total = count = 0
+    for tool in tools:
+        count += 1
+        total += tokens.of_tool(tool)
+        yield from check_tool(tool)
+        if described := _described(tool):
+            by_description[described].append(tool.name)
+    for names in by_description.values():
+        for name in names[1:]:
+            yield Finding("warning", "same-description", name, "", f"has the description of {names[0]!r}")
+    if total > _MANY_TOKENS_IN_ALL or count > _MANY_TOOLS:
+        message = f"{count:,} tools take about {total:,} tokens of every conversation: offer fewer, or shorter ones"
+        yield Finding("warning", "large-catalogue", "", "", message)
+
+
+def check_tool(tool: t.Tool) -> Iterator[Finding]:
+    def found(level: Any, rule: str, message: str, where: str = "") -> Finding:
+        return Finding(level, rule, tool.name, where, message)
+
+    words = _words(tool.name)
+    if all(_VAGUE.fullmatch(word) for word in words) or len(tool.name) < 3:
+        yield found("warning", "unclear-name", "the name does not say what the tool does")
+    elif "and" in words[1:-1]:
+        yield found("hint", "two-in-one", "the name has an 'and' in it: two tools are easier to choose from")
+    yield from _description(tool)
+    members = dict(mapped(tool.input_schema, ("properties",)))
+    for name, member in members.items():
+        yield from _argument(tool, name, member)
+    if len(members) > _MANY_ARGUMENTS:
+        yield found("warning", "many-arguments", f"takes {len(members)} arguments: split it, or group them")
+    size = tokens.of_tool(tool)
+    if size > _MANY_TOKENS:
+        yield found("warning", "large-tool", f"takes about {size:,} tokens of every conversation")
+    yield from _returns(tool)
+
+
+def _description(tool: t.Tool) -> Iterator[Finding]:
+    described = _described(tool)
+    if not described:
+        yield Finding("warning", "no-description", tool.name, "", "has no description: give the function a docstring")
+    elif len(described.split()) < _FEW_WORDS or _words(described) == _words(tool.name):
+        yield Finding("warning", "short-description", tool.name, "", "the description says no more than the name")
+    elif len(described) > _LONG_DESCRIPTION:
+        message = f"the description has {len(described):,} characters; OpenAI takes {_LONG_DESCRIPTION:,}"
+        yield Finding("warning", "long-description", tool.name, "", message, ("OpenAI",))
+
+
+def _argument(tool: t.Tool, name: str, member: Any) -> Iterator[Finding]:
+    described = member.get("description") if isinstance(member, dict) else None
+    if isinstance(described, str) and described.strip():
+        if isinstance(member, dict) and _is_nested(member) and not _has_example(member, tool):
+            message = "is nested; an example in its description helps a model to fill it in"
+            yield Finding("hint", "no-example", tool.name, name, message)
+        return
+    if _VAGUE_ARGUMENT.fullmatch(name):
+        yield Finding(
+            "warning", "unclear-argument", tool.name, name, "neither its name nor a description says what it is"
+        )
+    else:
+        yield Finding("hint", "no-argument-description", tool.name, name, "has no description: Args: in the docstring")
+
+
+def _is_nested(member: dict[str, Any]) -> bool:
+    items = member.get("items")
+    return bool(member.get("properties")) or (isinstance(items, dict) and bool(items.get("properties")))
+
+
+def _has_example(member: dict[str, Any], tool: t.Tool) -> bool:
+    return bool(member.get("examples") or _EXAMPLE.search(f"{member.get('description')} {_described(tool)}"))
+
+
+def _returns(tool: t.Tool) -> Iterator[Finding]:
+    """One return type per tool, and documented."""
+    output = tool.output_schema
+    if output is UNSET:
+        if not _RETURNS.search(_described(tool)):
+            message = "says nothing of what comes back: say it in the description"
+            yield Finding("hint", "no-return", tool.name, "", message)
+        return
+    choices = output.get("anyOf", output.get("oneOf"))
+    kinds = output.get("type")
+    if (isinstance(choices, list) and _differ(choices)) or (isinstance(kinds, list) and len(set(kinds) - {"null"}) > 1):
+        yield Finding(
+            "warning", "several-returns", tool.name, "", "returns more than one type of value: one is easier to use"
+        )
+
+
+def _differ(choices: list[Any]) -> bool:
+    """Whether a choice is more than a value that may be null."""
+    return len([one for one in choices if not (isinstance(one, dict) and one.get("type") == "null")]) > 1
+
+
+def _described(tool: t.Tool) -> str:
+    return "" if tool.description is UNSET else tool.description.strip()
+
+
+def _words(text: str) -> list[str]:
+    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", text)
+    return [word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word]

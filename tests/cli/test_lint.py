@@ -1,0 +1,158 @@
+"""`toolwire lint`: what it finds, what it leaves alone, and what it counts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.cli.command import Command
+
+from toolwire import Server, Tool
+from toolwire.cli import tokens
+from toolwire.cli.lint import findings
+from toolwire.protocol import types as t
+
+GOOD = "Find the opening hours of a shop. Returns one line for each day."
+
+
+def tool(name: str = "find_hours", description: str = GOOD, output: Any = None, **properties: Any) -> t.Tool:
+    schema = {"type": "object", "properties": properties}
+    return t.Tool(name, schema, description=description, **({} if output is None else {"output_schema": output}))
+
+
+def rules(*tools: t.Tool) -> dict[str, str]:
+    return {finding.rule: finding.where for finding in findings(list(tools))}
+
+
+def refused(schema: dict[str, Any]) -> dict[str, set[str]]:
+    """By rule, who refuses a tool with this input schema."""
+    found = findings([t.Tool("find_hours", schema, description=GOOD)])
+    return {finding.rule: set(finding.vendors) for finding in found if finding.vendors}
+
+
+@pytest.mark.covers("R28")
+@pytest.mark.parametrize(
+    ("one", "rule", "where"),
+    [
+        (tool("run"), "unclear-name", ""),
+        (tool("doTask"), "unclear-name", ""),
+        (tool("xy"), "unclear-name", ""),
+        (tool("find_and_delete_shop"), "two-in-one", ""),
+        (tool(description=""), "no-description", ""),
+        (tool(description="Find hours."), "short-description", ""),
+        (tool(description="word " * 400), "long-description", ""),
+        (tool(x={"type": "string"}), "unclear-argument", "x"),
+        (tool(shop={"type": "string"}), "no-argument-description", "shop"),
+        (tool(**{f"field_{n}": {"type": "string", "description": "d"} for n in range(11)}), "many-arguments", ""),
+        (tool(shop={"type": "string", "description": "d " * 2_000}), "large-tool", ""),
+        (
+            tool(shop={"type": "object", "properties": {"a": {"type": "string"}}, "description": "The shop."}),
+            "no-example",
+            "shop",
+        ),
+        (tool(description="Look up the opening hours of a shop."), "no-return", ""),
+    ],
+)
+def test_what_a_model_stumbles_over(one: t.Tool, rule: str, where: str) -> None:
+    assert rules(one).get(rule) == where
+
+
+@pytest.mark.covers("E45")
+def test_one_return_type_and_documented() -> None:
+    number, text = {"type": "integer"}, {"type": "string"}
+    assert "several-returns" in rules(tool(output={"anyOf": [number, text]}))
+    assert "several-returns" in rules(tool(output={"type": ["integer", "string"]}))
+    undocumented = "Look up the opening hours of a shop."
+    assert "no-return" in rules(tool(description=undocumented))
+    for output in (number, {"anyOf": [number, {"type": "null"}]}, {"type": ["integer", "null"]}):
+        assert not {"several-returns", "no-return"} & rules(tool(description=undocumented, output=output)).keys()
+
+
+def test_a_clear_tool_has_no_findings() -> None:
+    shop = {"type": "string", "description": "The name of the shop, such as `Corner`."}
+    assert findings([tool(shop=shop), tool("list_shops", "List every shop. Returns their names.")]) == []
+
+
+def test_tools_as_a_whole() -> None:
+    assert "same-description" in rules(tool(), tool("find_times"))
+    assert "large-catalogue" in rules(*(tool(f"find_{n}", f"{GOOD} {n}") for n in range(41)))
+
+
+@pytest.mark.covers("R28")
+@pytest.mark.parametrize(
+    ("schema", "rule", "vendors"),
+    [
+        ({"type": "string"}, "vendor-top-type", {"Anthropic", "OpenAI", "Gemini"}),
+        ({"type": "object", "anyOf": [{"required": ["a"]}]}, "vendor-top-choice", {"Anthropic", "OpenAI"}),
+    ],
+)
+def test_what_is_refused_at_the_top(schema: dict[str, Any], rule: str, vendors: set[str]) -> None:
+    assert refused(schema)[rule] == vendors
+
+
+@pytest.mark.parametrize(
+    ("member", "rule", "vendors"),
+    [
+        ({"oneOf": [{"type": "string"}]}, "vendor-keyword", {"OpenAI strict mode", "Gemini"}),
+        ({"type": "string", "const": "a"}, "vendor-keyword", {"Gemini"}),
+        ({"$ref": "#/$defs/Row"}, "vendor-keyword", {"Gemini"}),
+        ({"type": ["string", "null"]}, "vendor-type-list", {"Gemini"}),
+        ({"type": "array"}, "vendor-items", {"OpenAI", "Gemini"}),
+        ({"type": "array", "prefixItems": [{"type": "string"}]}, "vendor-keyword", {"OpenAI", "Gemini"}),
+        ({}, "vendor-any", {"OpenAI strict mode", "Gemini"}),
+        (True, "vendor-boolean", {"OpenAI", "Gemini"}),
+        ({"type": "integer", "enum": [1, 2]}, "vendor-enum", {"Gemini"}),
+        ({"type": "string", "format": "uri"}, "vendor-format", {"Gemini"}),
+        ({"type": "object", "properties": {"a b": {"type": "string"}}}, "vendor-property", {"Anthropic"}),
+        ({"type": "array", "items": {"type": "array"}}, "vendor-items", {"OpenAI", "Gemini"}),
+    ],
+)
+def test_what_is_refused_in_a_member(member: Any, rule: str, vendors: set[str]) -> None:
+    definitions = {"Row": {"type": "object", "properties": {}}}
+    schema = {"type": "object", "properties": {"shop": member}, "$defs": definitions}
+    assert refused(schema)[rule] == vendors
+
+
+def test_names_that_vendors_refuse() -> None:
+    assert rules(tool("find.hours"))["vendor-name"] == ""
+    assert "vendor-name" in rules(tool("f" * 65))
+    assert "vendor-name" not in rules(tool("f" * 64))
+
+
+def test_a_schema_that_cannot_be_used_is_an_error() -> None:
+    loop = {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}}
+    assert "schema" in rules(t.Tool("find_hours", loop, description=GOOD))
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(500):
+        deep = {"type": "array", "items": deep}
+    assert "schema" in rules(tool(shop=deep))
+
+
+def test_tokens_grow_with_what_a_model_reads() -> None:
+    assert tokens.count("") == 0
+    assert tokens.count('{"type":"string"}') == 5
+    assert tokens.count("Find the opening hours of a shop.") == 8
+    assert tokens.of_tool(tool(shop={"type": "string"})) > tokens.of_tool(tool())
+
+
+def test_the_command(toolwire: Command) -> None:
+    async def hours(shop: str) -> str:
+        return shop
+
+    server = Server("shops")
+    server.add(Tool(hours, name="run", description="\x1b[2J"))
+    toolwire.serves(server)
+    done = toolwire("lint", "server")
+    assert done.status == 0
+    assert "warning  run       the name does not say what the tool does" in done.out
+    assert "The catalogue takes about " in done.out
+    assert "0 errors, 2 warnings, 2 hints." in done.out
+    assert "\x1b" not in done.out
+    assert toolwire("lint", "server", "--strict").status == 1
+    assert "hint " not in toolwire("lint", "server", "--quiet").out
+    found = json.loads(toolwire("lint", "server", "--json").out)
+    assert found["total"] == found["tokens"]["run"] > 20
+    assert {"level", "rule", "tool", "where", "message", "vendors"} == found["findings"][0].keys()
+    server.add(Tool(hours, name="bad.name", description=GOOD))
+    assert toolwire("lint", "server").status == 1
