@@ -23,6 +23,8 @@ COMMANDS: Final = {
     "run": ("run", "serve a server that is defined in a Python file"),
     "list": ("listing", "show what a server offers"),
     "call": ("call", "call a tool of a server"),
+    "new": ("new", "make a small project with a server and its test"),
+    "install": ("install", "enter a server into the configuration of a client"),
     "lint": ("lint", "find what makes a server's tools hard to use"),
 }
 
@@ -40,6 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever read the results has seen enough. Nothing more is written, not even when Python ends.
+        sys.stdout = None
+        return 1
 
 
 def _run(command: str, words: Sequence[str]) -> int:

@@ -20,7 +20,19 @@ class ClientFile(NamedTuple):
     member: str
     # What else an entry for a command says.
     kind: dict[str, str]
+    # The entry for a URL.
+    remote: Callable[[str], dict[str, Any]]
     after: str
+
+
+def _by_url(url: str) -> dict[str, Any]:
+    return {"type": "http", "url": url}
+
+
+def _by_bridge(url: str) -> dict[str, Any]:
+    """For a client whose file knows commands only."""
+    plain = ["--allow-http"] if url.startswith("http://") else []
+    return {"command": "npx", "args": ["-y", "mcp-remote", url, *plain]}
 
 
 def _home() -> Path:
@@ -41,6 +53,7 @@ CLIENTS: Final = {
         lambda: _application_data() / "Claude" / "claude_desktop_config.json",
         "mcpServers",
         {},
+        _by_bridge,
         "Quit Claude Desktop and start it again.",
     ),
     "claude-code": ClientFile(
@@ -48,6 +61,7 @@ CLIENTS: Final = {
         lambda: _home() / ".claude.json",
         "mcpServers",
         {"type": "stdio"},
+        _by_url,
         "Start a new Claude Code session; /mcp shows the server.",
     ),
     "vscode": ClientFile(
@@ -55,6 +69,7 @@ CLIENTS: Final = {
         lambda: _application_data() / "Code" / "User" / "mcp.json",
         "servers",
         {"type": "stdio"},
+        _by_url,
         "VS Code offers to start the server; 'MCP: List Servers' shows it.",
     ),
     "cursor": ClientFile(
@@ -62,6 +77,7 @@ CLIENTS: Final = {
         lambda: _home() / ".cursor" / "mcp.json",
         "mcpServers",
         {},
+        lambda url: {"url": url},
         "Cursor's settings show the server under MCP.",
     ),
 }
@@ -82,12 +98,47 @@ def read(path: Path) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_members)
+        # What Python reads and JSON does not have, such as a number that is too large, would not be written back.
+        json.dumps(found, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"{path} is not plain JSON: {error}") from None
     if not isinstance(found, dict):
         raise Unreadable(f"{path} has no object at its top")
     return found
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return members
+
+
+def with_entry(path: Path, member: str, name: str, entry: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+    """The text of the file with one server more, and what stood under its name before."""
+    whole = read(path)
+    servers = whole.setdefault(member, {})
+    if not isinstance(servers, dict):
+        raise Unreadable(f"{member} in {path} is not an object")
+    before = servers.get(name)
+    servers[name] = entry
+    text = json.dumps(whole, indent=_indent(path), ensure_ascii=False) + "\n"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = json.dumps(whole, indent=_indent(path)) + "\n"
+    return text, before
+
+
+def _indent(path: Path) -> int | str:
+    """As the file has it: the white space that its first indented line begins with."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        return 2
+    white = next((line[: len(line) - len(line.lstrip())] for line in lines if line[:1] in " \t" and line.strip()), "  ")
+    return white if white.startswith("\t") else len(white)
 
 
 def entries(path: Path) -> dict[str, dict[str, Any]]:

@@ -55,7 +55,7 @@ def client(arguments: Namespace, **options: Any) -> Client:
     from toolwire.client import Client
 
     place = locate(arguments.target)
-    extra = _pairs(arguments.env)
+    extra = pairs(arguments.env)
     options = {"revision": arguments.revision, "timeout": arguments.timeout, **options}
     if place.env is not None or extra:
         options["env"] = {**(place.env or {}), **extra}
@@ -125,14 +125,15 @@ def _texts(value: Any) -> dict[str, str]:
     return {str(key): str(text) for key, text in value.items()} if isinstance(value, dict) else {}
 
 
-def _pairs(words: list[str]) -> dict[str, str]:
-    pairs = {}
+def pairs(words: list[str]) -> dict[str, str]:
+    """What several `--env KEY=VALUE` say."""
+    found = {}
     for word in words:
         key, separator, value = word.partition("=")
         if not separator or not key:
             raise UsageError(f"{word!r} is not KEY=VALUE")
-        pairs[key] = value
-    return pairs
+        found[key] = value
+    return found
 
 
 def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> int:

@@ -1,0 +1,127 @@
+"""`toolwire install TARGET --client NAME`: enter a server into the configuration of a client."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolwire.cli import client_files, keyboard, output, server_file, targets
+from toolwire.cli.errors import DONE, FAILED, UsageError
+from toolwire.cli.screen import Screen, note
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a server file (server.py, server.py:OBJECT), URL or command")
+    parser.add_argument(
+        "--client", action="append", required=True, choices=client_files.CLIENTS, help="may be given several times"
+    )
+    parser.add_argument("--name", help="what the client calls the server (default: after the file)")
+    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="for the server's environment")
+    parser.add_argument("--yes", action="store_true", help="write it without asking")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be written, and stop")
+
+
+def main(arguments: Namespace) -> int:
+    command = _command(arguments.target)
+    name = arguments.name or _name(arguments.target)
+    env = targets.pairs(arguments.env)
+    out = output.results()
+    statuses = [_install(out, client_files.CLIENTS[each], name, command, env, arguments) for each in arguments.client]
+    return max(statuses)
+
+
+def _command(target: str) -> str | list[str]:
+    """The URL, or the words that start the server from anywhere: clients have neither our folder nor our path."""
+    if re.search(r"\.py(:[^:\\/]*)?$", target):
+        path, name = server_file.parse(target)
+        whole = str(path.resolve()) + (f":{name}" if name else "")
+        return [sys.executable, "-m", "toolwire", "run", whole]
+    place = targets.locate(target)
+    if isinstance(place.target, str) and not place.target.startswith(("http://", "https://")):
+        return ["node", str(Path(place.target).resolve())]
+    found: str | list[str] = place.target
+    return found
+
+
+def _name(target: str) -> str:
+    """After the file, or after its folder where every server's file has the same name."""
+    if target.startswith(("http://", "https://")):
+        return re.sub(r"[^A-Za-z0-9_-]+", "-", target.split("/")[2].partition(":")[0])
+    stem = Path(re.sub(r":[^:\\/]*$", "", target.split()[-1])).resolve()
+    name = stem.parent.name if stem.stem in ("server", "main", "app", "mcp") else stem.stem
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "server"
+
+
+def _entry(client: client_files.ClientFile, command: str | list[str], env: dict[str, str]) -> dict[str, Any]:
+    if isinstance(command, str):
+        if env:
+            raise UsageError("--env is for a server that the client starts, not for a URL")
+        return client.remote(command)
+    entry: dict[str, Any] = {**client.kind, "command": command[0], "args": command[1:]}
+    return {**entry, "env": env} if env else entry
+
+
+def _install(
+    out: Screen,
+    client: client_files.ClientFile,
+    name: str,
+    command: str | list[str],
+    env: dict[str, str],
+    arguments: Namespace,
+) -> int:
+    path = client.path()
+    entry = _entry(client, command, env)
+    try:
+        text, before = client_files.with_entry(path, client.member, name, entry)
+    except client_files.Unreadable as error:
+        note(f"toolwire: {error}; it was left as it is. Put this into {client.member} yourself:")
+        out.line(json.dumps({name: entry}, indent=2, ensure_ascii=False)[2:-2])
+        return FAILED
+    _show(out, client, path, name, before, entry)
+    if before == entry:
+        out.line("It is there already; nothing was written.")
+        return DONE
+    if arguments.dry_run:
+        return DONE
+    if not arguments.yes and not _agrees(path):
+        note("toolwire: nothing was written")
+        return FAILED
+    if client_files.with_entry(path, client.member, name, entry)[0] != text:
+        note(f"toolwire: {path} was changed meanwhile, so nothing was written: try again")
+        return FAILED
+    backup = client_files.write(path, text)
+    out.line(f"Written. {f'What was there is kept in {backup}. ' if backup is not None else ''}{client.after}")
+    return DONE
+
+
+def _show(
+    out: Screen,
+    client: client_files.ClientFile,
+    path: Path,
+    name: str,
+    before: dict[str, Any] | None,
+    entry: dict[str, Any],
+) -> None:
+    """The change, and the exact command that it makes the client run; of other entries nothing is shown."""
+    out.heading(f"{client.title}: {path}")
+    for sign, value in (("-", before), ("+", entry)):
+        if value is not None and not (sign == "-" and before == entry):
+            for line in json.dumps({name: value}, indent=2, ensure_ascii=False).splitlines()[1:-1]:
+                out.line(f"{sign} {line}")
+    if "command" in entry:
+        out.line(f"{client.title} will run: {shlex.join([entry['command'], *entry['args']])}")
+
+
+def _agrees(path: Path) -> bool:
+    if not keyboard.is_there():
+        raise UsageError(f"nobody can be asked whether to write {path}: say --yes, or --dry-run")
+    sys.stderr.write("Write it? [y/n] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

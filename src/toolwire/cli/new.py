@@ -1,0 +1,143 @@
+"""`toolwire new NAME`: a small project that runs and passes its own test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from toolwire._version import __version__
+from toolwire.cli import output
+from toolwire.cli.errors import DONE, UsageError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+_NAME: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?")
+
+_SERVER: Final = '''"""The {name} server. `toolwire run server.py` serves it."""
+
+from dataclasses import dataclass
+
+from toolwire import Server, ToolError
+
+server = Server("{name}", version="0.1.0", instructions="Converts amounts of money.")
+
+RATES = {{"EUR": 1.0, "NOK": 11.6, "USD": 1.1}}
+
+
+@dataclass
+class Amount:
+    value: float
+    currency: str
+
+
+@server.tool
+async def convert_amount(value: float, currency: str, to: str = "EUR") -> Amount:
+    """Convert an amount of money into another currency.
+
+    Args:
+        value: How much, such as 12.50.
+        currency: The currency it is in, such as "NOK".
+        to: The currency that is wanted.
+    """
+    for code in (currency, to):
+        if code not in RATES:
+            raise ToolError(f"{{code}} is not known; use one of {{', '.join(RATES)}}.")
+    return Amount(round(value / RATES[currency] * RATES[to], 2), to)
+
+
+@server.resource("rates://{{currency}}")
+async def rate(currency: str) -> float:
+    """How much of a currency one euro is."""
+    return RATES[currency]
+
+
+@server.prompt
+def compare(amount: str) -> str:
+    """Ask for an amount in every currency."""
+    return f"Show {{amount}} in every currency you can convert to, as a table."
+
+
+if __name__ == "__main__":
+    server.run()
+'''
+
+_TEST: Final = '''"""Tests of the {name} server, in memory: no process, no network. `pytest` runs them."""
+
+import asyncio
+
+from toolwire import Client
+
+from server import Amount, server
+
+
+def test_converting() -> None:
+    async def main() -> None:
+        async with Client(server) as client:
+            amount = await client.call_tool("convert_amount", {{"value": 116, "currency": "NOK"}}, returns=Amount)
+            assert amount == Amount(10.0, "EUR")
+
+    asyncio.run(main())
+
+
+def test_an_unknown_currency_is_explained_to_the_model() -> None:
+    async def main() -> None:
+        async with Client(server) as client:
+            result = await client.call_tool("convert_amount", {{"value": 1, "currency": "XXX"}})
+            assert result.is_error
+            assert "use one of EUR, NOK, USD" in result.text
+
+    asyncio.run(main())
+'''
+
+_PYPROJECT: Final = """[project]
+name = "{name}"
+version = "0.1.0"
+requires-python = ">=3.11"
+dependencies = ["toolwire>={version}"]
+
+[dependency-groups]
+dev = ["pytest"]
+"""
+
+_README: Final = """# {name}
+
+An MCP server. With Toolwire installed:
+
+```console
+$ toolwire list server.py                                        # what it offers
+$ toolwire call server.py convert_amount value=116 currency=NOK  # call a tool
+$ pytest                                                         # run its tests
+$ toolwire run server.py --transport http                        # serve it over HTTP
+$ toolwire install server.py --client claude-desktop             # use it from a client
+```
+"""
+
+FILES: Final = {
+    "server.py": _SERVER,
+    "test_server.py": _TEST,
+    "pyproject.toml": _PYPROJECT,
+    "README.md": _README,
+    ".gitignore": "__pycache__/\n.pytest_cache/\n.venv/\n",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the name of the project, and of the folder that is made")
+
+
+def main(arguments: Namespace) -> int:
+    folder = Path(arguments.name)
+    if not _NAME.fullmatch(folder.name):
+        raise UsageError(f"{folder.name!r} is no name for a project: letters, digits, - and _, a letter first")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{str(folder)!r} is there already")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in FILES.items():
+        (folder / name).write_text(text.format(name=folder.name, version=__version__), encoding="utf-8")
+    out = output.results()
+    out.line(f"Made {folder} with {', '.join(FILES)}. Try it:")
+    out.line(f"  cd {folder}")
+    out.line("  toolwire call server.py convert_amount value=116 currency=NOK")
+    return DONE

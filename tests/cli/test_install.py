@@ -1,0 +1,157 @@
+"""`toolwire install`: what it writes for each client, and that it never harms what is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.command import Command
+
+from toolwire.cli import client_files, keyboard
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(client_files, "_home", lambda: tmp_path)
+    monkeypatch.setattr(client_files, "_application_data", lambda: tmp_path / "data")
+    return tmp_path
+
+
+@pytest.fixture
+def server(home: Path) -> Path:
+    file = home / "shop" / "server.py"
+    file.parent.mkdir()
+    file.write_text("from toolwire import Server\nserver = Server('shop')\n")
+    return file
+
+
+FILES = {
+    "claude-desktop": ("data/Claude/claude_desktop_config.json", "mcpServers"),
+    "claude-code": (".claude.json", "mcpServers"),
+    "vscode": ("data/Code/User/mcp.json", "servers"),
+    "cursor": (".cursor/mcp.json", "mcpServers"),
+}
+
+
+@pytest.mark.parametrize("client", FILES)
+def test_every_client_gets_its_own_form(toolwire: Command, home: Path, server: Path, client: str) -> None:
+    done = toolwire("install", str(server), "--client", client, "--env", "KEY=a b", "--yes")
+    assert done.status == 0, done.err
+    path, member = FILES[client]
+    entry = json.loads((home / path).read_text())[member]["shop"]
+    assert entry["command"] == sys.executable
+    assert entry["args"] == ["-m", "toolwire", "run", str(server)]
+    assert entry["env"] == {"KEY": "a b"}
+    assert f"will run: {sys.executable} -m toolwire run {server}" in done.out
+    # What was written can be read as a target, and serves.
+    assert toolwire("list", f"{client}:shop").out.startswith("shop 1.0.0\n")
+
+
+def test_a_url_and_a_command(toolwire: Command, home: Path) -> None:
+    url = "https://shop.example:8443/mcp"
+    assert toolwire("install", url, "--client", "claude-desktop", "--client", "vscode", "--yes").status == 0
+    desktop = json.loads((home / FILES["claude-desktop"][0]).read_text())["mcpServers"]
+    assert desktop == {"shop-example": {"command": "npx", "args": ["-y", "mcp-remote", url]}}
+    code = json.loads((home / FILES["vscode"][0]).read_text())["servers"]
+    assert code == {"shop-example": {"type": "http", "url": url}}
+    assert toolwire("install", "npx -y it", "--client", "cursor", "--name", "it", "--yes").status == 0
+    assert json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["it"]["args"] == ["-y", "it"]
+    assert "--env is for a server" in toolwire("install", url, "--client", "cursor", "--env", "A=b", "--yes").err
+
+
+def test_the_rest_of_the_file_stays_and_a_backup_is_kept(toolwire: Command, home: Path, server: Path) -> None:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    before = '{\n\t"theme": "d\u00fcster",\n\t"mcpServers": {"other": {"command": "x", "secret": 1e3}}\n}'
+    path.write_text(before, encoding="utf-8")
+    path.chmod(0o640)
+    for attempt in (1, 2):
+        done = toolwire("install", str(server), "--client", "cursor", "--env", f"N={attempt}", "--yes")
+        backup = path.with_name(f"mcp.json.backup-{attempt}")
+        assert f"What was there is kept in {backup}" in done.out
+        assert "secret" not in done.out
+    assert path.with_name("mcp.json.backup-1").read_text(encoding="utf-8") == before
+    text = path.read_text(encoding="utf-8")
+    assert '\n\t"theme": "d\u00fcster",\n' in text
+    found = json.loads(text)
+    assert found["mcpServers"]["other"] == {"command": "x", "secret": 1000.0}
+    assert '-     "env"' in done.out
+    if sys.platform != "win32":
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert len(list(path.parent.iterdir())) == 3
+    assert "nothing was written" in toolwire("install", str(server), "--client", "cursor", "--env", "N=2", "--yes").out
+    assert len(list(path.parent.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "// comments, as VS Code allows them\n{}",
+        '{"servers": {},}',
+        '{"servers": {"a": 1, "a": 2}}',
+        '{"servers": []}',
+        '{"servers": {}, "n": 1e999}',
+        "[]",
+        "[" * 100_000,
+        b"\xff\xfe\x00",
+    ],
+)
+def test_a_file_that_cannot_be_read_is_left_as_it_is(
+    toolwire: Command, home: Path, server: Path, text: str | bytes
+) -> None:
+    path = home / FILES["vscode"][0]
+    path.parent.mkdir(parents=True)
+    data = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(data)
+    done = toolwire("install", str(server), "--client", "vscode", "--yes")
+    assert done.status == 1
+    assert "it was left as it is. Put this into servers yourself:" in done.err
+    assert json.loads("{" + done.out + "}")["shop"]["args"][-1] == str(server)
+    assert path.read_bytes() == data
+    assert [each.name for each in path.parent.iterdir()] == ["mcp.json"]
+
+
+def test_nothing_is_written_without_consent(
+    toolwire: Command, home: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / ".cursor" / "mcp.json"
+    words = ("install", str(server), "--client", "cursor")
+    assert (toolwire(*words).status, path.exists()) == (2, False)
+    assert (toolwire(*words, "--dry-run").status, path.exists()) == (0, False)
+    monkeypatch.setattr(keyboard, "is_there", lambda: True)
+    answers: list[Any] = ["n\n", "y\n"]
+    monkeypatch.setattr("sys.stdin", type("Typed", (), {"readline": lambda self: answers.pop(0)})())
+    assert (toolwire(*words).status, path.exists()) == (1, False)
+    assert (toolwire(*words).status, path.exists()) == (0, True)
+
+
+def test_a_file_that_changes_meanwhile_is_left_alone(
+    toolwire: Command, home: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    monkeypatch.setattr("toolwire.cli.install._agrees", lambda _: bool(path.write_text('{"new": 1}')))
+    done = toolwire("install", str(server), "--client", "cursor")
+    assert done.status == 1
+    assert "was changed meanwhile" in done.err
+    assert path.read_text() == '{"new": 1}'
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
+def test_a_link_stays_a_link(toolwire: Command, home: Path, server: Path) -> None:
+    real = home / "dotfiles.json"
+    real.write_text("{}")
+    os.symlink(real, home / ".claude.json")
+    assert toolwire("install", f"{server}:server", "--client", "claude-code", "--name", "s", "--yes").status == 0
+    assert (home / ".claude.json").is_symlink()
+    assert json.loads(real.read_text())["mcpServers"]["s"]["args"][-1] == f"{server}:server"
+
+
+def test_a_missing_file_is_named(toolwire: Command) -> None:
+    done = toolwire("install", "gone.py", "--client", "cursor", "--yes")
+    assert (done.status, done.err) == (2, "toolwire: there is no file 'gone.py'\n")

@@ -1,0 +1,57 @@
+"""`toolwire new`: a project that runs and passes its own test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.command import Command
+
+from toolwire.cli.lint import findings
+from toolwire.cli.new import FILES
+from toolwire.client import Client
+
+
+def test_the_project_runs_and_passes_its_own_test(
+    toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = toolwire("new", "my-demo")
+    assert done.status == 0
+    assert {path.name for path in Path("my-demo").iterdir()} == set(FILES)
+    monkeypatch.chdir("my-demo")
+    called = toolwire("call", "server.py", "convert_amount", "value=116", "currency=NOK")
+    assert (called.status, called.out) == (0, '{\n  "value": 10.0,\n  "currency": "EUR"\n}\n')
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio"],
+        capture_output=True,
+        text=True,
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "2 passed" in tested.stdout
+
+
+async def test_the_linter_has_nothing_to_say(toolwire: Command, tmp_path: Path) -> None:
+    toolwire("new", str(tmp_path / "demo"))
+    async with Client(tmp_path / "demo" / "server.py") as client:
+        assert findings(await client.list_tools()) == []
+
+
+@pytest.mark.parametrize("name", ["", "9lives", "a b", "..", "-x", "a" * 65, "é"])
+def test_a_bad_name_is_refused(toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = toolwire("new", "--", name)
+    assert done.status == 2
+    assert "is no name for a project" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(toolwire: Command, tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "mine").touch()
+    done = toolwire("new", str(tmp_path / "demo"))
+    assert done.status == 2
+    assert "is there already" in done.err
+    assert [path.name for path in (tmp_path / "demo").iterdir()] == ["mine"]
