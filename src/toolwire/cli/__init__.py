@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "new": ("new", "make a small project with a server and its test"),
     "install": ("install", "enter a server into the configuration of a client"),
     "lint": ("lint", "find what makes a server's tools hard to use"),
+    "doctor": ("doctor", "check how a server behaves, and say what to do"),
 }
 
 

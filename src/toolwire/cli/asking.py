@@ -116,7 +116,8 @@ def _question(name: str, member: dict[str, Any], choices: list[tuple[Any, str]],
     else:
         kind = "y/n" if member.get("type") == "boolean" else schemas.expected(member, member)
     if "default" in member:
-        return f"{label} ({kind}) [{member['default']}]"
+        default = member["default"]
+        return f"{label} ({kind}) [{', '.join(map(str, default)) if isinstance(default, list) else default}]"
     return f"{label} ({kind})" if needed else f"{label} ({kind}, may be left out)"
 
 

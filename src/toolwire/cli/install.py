@@ -44,15 +44,15 @@ def _command(target: str) -> str | list[str]:
         whole = str(path.resolve()) + (f":{name}" if name else "")
         return [sys.executable, "-m", "toolwire", "run", whole]
     place = targets.locate(target)
-    if isinstance(place.target, str) and not place.target.startswith(("http://", "https://")):
-        return ["node", str(Path(place.target).resolve())]
-    found: str | list[str] = place.target
-    return found
+    if targets.is_url(place.target):
+        return str(place.target)
+    words = targets.command(place)
+    return [words[0], *(str(Path(word).resolve()) if word == place.target else word for word in words[1:])]
 
 
 def _name(target: str) -> str:
     """After the file, or after its folder where every server's file has the same name."""
-    if target.startswith(("http://", "https://")):
+    if targets.is_url(target):
         return re.sub(r"[^A-Za-z0-9_-]+", "-", target.split("/")[2].partition(":")[0])
     stem = Path(re.sub(r":[^:\\/]*$", "", target.split()[-1])).resolve()
     name = stem.parent.name if stem.stem in ("server", "main", "app", "mcp") else stem.stem

@@ -69,7 +69,7 @@ def client(arguments: Namespace, **options: Any) -> Client:
 
 def locate(target: str) -> Place:
     """What the user means by `target`; `UsageError` when it is nothing."""
-    if target.startswith(("http://", "https://")):
+    if is_url(target):
         return Place(target)
     if target.endswith(_FILES) and Path(target).is_file():
         return Place(target)
@@ -87,6 +87,21 @@ def locate(target: str) -> Place:
     if words and (len(words) > 1 or shutil.which(words[0])):
         return Place(words)
     raise UsageError(f"{target!r} is no server: TARGET is {HELP}")
+
+
+def is_url(target: Any) -> bool:
+    return isinstance(target, str) and target.startswith(("http://", "https://"))
+
+
+def command(place: Place) -> list[str]:
+    """The words that start the server of a place that is no URL."""
+    # Imported here because it loads the client.
+    from toolwire.client.connect import CommandTarget, resolve
+
+    found = resolve(place.target) if isinstance(place.target, str | list) else None
+    if not isinstance(found, CommandTarget):
+        raise UsageError("there is no command that starts this server")
+    return found.command
 
 
 def _configured(target: str, file: str, name: str) -> Place | None:

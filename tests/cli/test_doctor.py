@@ -1,0 +1,268 @@
+"""`toolwire doctor`: each thing that it checks, on a server that does it right and on one that does not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.command import Command
+
+from toolwire.cli import doctor_http, doctor_stdio
+from toolwire.cli.diagnosis import Diagnosis
+from toolwire.protocol.errors import Unreachable
+from toolwire.wire.http_pool import HttpResponse, Pool
+
+HELLO = Path(__file__).parents[2] / "examples" / "hello.py"
+
+# --- over stdio ------------------------------------------------------------------------------------------------------
+
+OLD = """
+import json, sys, time
+{before}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        result = {{"protocolVersion": "2025-06-18", "capabilities": {{"tools": {{}}}},
+                  "serverInfo": {{"name": "n", "version": "1"}}, "tools": {tools}}}
+        print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "result": result}}), flush=True)
+{after}
+"""
+
+
+def server(folder: Path, before: str = "", after: str = "", tools: str = "[]") -> str:
+    file = folder / "old.py"
+    file.write_text(OLD.format(before=before, after=after, tools=tools))
+    return str(file)
+
+
+def test_a_good_server_is_told_so(toolwire: Command) -> None:
+    done = toolwire("doctor", str(HELLO))
+    assert done.status == 0
+    lines = done.out.splitlines()
+    assert lines[0].startswith("ok  start: the first answer came after ")
+    assert lines[1:] == [
+        "ok  standard output: nothing but messages",
+        "ok  end: it left when its input ended",
+        "ok  revisions: 2026-07-28, and 2025-11-25 for the older clients",
+        "ok  tools: 2, and the linter has no complaint",
+        "",
+        "5 good, 0 to look at, 0 to mend.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "check", "says"),
+    [
+        ({"before": "print('\\x1b[2Jbanner', flush=True)"}, "standard output", "the first: '\\x1b[2Jbanner'"),
+        ({"before": "sys.exit('no key')"}, "start", "it ended with code 1; its last words: no key"),
+        (
+            {"tools": "[{'name': 'a b', 'inputSchema': {'type': 'object'}}]"},
+            "tools",
+            "the first in a b: the name is not",
+        ),
+    ],
+)
+def test_what_is_wrong_over_stdio(
+    toolwire: Command, tmp_path: Path, parts: dict[str, str], check: str, says: str
+) -> None:
+    done = toolwire("doctor", server(tmp_path, **parts), "--json")
+    assert done.status == 1
+    found = {each["check"]: each for each in json.loads(done.out)}
+    assert found[check]["verdict"] == "bad"
+    assert says in found[check]["found"]
+    assert found[check]["advice"]
+
+
+async def test_a_server_that_stays_when_its_input_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawn = doctor_stdio.ProcessChannel.spawn
+    monkeypatch.setattr(doctor_stdio.ProcessChannel, "spawn", lambda *words, **rest: spawn(*words, **rest, grace=0.05))
+    stays = server(tmp_path, after="while True: time.sleep(1)")
+    found = [each async for each in doctor_stdio.check([sys.executable, stays], None, None, 30.0)]
+    assert [each.verdict for each in found if each.check == "end"] == ["bad"]
+
+
+async def test_a_server_that_says_nothing(tmp_path: Path) -> None:
+    silent = tmp_path / "silent.py"
+    silent.write_text("import sys\nsys.stdin.read()")
+    found = [each async for each in doctor_stdio.check([sys.executable, str(silent)], None, None, 0.3)]
+    assert [(each.check, each.verdict) for each in found] == [("start", "bad")]
+    missing = [each async for each in doctor_stdio.check(["/no/such/program"], None, None, 1.0)]
+    assert [(each.check, each.verdict) for each in missing] == [("start", "bad")]
+
+
+def test_a_slow_start_is_to_be_looked_at() -> None:
+    assert doctor_stdio._speed(1.0).verdict == "good"
+    assert doctor_stdio._speed(5.0).verdict == "warning"
+
+
+# --- over HTTP -------------------------------------------------------------------------------------------------------
+
+Answer = tuple[int, dict[str, str], list[bytes | None]]
+Serve = Callable[[str, str, Mapping[str, str], str], Answer]
+
+
+class Response(HttpResponse):
+    """A scripted answer; None in its chunks is a silence that does not end."""
+
+    def __init__(self, url: str, status: int, headers: dict[str, str], chunks: list[bytes | None]) -> None:
+        self.url, self.status, self._headers, self._chunks = url, status, headers, chunks
+
+    def header(self, name: str) -> str | None:
+        return self._headers.get(name.lower())
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._headers
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            if chunk is None:
+                await asyncio.Event().wait()
+            else:
+                yield chunk
+
+    def close(self) -> None:
+        pass
+
+
+class FakePool(Pool):
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+        asked = json.loads(body)["method"] if body else ""
+        return Response(url, *self._serve(method, url, headers, asked))
+
+    async def close(self) -> None:
+        pass
+
+
+STREAM = {"content-type": "text/event-stream"}
+
+
+def behaves(method: str, url: str, headers: Mapping[str, str], asked: str) -> Answer:
+    """A server that does everything right."""
+    if headers.get("host") == doctor_http.STRANGER:
+        return 421, {}, []
+    if headers.get("origin"):
+        return 403, {}, []
+    if asked == "subscriptions/listen":
+        return 200, STREAM, [b"data: {}\n\n", None]
+    return 200, {"content-type": "application/json"}, [b"{}"]
+
+
+async def examine(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, url: str = "http://127.0.0.1:8000/mcp"
+) -> dict[str, Diagnosis]:
+    monkeypatch.setattr(doctor_http, "HttpPool", lambda **_: FakePool(serve))
+    monkeypatch.setattr(doctor_http, "_STREAM_SECONDS", 0.05)
+    return {each.check: each async for each in doctor_http.check(url, {}, 5.0)}
+
+
+async def test_a_good_http_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await examine(monkeypatch, behaves)
+    assert {check: each.verdict for check, each in found.items()} == dict.fromkeys(
+        ["reach", "encryption", "sign-in", "slash", "Origin", "Host", "streaming"], "good"
+    )
+
+
+def redirects(method: str, url: str, headers: Mapping[str, str], asked: str) -> Answer:
+    return (307, {"location": url[:-1]}, []) if url.endswith("/") else behaves(method, url, headers, asked)
+
+
+def forgets_slash(method: str, url: str, headers: Mapping[str, str], asked: str) -> Answer:
+    return (404, {}, []) if url.endswith("/") else behaves(method, url, headers, asked)
+
+
+def trusts(method: str, url: str, headers: Mapping[str, str], asked: str) -> Answer:
+    return behaves(method, url, {}, asked)
+
+
+def holds_back(method: str, url: str, headers: Mapping[str, str], asked: str) -> Answer:
+    return (200, STREAM, [None]) if asked == "subscriptions/listen" else behaves(method, url, headers, asked)
+
+
+def cuts(method: str, url: str, headers: Mapping[str, str], asked: str) -> Answer:
+    return (200, STREAM, []) if asked == "subscriptions/listen" else behaves(method, url, headers, asked)
+
+
+@pytest.mark.parametrize(
+    ("serve", "check", "verdict", "says"),
+    [
+        (redirects, "slash", "warning", "/mcp/ is redirected (307)"),
+        (forgets_slash, "slash", "warning", "/mcp/ is answered with 404"),
+        (trusts, "Origin", "bad", "a strange web page may use it"),
+        (trusts, "Host", "bad", "it answers to any name"),
+        (holds_back, "streaming", "bad", "a stream stays silent"),
+        (cuts, "streaming", "bad", "a stream ends as soon as it is opened"),
+        (lambda *_: (404, {}, []), "reach", "bad", "status 404"),
+        (lambda *_: (502, {}, []), "reach", "bad", "status 502"),
+        (lambda *_: (308, {"location": "https://elsewhere/"}, []), "reach", "bad", "https://elsewhere/"),
+        (lambda *_: (401, {}, []), "sign-in", "bad", "401 without a Bearer challenge"),
+    ],
+)
+async def test_what_is_wrong_over_http(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, check: str, verdict: str, says: str
+) -> None:
+    found = (await examine(monkeypatch, serve))[check]
+    assert (found.verdict, says in found.found) == (verdict, True), found
+    assert found.advice
+
+
+async def test_a_public_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await examine(monkeypatch, trusts, "http://mcp.example/mcp")
+    assert (found["encryption"].verdict, found["Host"].verdict) == ("bad", "skipped")
+    assert (found["Origin"].verdict, found["sign-in"].verdict) == ("warning", "warning")
+    assert "reverse proxy" in found["encryption"].advice
+
+
+async def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_: Any) -> Answer:
+        raise Unreachable("nobody is there")
+
+    assert {check: each.found for check, each in (await examine(monkeypatch, nobody)).items()} == {
+        "reach": "nobody is there"
+    }
+
+
+URL = "https://mcp.example/mcp"
+RESOURCE = {"resource": URL, "authorization_servers": ["https://login.example"]}
+ISSUER = {
+    "issuer": "https://login.example",
+    "token_endpoint": "https://login.example/token",
+    "authorization_endpoint": "https://login.example/authorize",
+    "registration_endpoint": "https://login.example/register",
+    "response_types_supported": ["code"],
+    "code_challenge_methods_supported": ["S256"],
+}
+
+
+@pytest.mark.parametrize(
+    ("resource", "issuer", "verdict", "says"),
+    [
+        (RESOURCE, ISSUER, "good", "by https://login.example"),
+        (None, ISSUER, "bad", "could not be read: status 404"),
+        ({**RESOURCE, "resource": "https://other.example/mcp"}, ISSUER, "bad", "not of https://mcp.example/mcp"),
+        (RESOURCE, None, "bad", "publishes no metadata"),
+        (RESOURCE, {**ISSUER, "code_challenge_methods_supported": []}, "bad", "PKCE"),
+        (RESOURCE, {**ISSUER, "registration_endpoint": None}, "warning", "lets no client register"),
+    ],
+)
+async def test_the_way_to_sign_in_is_walked(
+    monkeypatch: pytest.MonkeyPatch, resource: Any, issuer: Any, verdict: str, says: str
+) -> None:
+    def serve(method: str, url: str, headers: Mapping[str, str], asked: str) -> Answer:
+        if method == "POST":
+            return 401, {"www-authenticate": 'Bearer resource_metadata="https://mcp.example/metadata"'}, []
+        document = resource if url == "https://mcp.example/metadata" else issuer
+        if document is None:
+            return 404, {}, [b""]
+        return 200, {"content-type": "application/json"}, [json.dumps(document).encode()]
+
+    found = (await examine(monkeypatch, serve, URL))["sign-in"]
+    assert (found.verdict, says in found.found) == (verdict, True), found
