@@ -46,7 +46,7 @@ check: $(READY) ## lint, formatting, types for three platforms, layers
 	$(BIN)/mypy --cache-dir .mypy_cache/linux --platform linux
 	$(BIN)/mypy --cache-dir .mypy_cache/darwin --platform darwin
 	$(BIN)/mypy --cache-dir .mypy_cache/win32 --platform win32
-	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts
+	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts examples
 	$(BIN)/python tests/blocks.py
 	$(BIN)/python -m pytest -q tests/test_layers.py
 

@@ -9,6 +9,7 @@ import base64
 import struct
 import sys
 import zlib
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -292,7 +293,7 @@ async def test_input_required_result_tampered_state(ctx: Context) -> str:
 @server.tool
 async def test_input_required_result_capabilities(ctx: Context) -> str:
     """Asks in the ways that the client declared."""
-    asked = []
+    asked: list[Awaitable[object]] = []
     if ctx.supports("elicitation"):
         asked.append(ctx.elicit("What is your name?", Name, key="user_name"))
     if ctx.supports("sampling"):

@@ -1,0 +1,26 @@
+"""What holds for each example: short enough to read, starts, and the linter has no complaint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toolwire import Client
+from toolwire.cli.lint import findings
+
+FOLDER = Path(__file__).parents[2] / "examples"
+# The one that shows every feature to the conformance suite is no model of a server.
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("everything", "hello"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_it_is_short_starts_and_is_clear(name: str, tmp_path: Path) -> None:
+    file = FOLDER / f"{name}.py"
+    assert len(file.read_text(encoding="utf-8").splitlines()) < 150
+    assert (Path(__file__).parent / f"test_{name}.py").is_file()
+    async with Client(file, cwd=tmp_path, env={"NOTES_FILE": str(tmp_path / "notes.db")}) as client:
+        assert client.instructions
+        tools = await client.list_tools()
+    assert tools
+    assert findings(tools) == []
