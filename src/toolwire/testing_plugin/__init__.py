@@ -1,0 +1,112 @@
+"""The pytest plugin: your server on every revision and transport, its surface kept, its tools fuzzed.
+
+It is there as soon as Toolwire is installed. `toolwire_server = "server.py"` in pytest's configuration, or a fixture
+`toolwire_server` of your own, says which server is meant.
+
+    async def test_add(server):                       # once for each revision and transport
+        async with server.connect() as (client, wire):
+            assert await client.call_tool("add", {"a": 1, "b": 2}, returns=int) == 3
+
+    def test_the_surface(surface):                    # fails when a tool changes; --update-surface accepts it
+        surface.check()
+
+    def test_the_tools_hold(fuzz):                    # arguments made from the schemas
+        fuzz.check()
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from toolwire.testing_plugin.fixtures import Fuzz, Served, Surface
+
+# What a test with `server` runs on unless it is marked: every revision, and both eras over the real transports.
+_REAL_TRANSPORTS = ("stdio", "http")
+_ERAS = ("2025-11-25", "2026-07-28")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("toolwire_server", "the server under test, as FILE[:OBJECT], relative to this file")
+    group = parser.getgroup("toolwire", "MCP servers")
+    group.addoption("--update-surface", action="store_true", help="accept the tool surface as it is now")
+    group.addoption("--fuzz-examples", type=int, default=50, metavar="N", help="calls for each tool (default: 50)")
+    group.addoption("--fuzz-seed", type=int, default=0, metavar="N", help="another choice of arguments (default: 0)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "toolwire(revisions=None, over=None): what the fixture `server` goes through, instead of everything",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "toolwire_connection" in metafunc.fixturenames:
+        # One that stands closer to the test says more.
+        marks = reversed([mark.kwargs for mark in metafunc.definition.iter_markers("toolwire")])
+        given = {name: value for mark in marks for name, value in mark.items()}
+        pairs = _connections(given.get("revisions"), given.get("over"))
+        metafunc.parametrize("toolwire_connection", pairs, indirect=True, ids="-".join)
+
+
+def _connections(revisions: Any, over: Any) -> list[tuple[str, str]]:
+    # Imported here because pytest loads this module in every project that has Toolwire installed.
+    from toolwire.protocol.revisions import REVISIONS
+
+    if revisions is None and over is None:
+        return [(each, "memory") for each in REVISIONS] + [(era, real) for real in _REAL_TRANSPORTS for era in _ERAS]
+    return [(each, way) for way in over or ("memory",) for each in revisions or REVISIONS]
+
+
+@pytest.fixture(scope="session")
+def toolwire_server(request: pytest.FixtureRequest) -> Any:
+    """The server under test. Override it to build one, or set `toolwire_server` in pytest's configuration."""
+    from toolwire.cli import server_file
+    from toolwire.cli.errors import UsageError
+
+    spec = request.config.getini("toolwire_server")
+    if not spec:
+        raise pytest.UsageError('say which server is meant: toolwire_server = "server.py" in pytest\'s configuration')
+    home = request.config.inipath.parent if request.config.inipath is not None else request.config.rootpath
+    try:
+        return server_file.load(str(home / spec))
+    except (UsageError, server_file.FileFailed) as error:
+        raise pytest.UsageError(f"toolwire_server: {error}") from None
+
+
+@pytest.fixture
+def toolwire_connection(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """The revision and the transport of this run of the test."""
+    pair: tuple[str, str] = request.param
+    return pair
+
+
+@pytest.fixture
+def server(toolwire_server: Any, toolwire_connection: tuple[str, str]) -> Served:
+    """The server under test, on one revision over one transport; the test runs once for each."""
+    from toolwire.testing_plugin.fixtures import Served
+
+    if toolwire_connection[1] == "http":
+        pytest.importorskip("aiohttp", reason="testing over HTTP needs pip install 'toolwire[http]'")
+    return Served(toolwire_server, *toolwire_connection)
+
+
+@pytest.fixture
+def surface(request: pytest.FixtureRequest, toolwire_server: Any) -> Surface:
+    """What the server offers, compared with the file that was written when it was last accepted."""
+    from toolwire.testing_plugin.fixtures import Surface
+
+    return Surface(toolwire_server, Path(request.path).parent, update=request.config.getoption("--update-surface"))
+
+
+@pytest.fixture
+def fuzz(request: pytest.FixtureRequest, toolwire_server: Any) -> Fuzz:
+    """Calls of every tool with arguments made from its schema, good ones and bad ones."""
+    from toolwire.testing_plugin.fixtures import Fuzz
+
+    option = request.config.getoption
+    return Fuzz(toolwire_server, examples=option("--fuzz-examples"), seed=option("--fuzz-seed"))

@@ -1,0 +1,107 @@
+"""What the fixtures of the plugin are."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from toolwire import testing
+from toolwire.client import Client
+from toolwire.testing_plugin import fuzzing, surfaces
+
+T = TypeVar("T")
+
+
+class Served:
+    """A server, and how this run of the test reaches it."""
+
+    def __init__(self, target: Any, revision: str, over: Any) -> None:
+        self.target = target
+        self.revision = revision
+        self.over = over
+
+    def connect(self, **options: Any) -> AbstractAsyncContextManager[tuple[Client, testing.Wire]]:
+        """A connected client and the record of what is said; `options` are those of `testing.connect`."""
+        return testing.connect(self.target, revision=self.revision, over=self.over, **options)
+
+    def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, *, returns: Any = None) -> Any:
+        """One call, from a test that is not `async`."""
+
+        async def call() -> Any:
+            async with self.connect() as (client, _):
+                return await client.call_tool(name, arguments, returns=returns)
+
+        return _finish(call())
+
+    def __repr__(self) -> str:
+        return f"<{self.target!r} on {self.revision} over {self.over}>"
+
+
+class Surface:
+    """The surface of a server and the file it is kept in, next to the test."""
+
+    def __init__(self, server: Any, folder: Path, *, update: bool) -> None:
+        self._server = server
+        self._folder = folder
+        self._update = update
+
+    def check(self) -> None:
+        """Fail when the surface is not the one that was kept."""
+        name, found = _finish(surfaces.of(self._server))
+        path = self._folder / f"surface-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}.json"
+        if self._update:
+            path.write_text(found, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(f"{path.name} is not there yet: run pytest --update-surface, and commit it", pytrace=False)
+        kept = path.read_text(encoding="utf-8")
+        if kept != found:
+            changes = surfaces.difference(kept, found, path.name)
+            pytest.fail(f"What clients see has changed (pytest --update-surface accepts it):\n{changes}", pytrace=False)
+
+
+class Fuzz:
+    """Fuzzing of a server's tools."""
+
+    def __init__(self, server: Any, *, examples: int, seed: int) -> None:
+        self._server = server
+        self._examples = examples
+        self._seed = seed
+
+    def check(self, *, tools: Sequence[str] | None = None, timeout: float = 10.0) -> None:
+        """Fail when a tool breaks. Tools with `destructiveHint` are left out unless they are named."""
+        found = _finish(
+            fuzzing.fuzz(self._server, tools=tools, examples=self._examples, seed=self._seed, timeout=timeout)
+        )
+        if found:
+            pytest.fail("\n\n".join(str(failure) for failure in found), pytrace=False)
+
+
+def _finish(work: Coroutine[Any, Any, T]) -> T:
+    """The outcome of a coroutine, also from a test whose own loop is running: then in a thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(asyncio.run(work))
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]

@@ -1,0 +1,184 @@
+"""Calls of a server's tools with arguments made from their schemas, and what must not happen then.
+
+With arguments that fit, a tool answers or refuses in its own words (`ToolError`); it does not raise anything else,
+break its own output schema, or hang. Arguments that do not fit are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Final
+
+from msgspec import Struct
+
+from toolwire import schemas
+from toolwire.cli.screen import as_json
+from toolwire.client import Client
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, Timeout, ToolwireError
+from toolwire.testing_plugin.values import SIMPLEST, Maker
+
+# How often a value is made anew when it does not fit, and how many simpler ones are tried after a failure.
+_ATTEMPTS: Final = 50
+_SIMPLER: Final = 100
+
+
+class Failure(Struct, frozen=True):
+    """A call that should not have ended as it did."""
+
+    tool: str
+    problem: str
+    arguments: Any
+    cause: BaseException | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.tool} {self.problem}; the arguments were\n{as_json(self.arguments)}"
+        if self.cause is None:
+            return text
+        # Imported here because only a failure needs it.
+        import traceback
+
+        return text + "\n" + "".join(traceback.format_exception(self.cause)).rstrip()
+
+
+async def fuzz(
+    server: Any, *, tools: Sequence[str] | None = None, examples: int = 50, seed: int = 0, timeout: float = 10.0
+) -> list[Failure]:
+    """The first failure of each tool, with arguments as simple as could be found."""
+    failures = []
+    with _causes() as causes:
+        async with Client(server, timeout=timeout) as client:
+            known = {tool.name: tool for tool in await client.list_tools()}
+            for name in tools if tools is not None else [name for name, tool in known.items() if not _destroys(tool)]:
+                if name not in known:
+                    raise ValueError(f"the server has no tool {name!r}")
+                found = await _Trial(client, known[name], causes, Random(f"{seed} {name}")).run(examples)
+                if found is not None:
+                    failures.append(found)
+    return failures
+
+
+def _destroys(tool: t.Tool) -> bool:
+    return isinstance(tool.annotations, t.ToolAnnotations) and tool.annotations.destructive_hint is True
+
+
+class _Trial:
+    """One tool, called again and again."""
+
+    def __init__(self, client: Client, tool: t.Tool, causes: list[BaseException], random: Random) -> None:
+        self._client = client
+        self._tool = tool
+        self._causes = causes
+        self._random = random
+        self._validator = schemas.compile(tool.input_schema, what=f"the input schema of {tool.name!r}")
+
+    async def run(self, examples: int) -> Failure | None:
+        for arguments in self._good(examples):
+            found = await self._call(arguments)
+            if found is not None:
+                return await self._simplest(found)
+        for arguments in self._bad():
+            if await self._accepts(arguments):
+                return Failure(self._tool.name, "took arguments that its schema refuses", arguments)
+        return None
+
+    def _good(self, examples: int) -> Iterator[dict[str, Any]]:
+        maker = Maker(self._tool.input_schema, self._random)
+        made = 0
+        for _ in range(examples + _ATTEMPTS):
+            arguments = maker.value({**self._tool.input_schema, "type": "object"})
+            if made < examples and not self._validator.check(arguments):
+                made += 1
+                yield arguments
+        if not made and examples:
+            raise ValueError(f"no arguments could be made for {self._tool.name!r}: leave it out of tools=")
+
+    def _bad(self) -> Iterator[dict[str, Any]]:
+        """A missing argument, a value of no type that anything could be read from, an argument nobody knows."""
+        good = next(self._good(1))
+        candidates = [{key: value for key, value in good.items() if key != name} for name in good]
+        candidates += [{**good, name: {"unexpected": [None]}} for name in good]
+        candidates.append({**good, "unexpected_argument": 1})
+        return (arguments for arguments in candidates if self._validator.check(arguments))
+
+    async def _call(self, arguments: dict[str, Any]) -> Failure | None:
+        """What is wrong with the outcome of a call whose arguments fit."""
+        self._causes.clear()
+        problem = None
+        try:
+            await self._client.call_tool(self._tool.name, arguments)
+        except Timeout:
+            problem = "did not answer in time"
+        except ProtocolError as error:
+            problem = f"ended in a protocol error: {error}"
+        except ToolwireError as error:
+            problem = f"broke its promise: {error}"
+        if self._causes:
+            problem = f"raised {type(self._causes[0]).__name__}"
+        if problem is None:
+            return None
+        return Failure(self._tool.name, problem, arguments, self._causes[0] if self._causes else None)
+
+    async def _accepts(self, arguments: dict[str, Any]) -> bool:
+        try:
+            result: ToolResult = await self._client.call_tool(self._tool.name, arguments)
+        except ProtocolError as error:
+            return error.code != INVALID_PARAMS
+        return not result.is_error
+
+    async def _simplest(self, failure: Failure) -> Failure:
+        """The same failure with fewer and simpler arguments, as far as a few attempts find them."""
+        attempts = 0
+        again = True
+        while again:
+            again = False
+            for arguments in _simpler(failure.arguments):
+                attempts += 1
+                if attempts > _SIMPLER:
+                    return failure
+                found = None if self._validator.check(arguments) else await self._call(arguments)
+                if found is not None and found.problem == failure.problem:
+                    failure, again = found, True
+                    break
+        return failure
+
+
+def _simpler(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, value in arguments.items():
+        yield {key: kept for key, kept in arguments.items() if key != name}
+        for simple in SIMPLEST:
+            if type(simple) is type(value):
+                if simple == value:
+                    break
+                yield {**arguments, name: simple}
+
+
+class _Listener(logging.Handler):
+    def __init__(self, causes: list[BaseException]) -> None:
+        super().__init__(logging.ERROR)
+        self._causes = causes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self._causes.append(record.exc_info[1])
+
+
+@contextmanager
+def _causes() -> Iterator[list[BaseException]]:
+    """The exceptions that the server hides from its clients and writes to its log (D12)."""
+    causes: list[BaseException] = []
+    listener = _Listener(causes)
+    logger = logging.getLogger("toolwire")
+    propagates = logger.propagate
+    logger.addHandler(listener)
+    # They are expected here, and shown with the failure.
+    logger.propagate = False
+    try:
+        yield causes
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = propagates

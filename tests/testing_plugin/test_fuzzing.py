@@ -1,0 +1,162 @@
+"""Fuzzing: what counts as a failure, and that the arguments fit the schema."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Meta
+from tests.client.fake import FakeServer
+
+from toolwire import Server, ToolError, schemas
+from toolwire.protocol import types as t
+from toolwire.testing_plugin.fuzzing import fuzz
+from toolwire.testing_plugin.values import Maker
+
+
+@dataclass
+class Node:
+    name: Annotated[str, Meta(min_length=1, max_length=8)]
+    children: list[Node]
+    next: Node | None = None
+
+
+def make_server() -> Server:
+    server = Server("shop")
+
+    @server.tool
+    def good(text: str, count: Annotated[int, Meta(ge=1, le=5)], kind: Literal["a", "b"] = "a") -> str:
+        assert 1 <= count <= 5
+        return text * count + kind
+
+    @server.tool
+    def refuses(text: str) -> str:
+        raise ToolError("not today")
+
+    @server.tool
+    def tree(node: Node, depth: Annotated[float, Meta(gt=0, lt=1)]) -> int:
+        return len(node.children)
+
+    return server
+
+
+async def test_tools_that_hold_have_no_failures() -> None:
+    assert await fuzz(make_server(), examples=30) == []
+
+
+async def test_the_first_failure_of_a_tool_is_made_simple() -> None:
+    server = make_server()
+
+    @server.tool
+    def index(words: list[str], at: int, rest: str = "") -> str:
+        return words[at]
+
+    (failure,) = await fuzz(server)
+    assert failure.tool == "index"
+    assert failure.problem == "raised IndexError"
+    assert failure.arguments == {"words": [], "at": 0}
+    assert "return words[at]" in str(failure)
+
+
+async def test_the_same_seed_makes_the_same_calls() -> None:
+    async def calls(seed: int) -> list[Any]:
+        seen: list[Any] = []
+        server = Server("shop")
+
+        @server.tool
+        async def note(text: str, count: int, tags: list[str]) -> str:
+            seen.append((text, count, tags))
+            return ""
+
+        await fuzz(server, seed=seed, examples=20)
+        return seen
+
+    first, again, other = await calls(1), await calls(1), await calls(2)
+    assert first == again != other
+    assert len(first) >= 20
+
+
+async def test_a_tool_that_hangs() -> None:
+    server = Server("shop")
+
+    @server.tool
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    (failure,) = await fuzz(server, timeout=0.05)
+    assert failure.problem == "did not answer in time"
+
+
+async def test_what_is_destructive_is_left_out_unless_named() -> None:
+    called: list[str] = []
+    server = Server("shop")
+
+    @server.tool(annotations={"destructiveHint": True})
+    async def purge() -> None:
+        called.append("purge")
+
+    assert await fuzz(server) == []
+    assert called == []
+    assert await fuzz(server, tools=["purge"]) == []
+    assert called
+    with pytest.raises(ValueError, match="no tool 'nothing'"):
+        await fuzz(server, tools=["nothing"])
+
+
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        (t.CallToolResult(content=[], structured_content={"n": "x"}), "broke its promise"),
+        (t.CallToolResult(content=[], structured_content={"n": 1}), "took arguments that its schema refuses"),
+    ],
+)
+async def test_a_server_that_is_not_ours(result: t.CallToolResult, problem: str) -> None:
+    takes = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    gives = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    tool = t.Tool("odd", takes, output_schema=gives)
+    server = FakeServer(
+        {
+            "tools/list": lambda request, outlet: t.ListToolsResult(tools=[tool]),
+            "tools/call": lambda request, outlet: result,
+        }
+    )
+    (failure,) = await fuzz(server)
+    assert failure.problem.startswith(problem)
+
+
+async def test_a_schema_that_nothing_is_found_for() -> None:
+    server = Server("shop")
+
+    @server.tool
+    async def code(text: Annotated[str, Meta(pattern="^[A-Z]{17}7$")]) -> None: ...
+
+    with pytest.raises(ValueError, match="no arguments could be made for 'code'"):
+        await fuzz(server)
+
+
+SCHEMAS = [
+    {"type": "string", "minLength": 3, "maxLength": 5},
+    {"type": "integer", "minimum": 3, "exclusiveMaximum": 9, "multipleOf": 3},
+    {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    {"type": ["boolean", "null"]},
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "null"}, "minItems": 2}]},
+    {"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "items": False, "maxItems": 2},
+    {"allOf": [{"properties": {"a": {"type": "string"}}, "required": ["a"]}, {"properties": {"b": {"const": 1}}}]},
+    {"type": "object", "additionalProperties": {"type": "integer"}},
+    {"$ref": "#/$defs/Tree", "$defs": {"Tree": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}},
+    {"enum": [1, "a", None]},
+    {"type": "string", "format": "date-time"},
+    True,
+]
+
+
+@given(seed=st.integers(), schema=st.sampled_from(SCHEMAS))
+def test_values_fit_their_schema(seed: int, schema: Any) -> None:
+    value = Maker(schema if isinstance(schema, dict) else {}, Random(seed)).value(schema)
+    if isinstance(schema, dict):
+        assert schemas.compile(schema, what="it").check(value) == []

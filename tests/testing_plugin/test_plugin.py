@@ -1,0 +1,157 @@
+"""The pytest plugin, in projects of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SERVER = '''
+from toolwire import Server, ToolError
+
+server = Server("shop", instructions="Ask first.")
+
+@server.tool
+def total(prices: list[float], discount: int = 0) -> float:
+    """Add prices up."""
+    return sum(prices) - discount
+
+@server.resource("shop://{item}")
+def item(item: str) -> str:
+    return item
+'''
+
+CONFIGURATION = """
+[pytest]
+toolwire_server = src/server.py
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+addopts = --strict-markers -p no:cacheprovider
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "server.py").write_text(SERVER)
+    (tmp_path / "pytest.ini").write_text(CONFIGURATION)
+    return tmp_path
+
+
+def run(project: Path, test: str, *options: str) -> tuple[int, str]:
+    (project / "test_it.py").write_text(test)
+    command = [sys.executable, "-m", "pytest", "-q", *options]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.covers("R32")
+def test_a_server_on_every_revision_and_transport(project: Path) -> None:
+    status, said = run(
+        project,
+        """
+import pytest
+
+async def test_everywhere(server):
+    async with server.connect() as (client, wire):
+        assert client.revision == server.revision
+        assert await client.call_tool("total", {"prices": [1, 2]}, returns=float) == 3
+        assert wire.messages
+
+@pytest.mark.toolwire(revisions=["2025-06-18"], over=["stdio"])
+def test_without_async(server):
+    assert (server.revision, server.over) == ("2025-06-18", "stdio")
+    assert server.call_tool("total", {"prices": [1]}, returns=float) == 1
+
+async def test_also_within_a_loop(server):
+    assert server.call_tool("total", {"prices": [1]}).text == "1.0"
+""",
+        "-v",
+    )
+    assert status == 0, said
+    for revision in ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"):
+        assert f"test_everywhere[{revision}-memory] PASSED" in said
+    for over in ("stdio", "http"):
+        assert f"test_everywhere[2026-07-28-{over}] PASSED" in said
+    assert "test_without_async[2025-06-18-stdio] PASSED" in said
+    assert "19 passed" in said
+
+
+def test_a_server_of_the_users_own_making(project: Path) -> None:
+    status, said = run(
+        project,
+        """
+import pytest
+from toolwire import Server
+
+@pytest.fixture
+def toolwire_server():
+    return Server("mine")
+
+@pytest.mark.toolwire(revisions=["2026-07-28"])
+async def test_mine(server):
+    async with server.connect() as (client, _):
+        assert client.server.name == "mine"
+
+class TestOverridden:
+    @pytest.fixture
+    def server(self):
+        return 7
+
+    def test_is_left_alone(self, server):
+        assert server == 7
+""",
+    )
+    assert (status, "2 passed" in said) == (0, True), said
+
+
+@pytest.mark.parametrize(
+    ("configuration", "says"),
+    [
+        ("[pytest]\n", "say which server is meant"),
+        ("[pytest]\ntoolwire_server = gone.py\n", "there is no file"),
+        ("[pytest]\ntoolwire_server = src/server.py:nothing\n", "has no 'nothing'"),
+    ],
+)
+def test_what_is_wrong_with_the_configuration_is_said(project: Path, configuration: str, says: str) -> None:
+    (project / "pytest.ini").write_text(configuration)
+    status, said = run(project, "def test_it(surface): pass")
+    assert status == 1
+    assert says in said
+
+
+@pytest.mark.covers("R32")
+def test_a_change_of_the_surface_does_not_go_unnoticed(project: Path) -> None:
+    test = "def test_surface(surface):\n    surface.check()\n"
+    status, said = run(project, test)
+    assert (status, "surface-shop.json is not there yet: run pytest --update-surface" in said) == (1, True), said
+    assert run(project, test, "--update-surface")[0] == 0
+    kept = json.loads((project / "surface-shop.json").read_text())
+    assert kept["instructions"] == "Ask first."
+    assert [tool["name"] for tool in kept["tools"]] == ["total"]
+    assert run(project, test)[0] == 0
+    (project / "src" / "server.py").write_text(SERVER.replace("discount: int = 0", "discount: float = 0"))
+    status, said = run(project, test)
+    assert status == 1
+    assert "What clients see has changed (pytest --update-surface accepts it)" in said
+    assert '-            "type": "integer"' in said
+    assert '+            "type": "number"' in said
+    # What a client does not see is no change.
+    (project / "src" / "server.py").write_text(SERVER.replace("sum(prices)", "sum(sorted(prices))"))
+    assert run(project, test)[0] == 0
+
+
+@pytest.mark.covers("R32")
+def test_tools_are_fuzzed(project: Path) -> None:
+    test = "def test_tools(fuzz):\n    fuzz.check()\n"
+    assert run(project, test)[0] == 0
+    (project / "src" / "server.py").write_text(SERVER.replace("sum(prices)", "sum(prices) / len(prices)"))
+    status, said = run(project, test)
+    assert status == 1
+    assert "total raised ZeroDivisionError; the arguments were" in said
+    assert '{\n  "prices": []\n}' in said
+    assert "sum(prices) / len(prices)" in said
