@@ -287,7 +287,7 @@ async def test_an_id_in_flight_is_refused_and_the_first_call_is_answered(revisio
 
 
 def failing() -> Server:
-    server = misbehaving(tool=0.05, result=4096)
+    server = misbehaving(tool=30, result=4096)
 
     @server.tool
     async def raises() -> str:
