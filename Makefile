@@ -64,8 +64,9 @@ docs: $(READY) ## build the documentation
 	$(BIN)/python -m pip install --quiet --group docs
 	$(BIN)/python -m mkdocs build --strict
 
-build: $(READY) ## build the sdist and the wheel into dist/
+build: $(READY) ## build the sdist and the wheel into dist/, and try the wheel as a stranger would
 	$(BIN)/python -m build
+	$(BIN)/python scripts/try_wheel.py --types
 
 mutation: $(READY) ## break the core 200 times and see whether the tests notice
 	$(BIN)/python scripts/mutation.py

@@ -1,0 +1,121 @@
+"""Tries the wheel in dist/ as a stranger would: an empty environment, the README's server, no extras.
+
+* It installs with two dependencies and nothing else.
+* The first server of the README is listed and called through the `toolwire` command.
+* Every feature whose extra is missing says so in one line that names the install command.
+* Its types are complete, as pyright sees them (`--types`; installs pyright and Node).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYRIGHT = "pyright[nodejs]==1.1.414"
+DEPENDENCIES = {"msgspec", "jsonschema-rs"}
+
+# What a user would write, by the extra that it needs.
+NEEDS = [
+    ("http", "server.run('http')"),
+    ("http", "asyncio.run(Client('http://127.0.0.1:1/mcp').connect())"),
+    ("policy", "Server('s', policy=Policy(rate='1/minute'))"),
+]
+BEFORE = "import asyncio; from toolwire import Client, Policy, Server; server = Server('s')"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--types", action="store_true", help="also check that every public type is known")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        python = install(Path(folder))
+        check_dependencies(python)
+        check_readme(python, Path(folder))
+        check_extras(python)
+        if arguments.types:
+            check_types(python)
+    print("wheel: good")
+    return 0
+
+
+def install(folder: Path) -> Path:
+    wheels = sorted((ROOT / "dist").glob("toolwire-*.whl"), key=lambda path: path.stat().st_mtime)
+    if not wheels:
+        raise SystemExit("wheel: there is none in dist/: run make build")
+    venv.create(folder / "empty", with_pip=True)
+    python = folder / "empty" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    run(python, "-m", "pip", "install", "--quiet", str(wheels[-1]))
+    return python
+
+
+def run(python: Path, *words: str, cwd: Path | None = None, fails: bool = False) -> str:
+    """What the command printed; it has to succeed, or to fail where that is expected."""
+    # Nothing of the tree that this script stands in may take part.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run([str(python), *words], cwd=cwd, env=environment, capture_output=True, text=True)
+    if (done.returncode != 0) is not fails:
+        raise SystemExit(f"wheel: {' '.join(words)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stderr if fails else done.stdout
+
+
+def check_dependencies(python: Path) -> None:
+    listed = json.loads(run(python, "-m", "pip", "list", "--format", "json"))
+    names = {each["name"].lower().replace("_", "-") for each in listed} - {"pip", "setuptools", "wheel"}
+    if names != DEPENDENCIES | {"toolwire"}:
+        raise SystemExit(f"wheel: it installs {', '.join(sorted(names))}")
+    print(f"wheel: installs {', '.join(sorted(DEPENDENCIES))} and nothing else")
+
+
+def check_readme(python: Path, folder: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert block is not None
+    (folder / "weather.py").write_text(block[1], encoding="utf-8")
+    listed = run(python, "-m", "toolwire", "list", "weather.py", cwd=folder)
+    called = run(python, "-m", "toolwire", "call", "weather.py", "forecast", "city=Oslo", "--json", cwd=folder)
+    if "forecast" not in listed or json.loads(called)["structuredContent"] != [{"city": "Oslo", "high_c": 21.5}]:
+        raise SystemExit(f"wheel: the README's server does not work:\n{listed}{called}")
+    print("wheel: the README's server runs")
+
+
+def check_extras(python: Path) -> None:
+    for extra, statement in NEEDS:
+        said = run(python, "-c", f"{BEFORE}; {statement}", fails=True).strip().splitlines()[-1]
+        if f"pip install 'toolwire[{extra}]'" not in said:
+            raise SystemExit(f"wheel: {statement} does not say what is missing: {said}")
+        print(f"wheel: {said.partition(': ')[2]}")
+
+
+def check_types(python: Path) -> None:
+    run(python, "-m", "pip", "install", "--quiet", PYRIGHT)
+    words = [
+        "-m",
+        "pyright",
+        "--pythonpath",
+        str(python),
+        "--verifytypes",
+        "toolwire",
+        "--ignoreexternal",
+        "--outputjson",
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run([str(python), *words], env=environment, capture_output=True, text=True)
+    report = json.loads(done.stdout)["typeCompleteness"]
+    score = report["completenessScore"]
+    unknown = [symbol["name"] for symbol in report["symbols"] if symbol["isExported"] and not symbol["isTypeKnown"]]
+    if score < 1:
+        shown = "\n".join(f"  {name}" for name in unknown[:40])
+        raise SystemExit(f"wheel: {score:.1%} of the types are known; not those of\n{shown}")
+    print("wheel: every public type is known")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
