@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toolwire.testing_plugin.fixtures import Fuzz, Served, Surface
 
 # What a test with `server` runs on unless it is marked: every revision, and both eras over the real transports.
-_REAL_TRANSPORTS = ("stdio", "http")
+_REAL_TRANSPORTS = ("stdio",)
 _ERAS = ("2025-11-25", "2026-07-28")
 
 
@@ -90,8 +90,6 @@ def server(toolwire_server: Any, toolwire_connection: tuple[str, str]) -> Served
     """The server under test, on one revision over one transport; the test runs once for each."""
     from toolwire.testing_plugin.fixtures import Served
 
-    if toolwire_connection[1] == "http":
-        pytest.importorskip("aiohttp", reason="testing over HTTP needs pip install 'toolwire[http]'")
     return Served(toolwire_server, *toolwire_connection)
 
 
