@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from toolwire.auth.bearer import bearer_token as bearer_token
     from toolwire.auth.contract import Auth as Auth
     from toolwire.auth.contract import Bearer as Bearer
     from toolwire.auth.errors import NeedsLogin as NeedsLogin
@@ -19,11 +20,30 @@ if TYPE_CHECKING:
     from toolwire.auth.grants import Grant as Grant
     from toolwire.auth.grants import WorkloadIdentity as WorkloadIdentity
     from toolwire.auth.oauth import OAuth as OAuth
+    from toolwire.auth.presets import auth0 as auth0
+    from toolwire.auth.presets import entra as entra
+    from toolwire.auth.presets import github as github
+    from toolwire.auth.presets import google as google
+    from toolwire.auth.presets import keycloak as keycloak
     from toolwire.auth.principal import Principal as Principal
+    from toolwire.auth.proxy import OAuthProxy as OAuthProxy
+    from toolwire.auth.proxy_upstream import Upstream as Upstream
+    from toolwire.auth.resource import ResourceServer as ResourceServer
     from toolwire.auth.signing import PrivateKey as PrivateKey
     from toolwire.auth.storage import FileStorage as FileStorage
     from toolwire.auth.storage import MemoryStorage as MemoryStorage
     from toolwire.auth.storage import Storage as Storage
+    from toolwire.auth.verifier import Chain as Chain
+    from toolwire.auth.verifier import InvalidToken as InvalidToken
+    from toolwire.auth.verifier import Unavailable as Unavailable
+    from toolwire.auth.verifier import Verifier as Verifier
+    from toolwire.auth.verify_github import GitHub as GitHub
+    from toolwire.auth.verify_google import Google as Google
+    from toolwire.auth.verify_introspection import Introspection as Introspection
+    from toolwire.auth.verify_jwt import JWT as JWT
+    from toolwire.auth.verify_keys import Anonymous as Anonymous
+    from toolwire.auth.verify_keys import ApiKeys as ApiKeys
+    from toolwire.auth.verify_keys import hashed as hashed
 
 _HOMES = {
     "Auth": "toolwire.auth.contract",
@@ -35,12 +55,32 @@ _HOMES = {
     "MemoryStorage": "toolwire.auth.storage",
     "NeedsLogin": "toolwire.auth.errors",
     "OAuth": "toolwire.auth.oauth",
-    "Principal": "toolwire.auth.principal",
     "PrivateKey": "toolwire.auth.signing",
     "Refused": "toolwire.auth.errors",
     "SignInFailed": "toolwire.auth.errors",
     "Storage": "toolwire.auth.storage",
     "WorkloadIdentity": "toolwire.auth.grants",
+    "Anonymous": "toolwire.auth.verify_keys",
+    "ApiKeys": "toolwire.auth.verify_keys",
+    "Chain": "toolwire.auth.verifier",
+    "GitHub": "toolwire.auth.verify_github",
+    "Google": "toolwire.auth.verify_google",
+    "Introspection": "toolwire.auth.verify_introspection",
+    "InvalidToken": "toolwire.auth.verifier",
+    "JWT": "toolwire.auth.verify_jwt",
+    "OAuthProxy": "toolwire.auth.proxy",
+    "Upstream": "toolwire.auth.proxy_upstream",
+    "auth0": "toolwire.auth.presets",
+    "entra": "toolwire.auth.presets",
+    "github": "toolwire.auth.presets",
+    "google": "toolwire.auth.presets",
+    "keycloak": "toolwire.auth.presets",
+    "Principal": "toolwire.auth.principal",
+    "ResourceServer": "toolwire.auth.resource",
+    "Unavailable": "toolwire.auth.verifier",
+    "Verifier": "toolwire.auth.verifier",
+    "bearer_token": "toolwire.auth.bearer",
+    "hashed": "toolwire.auth.verify_keys",
 }
 
 __all__ = sorted(_HOMES)

@@ -7,6 +7,7 @@ must be distinguishable).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -46,6 +47,16 @@ class ProtocolError(ToolwireError):
 
     def __str__(self) -> str:
         return f"{self.message} (code {self.code})"
+
+
+class InsufficientScope(ProtocolError):
+    """The caller lacks scopes. Over HTTP it becomes 403 with a challenge that names all that are needed."""
+
+    def __init__(self, scopes: Iterable[str], request_id: str | int | None = None) -> None:
+        self.scopes = frozenset(scopes)
+        self.request_id = request_id
+        names = sorted(self.scopes)
+        super().__init__(CALL_FORBIDDEN, f"This needs the scopes {', '.join(names)}", {"requiredScopes": names})
 
 
 class ToolError(ToolwireError):

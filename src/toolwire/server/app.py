@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire import logs
+from toolwire.auth.principal import Principal
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
@@ -36,6 +37,7 @@ from toolwire.server.components import (
     checked_policy,
     icons_of,
 )
+from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.direct import Direct, Nowhere
 from toolwire.server.endpoint import Endpoint
 from toolwire.server.extensions import Extension
@@ -90,6 +92,8 @@ class Server:
         completions: Mapping[tuple[str, str], Any] | None = None,
         directory: str | os.PathLike[str] | None = None,
         lifespan: Lifespan | None = None,
+        auth: Any = None,
+        local_principal: Principal | None = None,
         middleware: Middleware | Sequence[Middleware] | None = None,
         limits: Limits | None = None,
         policy: Policy | None = None,
@@ -121,6 +125,10 @@ class Server:
         self.version = version
         self.limits = limits
         self.policy = checked_policy(policy)
+        self.auth = auth
+        """Who is let in over HTTP: a verifier, a callable, a list of those, or a `ResourceServer`."""
+        self.local_principal = local_principal
+        """Who calls on stdio and in memory; None for somebody to whom no restriction applies."""
         self.stores = stores or Stores.memory()
         self._stores_are_given = stores is not None
         self.catalog = Catalog(self)
@@ -262,6 +270,11 @@ class Server:
         self.kernel.refresh()
         return extension
 
+    def restrict(self, tag: str, *, scopes: str | Iterable[str] | None = None, visible_to: VisibleTo = None) -> Server:
+        """Say of every component with a tag what `scopes=` and `visible_to=` say of one."""
+        self.kernel.access.restrict(tag, scopes, visible_to)
+        return self
+
     def use(self, middleware: Middleware) -> Middleware:
         """Add a middleware around every request: `async def (ctx, call_next)`."""
         self.kernel.use(middleware)
@@ -385,7 +398,7 @@ class Server:
 
     async def _locally(self, method: str, params: Any) -> Any:
         row = methods(MODERN)[method]
-        request = Incoming(0, method, row, params, UNSET, MODERN, {}, UNSET, UNSET, UNSET)
+        request = Incoming(0, method, row, params, UNSET, MODERN, {}, UNSET, UNSET, UNSET, self.local_principal)
         async with self._life.held():
             # A task of its own, so that the caller's context variables stay as they are.
             return await asyncio.create_task(_awaited(self.kernel.handle(request, Nowhere())))
@@ -396,7 +409,7 @@ class Server:
         The messages of one server form one connection: a legacy client is expected to `initialize` first.
         """
         if self._direct is None or self._direct.loop is not asyncio.get_running_loop():
-            self._direct = Direct(self._session)
+            self._direct = Direct(self._local_session)
         async with self._life.held():
             return await self._direct.process(message.encode() if isinstance(message, str) else message)
 
@@ -404,6 +417,9 @@ class Server:
 
     async def serve(self, channel: Channel, *, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> None:
         """Serve one connection until it ends; `revisions` are those that its transport belongs to."""
+        await self._serve_as(channel, self.local_principal if principal is None else principal, revisions)
+
+    async def _serve_as(self, channel: Channel, principal: Any, revisions: Sequence[str]) -> None:
         async with self._life.held():
             await channel.connect()
             session = self._session(channel, principal, revisions)
@@ -411,6 +427,9 @@ class Server:
                 await session.run()
             finally:
                 await session.close(self.limits.drain)
+
+    def _local_session(self, channel: Channel) -> Session:
+        return self._session(channel, self.local_principal)
 
     def _session(self, channel: Channel, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> Session:
         peer = Peer(ServerLifecycle(self.kernel, revisions), max_depth=self.limits.depth, max_batch=self.limits.batch)
@@ -435,11 +454,12 @@ class Server:
         cors: Iterable[str] = (),
         stateless: bool = False,
         sse: bool = False,
+        auth: Any = UNSET,
     ) -> Any:
         """An ASGI application to mount anywhere, or to hand to any ASGI server.
 
-        `stateless` gives legacy clients no session: each of their requests stands alone. `sse` adds the transport of
-        2024-11-05 at `/sse` and `/messages`.
+        `auth` says who is let in, instead of the server's own. `stateless` gives legacy clients no session: each of
+        their requests stands alone. `sse` adds the transport of 2024-11-05 at `/sse` and `/messages`.
         """
         from toolwire.wire.asgi import HttpApp
         from toolwire.wire.http_guard import Guard
@@ -468,6 +488,7 @@ class Server:
             limits=limits,
             stateless=stateless,
             sse=sse,
+            gate=self._gate(self.auth if auth is UNSET else auth, path, public_url),
             pages=self._pages(),
         )
         if self.metrics is not None:
@@ -480,6 +501,21 @@ class Server:
     def _pages(self) -> dict[str, Any]:
         """What an HTTP application shows beside its endpoint."""
         return {} if self.metrics is None else {"/metrics": self.metrics.page}
+
+    def _gate(self, auth: Any, path: str, public_url: str | None) -> Any:
+        if auth is None:
+            return None
+        from toolwire.auth.gate import make_gate
+
+        return make_gate(
+            auth,
+            name=self.name,
+            path=path,
+            public_url=public_url,
+            sealer=self.kernel.questions.sealer,
+            kv=self.stores.kv,
+            effective=self.kernel.access.effective,
+        )
 
     def _bus_link(self) -> Link:
         """The one place of this server on the bus, however many applications it has."""
@@ -500,7 +536,7 @@ class Server:
         loop = asyncio.get_running_loop()
         async with self._life.held():
             await channel.connect()
-            session = self._session(channel)
+            session = self._local_session(channel)
             self._stop = lambda: _discard(loop.call_soon_threadsafe(session.end))
             unwatch = stdio.parent_watch(session.end)
             try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -18,11 +18,28 @@ C = TypeVar("C", bound=Component)
 FAMILY: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
 
 
+#: Permission sets whose lists are kept in order.
+MAX_ORDERS: Final = 1024
+
+
 class Found(Struct, Generic[C], frozen=True):
     """A component and the server it belongs to."""
 
     component: C
     owner: Any
+
+
+Sees: TypeAlias = Callable[[Found[Any]], bool]
+
+
+class Seen(Protocol):
+    """What the callers with one permission set see."""
+
+    @property
+    def admitted(self) -> Hashable:
+        """The permission set."""
+
+    def sees(self, found: Found[Any]) -> bool: ...
 
 
 class Mount(NamedTuple):
@@ -51,7 +68,7 @@ class Catalog:
         self.version = 0
         self.guarded = False
         """Whether there is a policy here, or in a catalogue that is mounted here."""
-        self._ordered: dict[str, tuple[int, list[str], dict[str, Found[Any]]]] = {}
+        self._ordered: dict[tuple[str, Any], tuple[int, list[str], dict[str, Found[Any]]]] = {}
         self._by_specificity: tuple[int, list[ResourceTemplate]] | None = None
 
     # --- changing ---
@@ -103,24 +120,26 @@ class Catalog:
 
     # --- finding ---
 
-    def tool(self, name: str) -> Found[Tool] | None:
+    # `sees` leaves out what a caller does not see, as if it were not there: what it hides may uncover another.
+
+    def tool(self, name: str, sees: Sees | None = None) -> Found[Tool] | None:
         own = self.tools.get(name)
-        if own is not None:
+        if own is not None and (sees is None or sees(Found(own, self.owner))):
             return Found(own, self.owner)
-        return self._mounted(name, lambda catalog, inner: catalog.tool(inner))
+        return self._mounted(name, lambda catalog, inner: catalog.tool(inner, sees))
 
-    def prompt(self, name: str) -> Found[Prompt] | None:
+    def prompt(self, name: str, sees: Sees | None = None) -> Found[Prompt] | None:
         own = self.prompts.get(name)
-        if own is not None:
+        if own is not None and (sees is None or sees(Found(own, self.owner))):
             return Found(own, self.owner)
-        return self._mounted(name, lambda catalog, inner: catalog.prompt(inner))
+        return self._mounted(name, lambda catalog, inner: catalog.prompt(inner, sees))
 
-    def resource(self, uri: str) -> Found[Resource] | None:
+    def resource(self, uri: str, sees: Sees | None = None) -> Found[Resource] | None:
         # Addresses are global already, so a prefix does not apply to them.
         own = self.resources.get(uri)
-        if own is not None:
+        if own is not None and (sees is None or sees(Found(own, self.owner))):
             return Found(own, self.owner)
-        return next((found for mount in self.mounts if (found := mount.catalog.resource(uri))), None)
+        return next((found for mount in self.mounts if (found := mount.catalog.resource(uri, sees))), None)
 
     def address(self, name: str) -> str:
         """The address of the resource of that name; what is no such name is taken for an address."""
@@ -137,15 +156,17 @@ class Catalog:
             raise ServerError(f"{len(found)} resources are named {name!r}: say the address")
         return found[0] if found else None
 
-    def template(self, uri: str) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
+    def template(self, uri: str, sees: Sees | None = None) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
         """The most specific template that matches, with its variables."""
         for template in self._templates():
             if template.function is None:
                 continue  # Listed, but it cannot be read.
+            if sees is not None and not sees(Found(template, self.owner)):
+                continue
             variables = template.template.match(uri)
             if variables is not None:
                 return Found(template, self.owner), variables
-        return next((found for mount in self.mounts if (found := mount.catalog.template(uri))), None)
+        return next((found for mount in self.mounts if (found := mount.catalog.template(uri, sees))), None)
 
     def completion(self, reference: str, name: str, argument: str) -> tuple[Completion, Any] | None:
         own = self.completions.get((reference, name, argument))
@@ -163,13 +184,21 @@ class Catalog:
     def has(self, kind: str) -> bool:
         return bool(self._kind(kind)) or any(mount.catalog.has(kind) for mount in self.mounts)
 
-    def all(self, kind: str) -> dict[str, Found[Any]]:
+    def own(self) -> Iterator[Found[Any]]:
+        """Every component of this server itself, of any kind."""
+        for kind in FAMILY:
+            for component in tuple(self._kind(kind).values()):
+                yield Found(component, self.owner)
+
+    def all(self, kind: str, view: Seen | None = None) -> dict[str, Found[Any]]:
         """Every component of a kind by its public name; the nearest one wins where names collide."""
-        return self._order(kind)[2]
+        return self._order(kind, view)[2]
 
     # --- pages ---
 
-    def page(self, kind: str, cursor: str | None, size: int) -> tuple[list[tuple[str, Found[Any]]], str | None]:
+    def page(
+        self, kind: str, cursor: str | None, size: int, view: Seen | None = None
+    ) -> tuple[list[tuple[str, Found[Any]]], str | None]:
         """One page in the order of names, and the cursor of the next."""
         after = None
         if cursor is not None:
@@ -177,24 +206,29 @@ class Catalog:
                 after = decode_cursor(cursor, kind)
             except ValueError:
                 raise ProtocolError(INVALID_PARAMS, "Unknown cursor; start again without one") from None
-        _, keys, items = self._order(kind)
+        _, keys, items = self._order(kind, view)
         names, last = page(keys, after, size)
         return [(name, items[name]) for name in names], None if last is None else encode_cursor(kind, last)
 
-    def _order(self, kind: str) -> tuple[int, list[str], dict[str, Found[Any]]]:
-        known = self._ordered.get(kind)
+    def _order(self, kind: str, view: Seen | None = None) -> tuple[int, list[str], dict[str, Found[Any]]]:
+        key = (kind, None if view is None else view.admitted)
+        known = self._ordered.get(key)
         if known is None or known[0] != self.version:
-            items = dict(self._merged(kind))
+            items = dict(self._merged(kind, view))
+            if len(self._ordered) >= MAX_ORDERS:
+                self._ordered.clear()
             # TOL-1: the same order in every call and every process.
-            known = self._ordered[kind] = (self.version, sorted(items), items)
+            known = self._ordered[key] = (self.version, sorted(items), items)
         return known
 
-    def _merged(self, kind: str) -> Iterator[tuple[str, Found[Any]]]:
+    def _merged(self, kind: str, view: Seen | None) -> Iterator[tuple[str, Found[Any]]]:
         for mount in reversed(self.mounts):
-            for name, found in mount.catalog.all(kind).items():
+            for name, found in mount.catalog.all(kind, view).items():
                 yield (mount.prefix + name if kind in ("tools", "prompts") else name), found
         for key, component in self._kind(kind).items():
-            yield key, Found(component, self.owner)
+            found = Found(component, self.owner)
+            if view is None or view.sees(found):
+                yield key, found
 
     def _templates(self) -> list[ResourceTemplate]:
         if self._by_specificity is None or self._by_specificity[0] != self.version:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeAlias
 
+from toolwire.protocol.errors import InsufficientScope
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.server.access import Access
 from toolwire.server.catalog import Catalog
+from toolwire.server.direct import Nowhere
+from toolwire.server.kernel import Kernel
 from toolwire.server.questions import principal_key
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.wire.channel import Channel
+
+HeaderPaths: TypeAlias = Callable[[str], Mapping[str, tuple[str, ...]]]
 
 
 class Endpoint:
@@ -24,7 +32,20 @@ class Endpoint:
         self.when_host_ends: Callable[[], None] = self.drain
         self._unwatch_host: Callable[[], None] | None = None
 
-    def header_paths(self, tool: str) -> Mapping[str, tuple[str, ...]]:
+    def header_paths_for(self, principal: Any) -> HeaderPaths:
+        """How to find the parameters of a tool that travel as headers, as far as a principal sees the tool."""
+        access: Access = self._server.kernel.access
+        if not access.active:
+            return self._header_paths
+        sees = access.view_of(principal).sees
+
+        def visible_paths(tool: str) -> Mapping[str, tuple[str, ...]]:
+            found = self._server.catalog.tool(tool, sees)
+            return {} if found is None else found.component.binding.headers
+
+        return visible_paths
+
+    def _header_paths(self, tool: str) -> Mapping[str, tuple[str, ...]]:
         catalog: Catalog = self._server.catalog
         own = catalog.tools.get(tool)
         if own is not None:
@@ -38,8 +59,24 @@ class Endpoint:
     def principal_key(self, principal: Any) -> str:
         return principal_key(principal)
 
+    def hearing(self, principal: Any) -> Callable[[str], bool]:
+        access: Access = self._server.kernel.access
+        return lambda uri: access.may_hear(principal, uri)
+
+    async def admit(self, calls: Sequence[Incoming]) -> None:
+        kernel: Kernel = self._server.kernel
+        try:
+            kernel.access.admit_all(calls)
+        except InsufficientScope:
+            for call in calls:
+                # So that whoever watches the calls sees this one refused.
+                if kernel.access.needed(call) is not None:
+                    with suppress(InsufficientScope):
+                        await kernel.handle(call, Nowhere())
+            raise
+
     async def serve(self, channel: Channel, principal: Any, revisions: Sequence[str]) -> None:
-        await self._server.serve(channel, principal=principal, revisions=revisions)
+        await self._server._serve_as(channel, principal, revisions)
 
     async def start(self) -> None:
         from toolwire.wire.http_host import watch_host

@@ -38,8 +38,9 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.protocol.sealing import Sealer
 from toolwire.protocol.shaping import shape
+from toolwire.server.access import Access, View
 from toolwire.server.asking import Asking, Replay, Unwind
-from toolwire.server.catalog import Catalog, Found
+from toolwire.server.catalog import Catalog, Found, Sees
 from toolwire.server.components import Cache, Component, error_result
 from toolwire.server.context import CURRENT, Context, check_url
 from toolwire.server.deadline import Deadline
@@ -88,6 +89,7 @@ class Kernel(Offering):
         self.stores = stores
         self.questions = Questions(implementation.name, sealer, stores, limits)
         self.pages = Pages(catalog, page_size)
+        self.access = Access(catalog, frozenset if server.policy is None else server.policy.effective_scopes)
         self.cache = cache
         self.debug = debug
         self.hub = Hub()
@@ -147,16 +149,24 @@ class Kernel(Offering):
         self._compose()
 
     def _compose(self) -> None:
-        self._entry = compose(self._observers, self._operate if self._chain is None else self._guarded_chain)
+        self._entry = compose(self._observers, self._admitted)
 
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         ctx = Context(self, request, outlet)
         CURRENT.set(ctx)
         if self._entry is None:
+            if self.access.active:
+                self.access.admit(request, outlet)
             result = await (self._operations.get(request.method) or self._extended)(ctx)
         else:
             result = await self._entry(ctx)
         return self.finish(request.revision, result)
+
+    async def _admitted(self, ctx: Context) -> Any:
+        """Refuse who may not do this, before a middleware says a word; whoever watches sees the refusal."""
+        if self.access.active:
+            self.access.admit(ctx._request, ctx._outlet)
+        return await (self._operate(ctx) if self._chain is None else self._guarded_chain(ctx))
 
     def finish(self, revision: str, result: Any) -> Any:
         """Shape a result for its revision; a modern one says which server it is from."""
@@ -213,7 +223,8 @@ class Kernel(Offering):
             callback(notice.params)
 
     def opened(self, session: Session) -> None:
-        self.hub.clients[session] = session.state = LegacyClient(session)
+        client = LegacyClient(session, lambda uri: self.access.session_hears(session, uri))
+        self.hub.clients[session] = session.state = client
 
     def closing(self, session: Session) -> None:
         self.hub.clients.pop(session, None)
@@ -366,7 +377,7 @@ class Kernel(Offering):
 
     def _call_tool(self, ctx: Context) -> Awaitable[Any]:
         params: t.CallToolRequestParams = ctx._request.params
-        found = self.catalog.tool(params.name)
+        found = self.catalog.tool(params.name, self._sees(ctx))
         if found is None:
             return self._call_unlisted(ctx, params)
         return self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
@@ -408,12 +419,13 @@ class Kernel(Offering):
 
     async def _read_resource(self, ctx: Context) -> Any:
         uri = ctx.params.uri
-        found: Found[Any] | None = self.catalog.resource(uri)
+        sees = self._sees(ctx)
+        found: Found[Any] | None = self.catalog.resource(uri, sees)
         if found is not None:
             resource = found.component
             contents = await self._run(ctx, found, uri, resource.read(ctx, uri))
         else:
-            matched = self.catalog.template(uri)
+            matched = self.catalog.template(uri, sees)
             if matched is None:
                 # RES-1, 1.10.8: never an empty list; the code changed with 2026-07-28.
                 code = RESOURCE_NOT_FOUND if supports(ctx.revision, "resource_not_found_code") else INVALID_PARAMS
@@ -426,16 +438,20 @@ class Kernel(Offering):
         return self._cached(t.ReadResourceResult(contents=contents), resource.cache)
 
     async def read_for(self, ctx: Context, uri: str) -> list[t.ResourceContents]:
+        """Read for a handler, on behalf of its caller: a tool is no way around what the caller may read."""
+        sees = self._sees(ctx)
+        if sees is not None:
+            self.access.check_read(ctx._request, ctx._outlet, uri)
         inner = Context(self, ctx._request, ctx._outlet)
         inner.replay, inner._deadline, inner._state = ctx.replay, ctx._deadline, ctx.state
         inner._threaded = ctx._threaded
         if ctx._request.row.rounds:
             inner._asking = ctx._asking or await ctx._open_asking()
-        found: Found[Any] | None = self.catalog.resource(uri)
+        found: Found[Any] | None = self.catalog.resource(uri, sees)
         if found is not None:
             inner._owner = found.owner
             return cast("list[t.ResourceContents]", await found.component.read(inner, uri))
-        matched = self.catalog.template(uri)
+        matched = self.catalog.template(uri, sees)
         if matched is None:
             raise ToolError(f"There is no resource {uri[:200]}")
         found, variables = matched
@@ -444,6 +460,8 @@ class Kernel(Offering):
 
     async def _subscribe(self, ctx: Context) -> Any:
         client = _client_of(ctx)
+        if self.access.active and not self.access.hears(ctx._request, ctx._outlet, ctx.params.uri):
+            return t.Result()  # What an address gets at which nothing is.
         if len(client.uris) >= self.limits.uris and ctx.params.uri not in client.uris:
             raise ProtocolError(INVALID_PARAMS, f"At most {self.limits.uris} resources can be subscribed to at once")
         client.uris.add(ctx.params.uri)
@@ -462,7 +480,7 @@ class Kernel(Offering):
 
     async def _get_prompt(self, ctx: Context) -> Any:
         params: t.GetPromptRequestParams = ctx.params
-        found = self.catalog.prompt(params.name)
+        found = self.catalog.prompt(params.name, self._sees(ctx))
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         prompt = found.component
@@ -476,8 +494,9 @@ class Kernel(Offering):
         name = reference.name if is_prompt else reference.uri  # type: ignore[union-attr]
         kind = "ref/prompt" if is_prompt else "ref/resource"
         found = self.catalog.completion(kind, name, params.argument.name)
-        if found is None:
-            self._check_completable(is_prompt, name, params.argument.name)
+        view = self._view(ctx)
+        if found is None or (view is not None and self.access.is_hidden(is_prompt, name, view)):
+            self._check_completable(is_prompt, name, params.argument.name, view)
             return t.CompleteResult(completion=t.Completion(values=[], total=0, has_more=False))
         completion, owner = found
         ctx._owner = owner
@@ -487,17 +506,18 @@ class Kernel(Offering):
         except Exception as error:
             return await self._answer_for(ctx, error, f"the completion of {params.argument.name[:200]}")
 
-    def _check_completable(self, is_prompt: bool, name: str, argument: str) -> None:
+    def _check_completable(self, is_prompt: bool, name: str, argument: str, view: View | None) -> None:
         """1.9.4: an unknown prompt, template or argument is an error; a known one without suggestions is not."""
+        sees = None if view is None else view.sees
         if is_prompt:
-            prompt = self.catalog.prompt(name)
+            prompt = self.catalog.prompt(name, sees)
             if prompt is None:
                 raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name[:200]}")
             names: Sequence[str] = [each.name for each in prompt.component.arguments]
         else:
-            templates = self.catalog.all("templates")
+            templates = self.catalog.all("templates", view)
             if name not in templates:
-                if self.catalog.resource(name) is not None:
+                if self.catalog.resource(name, sees) is not None:
                     return
                 raise ProtocolError(INVALID_PARAMS, f"Unknown resource template: {name[:200]}")
             names = templates[name].component.template.variables
@@ -524,7 +544,15 @@ class Kernel(Offering):
     # --- subscriptions ---
 
     async def _listen(self, ctx: Context) -> Any:
-        return await listen(ctx, self.hub, self.limits, self.capabilities(MODERN), self.extensions.values())
+        request, outlet = ctx._request, ctx._outlet
+        return await listen(
+            ctx,
+            self.hub,
+            self.limits,
+            self.capabilities(MODERN),
+            self.extensions.values(),
+            hears=lambda uri: self.access.hears(request, outlet, uri),
+        )
 
     # --- lists ---
 
@@ -537,13 +565,24 @@ class Kernel(Offering):
             )
         )
 
+    def _view(self, ctx: Context) -> View | None:
+        """What the caller sees; None for everything."""
+        return self.access.view(ctx._request, ctx._outlet) if self.access.active else None
+
+    def _sees(self, ctx: Context) -> Sees | None:
+        view = self._view(ctx)
+        return None if view is None else view.sees
+
     def _listed(self, ctx: Context, kind: str, result: Callable[[list[Any], Any], Any]) -> Raw:
         revision = ctx.revision
+        view = self._view(ctx)
+        # CCH-4: what depends on who asks is not kept for others.
+        cache = None if view is None else Cache(self.cache.ttl_ms, "private")
 
         def answer(items: list[Any], following: str | None) -> Any:
-            return self.finish(revision, self._cached(result(items, UNSET if following is None else following)))
+            return self.finish(revision, self._cached(result(items, UNSET if following is None else following), cache))
 
-        return self.pages.get(kind, revision, None if ctx.params.cursor is UNSET else ctx.params.cursor, answer)
+        return self.pages.get(kind, revision, None if ctx.params.cursor is UNSET else ctx.params.cursor, answer, view)
 
     def _cached(self, result: Any, cache: Cache | None = None) -> Any:
         # CCH-1: every complete result of these methods says how long it may be kept.

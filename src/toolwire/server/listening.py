@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -18,12 +18,17 @@ from toolwire.server.subscriptions import Hub, Stream
 
 
 async def listen(
-    ctx: Context, hub: Hub, limits: Limits, declared: Mapping[str, Any], extensions: Iterable[Extension]
+    ctx: Context,
+    hub: Hub,
+    limits: Limits,
+    declared: Mapping[str, Any],
+    extensions: Iterable[Extension],
+    hears: Callable[[str], bool],
 ) -> t.SubscriptionsListenResult:
     """Keep a stream open until either side ends it."""
     if len(hub.streams) >= limits.listeners:
         raise ProtocolError(INTERNAL_ERROR, "Too many listen streams are open; try again later")
-    stream = Stream(ctx._outlet, ctx.request_id, _accepted(ctx.params.notifications, limits, declared))
+    stream = Stream(ctx._outlet, ctx.request_id, _accepted(ctx.params.notifications, limits, declared), hears)
     stream.extra = _extension_filters(ctx, extensions)
     stream.acknowledge()
     hub.streams.add(stream)

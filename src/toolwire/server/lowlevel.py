@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +13,10 @@ from toolwire.protocol.errors import ServerError
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
 from toolwire.server.context import Context
+from toolwire.server.questions import principal_key
+
+#: Callers whose tools are remembered.
+MAX_CALLERS: Final = 256
 
 
 class LowLevel:
@@ -21,7 +25,8 @@ class LowLevel:
     def __init__(self) -> None:
         self._list: Callable[..., Any] | None = None
         self._call: Callable[..., Any] | None = None
-        self._known: dict[str, Found[Tool]] = {}
+        # By caller: a handler may list other tools for somebody else, and those are not this one's to call.
+        self._known: dict[str, dict[str, Found[Tool]]] = {}
 
     @property
     def active(self) -> bool:
@@ -47,18 +52,23 @@ class LowLevel:
         if inspect.isawaitable(listed):
             listed = await listed
         definitions = [each if isinstance(each, t.Tool) else msgspec.convert(each, t.Tool) for each in listed]
-        self._known = {each.name: self._tool(each, ctx.server) for each in definitions}
+        caller = principal_key(ctx.principal)
+        known = self._known.pop(caller, {})
+        while len(self._known) >= MAX_CALLERS:
+            del self._known[next(iter(self._known))]
+        self._known[caller] = {each.name: self._tool(each, ctx.server, known) for each in definitions}
         return definitions
 
     async def find(self, name: str, ctx: Context) -> Found[Tool] | None:
-        if name not in self._known and self._list is not None:
+        caller = principal_key(ctx.principal)
+        if name not in self._known.get(caller, {}) and self._list is not None:
             await self.tools(ctx)
-        return self._known.get(name)
+        return self._known.get(caller, {}).get(name)
 
-    def _tool(self, definition: t.Tool, owner: Any) -> Found[Tool]:
-        known = self._known.get(definition.name)
-        if known is not None and known.component.input_schema == definition.input_schema:
-            return known
+    def _tool(self, definition: t.Tool, owner: Any, known: dict[str, Found[Tool]]) -> Found[Tool]:
+        before = known.get(definition.name)
+        if before is not None and before.component.input_schema == definition.input_schema:
+            return before
         handler, name = self._call, definition.name
         if handler is None:
             raise ServerError("A list handler needs a call handler: @server.on_call_tool")

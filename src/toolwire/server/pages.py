@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
-from toolwire.server.catalog import Catalog
+from toolwire.server.catalog import Catalog, Seen
+
+#: Pages that are kept. A cursor is the client's word, so there could be any number of them.
+MAX_PAGES: Final = 1024
 
 
 class Pages:
@@ -17,19 +20,28 @@ class Pages:
     def __init__(self, catalog: Catalog, size: int) -> None:
         self.size = size
         self._catalog = catalog
-        self._encoded: dict[tuple[str, str, str | None], Raw] = {}
+        self._encoded: dict[tuple[str, str, str | None, Any], Raw] = {}
         self._version = -1
 
-    def get(self, kind: str, revision: str, cursor: str | None, result: Callable[[list[Any], str | None], Any]) -> Raw:
-        """A page; `result` makes the answer out of its entries and the cursor of the next."""
+    def get(
+        self,
+        kind: str,
+        revision: str,
+        cursor: str | None,
+        result: Callable[[list[Any], str | None], Any],
+        view: Seen | None = None,
+    ) -> Raw:
+        """A page as a caller sees it; `result` makes the answer out of its entries and the cursor of the next."""
         if self._version != self._catalog.version:
             self._encoded.clear()
             self._version = self._catalog.version
-        key = (kind, revision, cursor)
+        key = (kind, revision, cursor, None if view is None else view.admitted)
         encoded = self._encoded.get(key)
         if encoded is None:
-            entries, following = self._catalog.page(kind, cursor, self.size)
+            entries, following = self._catalog.page(kind, cursor, self.size, view)
             items = [_renamed(found.component.wire(revision), kind, name) for name, found in entries]
+            if len(self._encoded) >= MAX_PAGES:
+                self._encoded.clear()
             encoded = self._encoded[key] = Raw(msgspec.json.encode(result(items, following)))
         return encoded
 

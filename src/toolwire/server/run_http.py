@@ -52,8 +52,9 @@ def run_http(server: Any, given: Mapping[str, Any]) -> None:
     http_server.check_installed()
     if options.log_level is not None:
         logs.install(options.log_level)
-    make_application(server, options)  # What is wrong with the other options shows here, before anything is opened.
-    sockets = http_server.listen(options.host, options.port, public=options.allow_unauthenticated)
+    # What is wrong with the other options shows here, before anything is opened.
+    public = make_application(server, options).authenticates or options.allow_unauthenticated
+    sockets = http_server.listen(options.host, options.port, public=public)
     url = http_server.url_of(sockets, options.host, options.path)
 
     def ready() -> None:

@@ -33,8 +33,10 @@ _FILTERS: Final = {
 class LegacyClient:
     """What a server remembers of one legacy connection."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, hears: Callable[[str], bool] | None = None) -> None:
+        """`hears`: whether the client may know what happens at an address; None where nobody tells it here."""
         self.session = session
+        self._hears = hears
         self.level: t.LoggingLevel = "info"
         self.uris: set[str] = set()
         self.loop = session.loop
@@ -44,7 +46,7 @@ class LegacyClient:
         lifecycle = self.session.peer.lifecycle
         if not isinstance(lifecycle, ServerLifecycle) or lifecycle.era != "legacy" or not lifecycle.ready:
             return  # 1.3.1.4: before `initialized` a server keeps to pings and log messages.
-        if change.method or (change.kind == "updated" and not covers(self.uris, change.uri)):
+        if change.method or (change.kind == "updated" and not self._wants(change.uri)):
             return
         if change.kind != "updated" and not t.has_capability(lifecycle.promised, f"{change.kind}.listChanged"):
             return  # 2025-06-18 basic/lifecycle: only what was negotiated is used.
@@ -52,6 +54,9 @@ class LegacyClient:
             self._hold(change)
         else:
             self._send(change)
+
+    def _wants(self, uri: str) -> bool:
+        return covers(self.uris, uri) and (self._hears is None or self._hears(uri))
 
     def log(self, params: t.LoggingMessageNotificationParams) -> None:
         """A message of the server's own, if this client wants its level and keeps up."""
@@ -83,8 +88,16 @@ class LegacyClient:
 class Stream:
     """One `subscriptions/listen` that is open."""
 
-    def __init__(self, outlet: Outlet, identifier: t.RequestId, accepted: t.SubscriptionFilter) -> None:
+    def __init__(
+        self,
+        outlet: Outlet,
+        identifier: t.RequestId,
+        accepted: t.SubscriptionFilter,
+        hears: Callable[[str], bool],
+    ) -> None:
+        """`hears`: whether the listener may know what happens at an address."""
         self.outlet = outlet
+        self._hears = hears
         self.loop = asyncio.get_running_loop()
         self.accepted = accepted
         self.extra: dict[str, Any] = {}
@@ -120,7 +133,7 @@ class Stream:
             wanted = self.extra.get(change.kind)
             return wanted is not None and (not isinstance(wanted, list) or change.uri in wanted)
         if change.kind == "updated":
-            return covers(self._uris, change.uri)
+            return covers(self._uris, change.uri) and self._hears(change.uri)
         return getattr(self.accepted, _FILTERS[change.kind]) is True
 
     def _send(self, change: Change) -> None:

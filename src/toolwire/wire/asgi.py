@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
 
-from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
 from toolwire.protocol.http import (
     DUPLICATE,
     SESSION,
@@ -28,6 +28,7 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.wire.first_step import watched
 from toolwire.wire.get_stream import GetStream
 from toolwire.wire.http_body import read_body, whole_body
+from toolwire.wire.http_gate import Gate
 from toolwire.wire.http_guard import Guard
 from toolwire.wire.http_limits import HttpLimits
 from toolwire.wire.http_outlet import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
@@ -43,7 +44,8 @@ log = logging.getLogger("toolwire.http")
 class Endpoint(SessionHost, SseHost, Protocol):
     """The server behind the application."""
 
-    def header_paths(self, tool: str) -> Mapping[str, tuple[str, ...]]: ...
+    def header_paths_for(self, principal: Any) -> Callable[[str], Mapping[str, tuple[str, ...]]]:
+        """What tells which parameters of a tool travel as headers, for one principal."""
 
     async def start(self) -> None: ...
 
@@ -67,12 +69,15 @@ class HttpApp:
         stateless: bool = False,
         sse: bool = False,
         pages: Mapping[str, Page] | None = None,
+        gate: Gate | None = None,
     ) -> None:
+        """`gate`: who is let in; None for everybody."""
         if not path.startswith("/"):
             raise ValueError(f"The path of an endpoint starts with a slash: {path!r}")
         self._endpoint = endpoint
         self._path = path.rstrip("/") or "/"
         self._guard = guard or Guard()
+        self._gate = gate
         self._cors = frozenset(origin.lower().rstrip("/") for origin in cors)
         self._limits = limits or HttpLimits()
         # One for all exchanges: nothing that a modern request says is remembered (META-6).
@@ -84,13 +89,20 @@ class HttpApp:
         self._ready_on: asyncio.AbstractEventLoop | None = None
         self._draining = False
         self._in_flight = _InFlight(self._limits.exchanges)
-        self._stateless = Stateless(endpoint.offer, endpoint.handler, self._limits) if stateless else None
+        self._stateless = None
+        if stateless:
+            self._stateless = Stateless(endpoint.offer, endpoint.handler, self._limits, endpoint.admit)
         self._offers_sse = sse
         self._pages = pages or {}
         self.sessions: Sessions | None = None
         """The legacy sessions, while the application runs; None for one that keeps none."""
         self.sse: SseTransport | None = None
         """The streams of 2024-11-05, while the application runs and where they are offered."""
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether callers have to say who they are."""
+        return self._gate is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         kind = scope["type"]
@@ -181,11 +193,16 @@ class HttpApp:
         try:
             if scope["method"] == "POST" and self._is_endpoint(scope):
                 self._check_source(scope, headers)
+                if self._gate is not None:
+                    scope[_PRINCIPAL] = await self._gate.admit(scope, headers)
                 await self._post(scope, headers, receive, send, extra)
                 return
             stream = await self._route(scope, headers, receive, send, extra)
         except Refused as refusal:
             await respond(send, refusal.status, refusal.body, (*refusal.type, *refusal.headers, *extra))
+            return
+        except InsufficientScope as error:
+            await self._forbid(error, scope, headers, send, extra)
             return
         if stream is not None:
             # Here, so that a stream that stays open for hours holds on to nothing that was only needed to open it.
@@ -200,8 +217,16 @@ class HttpApp:
         # Both spellings, and the bare mount point: a redirect would lose the body of a POST.
         return path.rstrip("/") == self._path.rstrip("/") or (root != "" and path in ("", "/"))
 
+    async def _forbid(
+        self, error: InsufficientScope, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
+    ) -> None:
+        """2025-11-25 basic/authorization, runtime insufficient scope errors: 403, and what would do."""
+        body = encode_error(error.request_id, error.code, error.message, error.data)
+        challenge = () if self._gate is None else (self._gate.insufficient(scope, headers, error.scopes),)
+        await respond(send, 403, body, (*JSON_TYPE, *challenge, *extra))
+
     async def _route(
-        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
+        self, scope: Scope, headers: dict[str, str], receive: Receive, send: SendMessage, extra: HeaderList
     ) -> GetStream | None:
         """Answer a request that is no call, or open the stream that will."""
         path = path_of(scope)
@@ -217,12 +242,16 @@ class HttpApp:
         if self._offers_sse and path in (STREAM_PATH, MESSAGES_PATH):
             await self._route_sse(path, scope, headers, receive, send, extra)
             return None
+        if self._gate is not None and await self._gate.serve(path, scope, headers, receive, send):
+            return None
         if not self._is_endpoint(scope):
             raise Refused(404, f"There is no endpoint here; it is at {scope.get('root_path', '')}{self._path}")
         self._check_source(scope, headers)
         if method == "OPTIONS" and extra:
             await respond(send, 204, b"", (*extra, *preflight(headers)))
             return None
+        if self._gate is not None:
+            scope[_PRINCIPAL] = await self._gate.admit(scope, headers)
         return await self._other_method(scope, headers, send, extra)
 
     async def _other_method(
@@ -245,7 +274,7 @@ class HttpApp:
         self,
         path: str,
         scope: Scope,
-        headers: Mapping[str, str],
+        headers: dict[str, str],
         receive: Receive,
         send: SendMessage,
         extra: HeaderList,
@@ -257,6 +286,8 @@ class HttpApp:
             return
         if method != allowed:
             raise Refused(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
+        if self._gate is not None:
+            scope[_PRINCIPAL] = await self._gate.admit(scope, headers)
         await self._ensure_started()
         assert self.sse is not None
         if path == STREAM_PATH:
@@ -302,7 +333,8 @@ class HttpApp:
                 assert self.sessions is not None
                 await self.sessions.post(principal, headers, body, receive, send, extra)
             return
-        verdict = classify(headers, body, self._lifecycle, self._endpoint.header_paths, max_depth=self._limits.depth)
+        paths = self._endpoint.header_paths_for(principal)
+        verdict = classify(headers, body, self._lifecycle, paths, max_depth=self._limits.depth)
         if isinstance(verdict, Incoming):
             verdict.headers = headers
             verdict.principal = principal
@@ -333,6 +365,9 @@ class HttpApp:
             if len(body) > self._limits.result:
                 raise ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._limits.result} bytes")
         except ProtocolError as error:
+            if isinstance(error, InsufficientScope) and not outlet.begun:
+                await outlet.abandon()
+                raise
             status = status_of(error.code, handled=True)
             body = encode_error(incoming.id, error.code, error.message, error.data)
         except asyncio.CancelledError:

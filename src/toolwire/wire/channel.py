@@ -92,6 +92,11 @@ class Channel(ABC):
         """
         return None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the other side is on this machine by the nature of the transport, and so needs no token."""
+        return True
+
     def negotiated(self, revision: str) -> None:
         """The owner tells which revision of the protocol was agreed."""
         return

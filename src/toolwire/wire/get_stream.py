@@ -221,6 +221,7 @@ class Listener(GetStream):
 
     __slots__ = (
         "_early",
+        "_hears",
         "_pending",
         "claimed",
         "doubtful",
@@ -233,8 +234,12 @@ class Listener(GetStream):
         "uris",
     )
 
-    def __init__(self, owner: Owner, identifier: str, token: SessionToken, resume: Resume) -> None:
+    def __init__(
+        self, owner: Owner, identifier: str, token: SessionToken, resume: Resume, hears: Callable[[str], bool]
+    ) -> None:
+        """`hears`: whether the client may know what happens at an address."""
         super().__init__(owner, identifier, token, resume)
+        self._hears = hears
         self.speaks = False
         self.claimed: asyncio.Future[None] | None = asyncio.get_running_loop().create_future()
         self.level: t.LoggingLevel = "info"
@@ -278,7 +283,7 @@ class Listener(GetStream):
             self._keep(lambda: self.changed(change))
             return
         notification = legacy_notification(change, self.uris)
-        if notification is not None:
+        if notification is not None and (change.kind != "updated" or self._hears(change.uri)):
             self.say(encode_notification(*notification))
 
     def logged(self, level: t.LoggingLevel, message: bytes) -> None:

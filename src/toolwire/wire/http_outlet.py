@@ -91,6 +91,11 @@ class ExchangeOutlet:
     def congested(self) -> bool:
         return self._queued > CONGESTED
 
+    @property
+    def begun(self) -> bool:
+        """Whether a stream was begun, so that the status is said already."""
+        return self._pump is not None
+
     async def drain(self) -> None:
         while self.congested and self._open:
             self._room = self._room or asyncio.Event()

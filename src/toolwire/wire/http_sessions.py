@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -82,6 +82,12 @@ class SessionHost(Protocol):
         """What a connection remembers of its client: an object with `level` and `uris`."""
 
     def principal_key(self, principal: Any) -> str: ...
+
+    def hearing(self, principal: Any) -> Callable[[str], bool]:
+        """Whether a principal may be told of what happens at an address."""
+
+    async def admit(self, calls: Sequence[Incoming]) -> None:
+        """Raise `InsufficientScope` when the caller lacks what the calls need."""
 
 
 class _Cancelled(Struct):
@@ -192,6 +198,7 @@ class Sessions:
         for call in calls:
             call.headers, call.principal = headers, principal
         if calls:
+            await self._host.admit(calls)
             self._check_room(token, calls, identifier)
             stream = PostStream(
                 self.streams,
@@ -330,7 +337,7 @@ class Sessions:
         if resume is not None and resume.from_post:
             stream = await self.streams.resume(token, resume)
         else:
-            stream = await self.streams.listen(token, resume)
+            stream = await self.streams.listen(token, resume, self._host.hearing(principal))
         if stream is None:
             raise _no_session(None)
         return stream

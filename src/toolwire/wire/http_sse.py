@@ -119,6 +119,10 @@ class SseChannel(Channel):
         self._wake.set()
 
     @property
+    def is_local(self) -> bool:
+        return False
+
+    @property
     def is_connected(self) -> bool:
         return not self._closed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
 from toolwire.protocol.http import VERSION
@@ -33,12 +33,17 @@ log = logging.getLogger("toolwire.http")
 ASSUMED: Final = "2025-03-26"
 
 
+Admit: TypeAlias = Callable[[Sequence[Incoming]], Awaitable[None]]
+
+
 class Stateless:
     """Serves 2024-11-05 to 2025-11-25 and remembers nothing between requests."""
 
-    def __init__(self, offer: Offer, handler: Handler, limits: HttpLimits) -> None:
+    def __init__(self, offer: Offer, handler: Handler, limits: HttpLimits, admit: Admit) -> None:
+        """`admit` raises `InsufficientScope` when the caller lacks what the calls need."""
         self._offer = offer
         self._handler = handler
+        self._admit = admit
         self._limits = limits
 
     async def post(
@@ -63,6 +68,7 @@ class Stateless:
         for call in calls:
             call.headers, call.principal = headers, principal
         if calls:
+            await self._admit(calls)
             outlet = ExchangeOutlet(receive, send, revision, extra)
             await self._exchange(calls, ready if isinstance(message, Batch) else None, outlet)
         elif ready:

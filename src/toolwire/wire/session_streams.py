@@ -118,9 +118,10 @@ class SessionStreams:
             raise
         return stream
 
-    async def listen(self, token: SessionToken, resume: Resume | None) -> Listener | None:
+    async def listen(self, token: SessionToken, resume: Resume | None, hears: Callable[[str], bool]) -> Listener | None:
         """Open the session's own stream, or go on with it; None when the session ended meanwhile."""
-        listener = Listener(self, self._new_id(), token, resume or Resume(stream_name("g", self._random), None))
+        place = resume or Resume(stream_name("g", self._random), None)
+        listener = Listener(self, self._new_id(), token, place, hears)
         self._add(listener)
         try:
             assert listener.claimed is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -15,6 +15,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.shaping import shape
 from toolwire.server.binding import Binding
+from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
 from toolwire.server.context import Context
 from toolwire.server.running import Executor, Invoke, invoker
 
@@ -51,6 +52,11 @@ class Component(ABC):
     timeout: float | None
     replay: bool
     policy: Policy | None
+    scopes: frozenset[str] = frozenset()
+    """What a caller needs to use it."""
+    visible_to: Audience | None = None
+    """Who sees it; None for everybody."""
+    tags: frozenset[str] = frozenset()
     _invoke: Invoke | None
     _wire: dict[str, Any]
 
@@ -101,6 +107,14 @@ class Component(ABC):
         self._invoke = None
         if binding is not None:
             self._compile(binding)
+
+    def _restrict(
+        self, scopes: str | Iterable[str] | None, visible_to: VisibleTo, tags: str | Iterable[str] | None
+    ) -> None:
+        """Set whom it is for."""
+        self.scopes = names_of(scopes, "scopes=")
+        self.visible_to = audience_of(visible_to)
+        self.tags = names_of(tags, "tags=")
 
     def _compile(self, binding: Binding) -> None:
         self._has_dependencies = binding.call_plan.dependencies is not None

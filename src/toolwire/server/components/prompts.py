@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
@@ -13,6 +13,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.server.binding import InvalidArguments, ResultError, bind
 from toolwire.server.components.base import Component, Icons, checked_name, given, wire_value
+from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import Context, is_context
 from toolwire.server.prompt_text import PromptText
 from toolwire.server.running import Executor
@@ -42,6 +43,9 @@ class Prompt(Component):
         timeout: float | None = None,
         replay: bool = True,
         policy: Policy | None = None,
+        scopes: str | Iterable[str] | None = None,
+        visible_to: VisibleTo = None,
+        tags: str | Iterable[str] | None = None,
     ) -> None:
         if (function is None) == (messages is None):
             raise ServerError("A prompt needs a function or messages=, one of the two")
@@ -64,6 +68,7 @@ class Prompt(Component):
             replay=replay,
             policy=policy,
         )
+        self._restrict(scopes, visible_to, tags)
 
     @classmethod
     def text(cls, text: str, *, name: str, **options: Any) -> Prompt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -16,6 +16,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
 from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind
 from toolwire.server.components.base import Cache, Component, Icons, annotations_of, given
+from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import Context, is_context
 from toolwire.server.running import Executor
 
@@ -47,6 +48,9 @@ class Resource(Component):
         timeout: float | None = None,
         replay: bool = True,
         policy: Policy | None = None,
+        scopes: str | Iterable[str] | None = None,
+        visible_to: VisibleTo = None,
+        tags: str | Iterable[str] | None = None,
         cache: Cache | None = None,
     ) -> None:
         self.key = self.uri = checked_uri(str(uri))
@@ -77,6 +81,7 @@ class Resource(Component):
             replay=replay,
             policy=policy,
         )
+        self._restrict(scopes, visible_to, tags)
 
     def definition(self, revision: str) -> t.Resource:
         return t.Resource(
@@ -123,6 +128,9 @@ class ResourceTemplate(Component):
         timeout: float | None = None,
         replay: bool = True,
         policy: Policy | None = None,
+        scopes: str | Iterable[str] | None = None,
+        visible_to: VisibleTo = None,
+        tags: str | Iterable[str] | None = None,
         cache: Cache | None = None,
         screen: bool = True,
     ) -> None:
@@ -152,6 +160,7 @@ class ResourceTemplate(Component):
             replay=replay,
             policy=policy,
         )
+        self._restrict(scopes, visible_to, tags)
 
     def definition(self, revision: str) -> t.ResourceTemplate:
         return t.ResourceTemplate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -15,6 +15,7 @@ from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.server.binding import InvalidArguments, bind
 from toolwire.server.components.base import Component, Icons, checked_name, given, wire_value
+from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import Context, is_context
 from toolwire.server.running import Executor
 
@@ -60,6 +61,9 @@ class Tool(Component):
         timeout: float | None = None,
         replay: bool = True,
         policy: Policy | None = None,
+        scopes: str | Iterable[str] | None = None,
+        visible_to: VisibleTo = None,
+        tags: str | Iterable[str] | None = None,
     ) -> None:
         if parameters is not None and input_schema is None:
             # A raw schema wins over the list of parameters.
@@ -96,6 +100,7 @@ class Tool(Component):
             replay=replay,
             policy=policy,
         )
+        self._restrict(scopes, visible_to, tags)
 
         if policy is not None:
             _check_rules(policy, self.input_schema, self.name)

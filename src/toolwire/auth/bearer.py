@@ -1,0 +1,63 @@
+"""The credentials of an HTTP request: a bearer token (RFC 6750), or one bound to a key (RFC 9449)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from toolwire.protocol.http import DUPLICATE
+
+Scheme: TypeAlias = Literal["bearer", "dpop"]
+
+_CREDENTIALS: Final = re.compile(r"([A-Za-z]+) +([A-Za-z0-9\-._~+/]+=*)", re.ASCII)
+_SCHEME: Final = re.compile(r"(?:bearer|dpop)(?:\s|$)", re.IGNORECASE | re.ASCII)
+_IN_QUERY: Final = re.compile(r"(?:^|&)(?:access_token|authorization|bearer)=", re.IGNORECASE | re.ASCII)
+
+
+class Credentials(Struct, frozen=True):
+    """A token as it was sent. Its representation does not show it."""
+
+    scheme: Scheme
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.scheme!r})"
+
+
+class Malformed(Exception):
+    """Credentials that nobody should send; the text says what is wrong."""
+
+
+def credentials(headers: Mapping[str, str]) -> Credentials | None:
+    """What a request brings; None when it brings nothing that concerns us. Raises `Malformed`."""
+    value = headers.get("authorization")
+    if value is None:
+        return None
+    if DUPLICATE in value:
+        # Two parties that read different ones would see two different callers.
+        raise Malformed("One Authorization header, please")
+    found = _CREDENTIALS.fullmatch(value)
+    scheme = "" if found is None else found[1].lower()
+    if found is not None and scheme in ("bearer", "dpop"):
+        return Credentials(scheme, found[2])  # type: ignore[arg-type]
+    if _SCHEME.match(value.lstrip()):
+        raise Malformed("The Authorization header is malformed: send `Bearer`, one space and the token")
+    return None
+
+
+def bearer_token(headers: Mapping[str, str]) -> str | None:
+    """The bearer token of a request; None for a header that is missing or malformed."""
+    try:
+        found = credentials(headers)
+    except Malformed:
+        return None
+    return found.token if found is not None and found.scheme == "bearer" else None
+
+
+def check_query(query: bytes) -> None:
+    """2026-07-28 basic/authorization, token requirements: never in the query string, where logs would keep it."""
+    if query and _IN_QUERY.search(query.decode("latin-1")):
+        raise Malformed("Send the token in the Authorization header, never in the address; and replace it, it was seen")

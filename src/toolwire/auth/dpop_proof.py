@@ -1,0 +1,93 @@
+"""Tokens that are bound to a key: the proof that whoever sends one holds the key (RFC 9449)."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from toolwire.auth.jose import ALGORITHMS, claims_of, import_key, is_signed_by, parse, thumbprint
+from toolwire.auth.principal import Principal
+from toolwire.auth.verifier import InvalidToken
+from toolwire.protocol.http import DUPLICATE
+from toolwire.protocol.sealing import encode_base64url
+from toolwire.stores import KV
+
+#: Seconds around the present in which a proof counts.
+WINDOW: Final = 60.0
+MAX_LENGTH: Final = 8 * 1024
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Proofs:
+    """Checks the proofs of one server. Each is good for one request, on every process that shares the store."""
+
+    def __init__(self, kv: KV, *, clock: Callable[[], float] = time.time) -> None:
+        self._kv = kv
+        self._clock = clock
+
+    async def check(self, proof: str | None, token: str, principal: Principal, method: str, url: str) -> None:
+        """Raises `InvalidToken` unless the proof is for this token and this request."""
+        bound_to = bound_key(principal)
+        if bound_to is None:
+            raise InvalidToken("The token is not bound to a key: send it as a bearer token")
+        if proof is None or DUPLICATE in proof or len(proof) > MAX_LENGTH:
+            raise InvalidToken("One DPoP header with a proof is needed")
+        signed = parse(proof)
+        key = import_key(signed.header.jwk)
+        if signed.header.typ != "dpop+jwt" or key is None or "d" in (signed.header.jwk or {}):
+            raise InvalidToken("The DPoP proof is malformed")
+        if not is_signed_by(signed, key, ALGORITHMS):
+            raise InvalidToken("The signature of the DPoP proof does not hold")
+        if not hmac.compare_digest(thumbprint(key).encode(), bound_to.encode()):
+            raise InvalidToken("The token is bound to another key")
+        claims = claims_of(signed)
+        self._check_claims(claims, token, method, url)
+        await self._check_unused(claims["jti"])
+
+    def _check_claims(self, claims: dict[str, Any], token: str, method: str, url: str) -> None:
+        issued, identifier, hashed = claims.get("iat"), claims.get("jti"), claims.get("ath")
+        if isinstance(issued, bool) or not isinstance(issued, int | float) or not isinstance(identifier, str):
+            raise InvalidToken("The DPoP proof is malformed")
+        if abs(self._clock() - issued) > WINDOW:
+            raise InvalidToken("The DPoP proof is not of now")
+        if claims.get("htm") != method or not _is_same(claims.get("htu"), url):
+            raise InvalidToken("The DPoP proof is for another request")
+        own = encode_base64url(sha256(token.encode()).digest())
+        if not isinstance(hashed, str) or not hmac.compare_digest(hashed.encode(), own.encode()):
+            raise InvalidToken("The DPoP proof is for another token")
+
+    async def _check_unused(self, identifier: str) -> None:
+        # RFC 9449 section 11.1: within the window a proof is remembered, by a digest of fixed size.
+        key = f"toolwire:dpop:{encode_base64url(sha256(identifier.encode()).digest())}"
+        if not await self._kv.put(key, b"", ttl=2 * WINDOW, if_absent=True):
+            raise InvalidToken("The DPoP proof was used before")
+
+
+def bound_key(principal: Principal) -> str | None:
+    """The thumbprint of the key that a token is bound to, if it is."""
+    confirmation = principal.claims.get("cnf")
+    bound = confirmation.get("jkt") if isinstance(confirmation, dict) else None
+    return bound if isinstance(bound, str) else None
+
+
+def is_bound(principal: Principal) -> bool:
+    """Whether a token is worth nothing without some proof: of a key, or of a certificate (RFC 8705)."""
+    return principal.claims.get("cnf") is not None
+
+
+def _is_same(address: Any, url: str) -> bool:
+    """Whether `htu` is this request's address; query and fragment do not count (RFC 9449 section 4.3)."""
+    return isinstance(address, str) and _normal(address) == _normal(url)
+
+
+def _normal(url: str) -> tuple[str, str | None, int | None, str] | None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    return parts.scheme.lower(), parts.hostname, port or _DEFAULT_PORTS.get(parts.scheme.lower()), parts.path or "/"

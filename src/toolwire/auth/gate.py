@@ -1,0 +1,199 @@
+"""The gate of one HTTP application: every request shows its token here before anything else of it is read."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from toolwire.auth.bearer import Credentials, Malformed, check_query, credentials
+from toolwire.auth.dpop_proof import Proofs, is_bound
+from toolwire.auth.principal import Principal
+from toolwire.auth.resource import WELL_KNOWN, Pages, ResourceServer, as_resource_server
+from toolwire.auth.verifier import InvalidToken, Unavailable
+from toolwire.protocol.sealing import Sealer
+from toolwire.stores import KV
+from toolwire.wire.http_outlet import Receive, SendMessage
+from toolwire.wire.http_reply import JSON_TYPE, HeaderList, Refused, Scope, respond
+
+log = logging.getLogger("toolwire.auth")
+
+_HOST: Final = re.compile(r"[A-Za-z0-9.\-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?", re.ASCII)
+# The metadata is for everybody, browsers among them, and holds nothing that depends on who asks.
+_PUBLIC: Final[HeaderList] = (
+    *JSON_TYPE,
+    (b"access-control-allow-origin", b"*"),
+    (b"cache-control", b"public, max-age=300"),
+)
+
+
+class Gate:
+    """Lets callers in, and answers where a client that was turned away looks next."""
+
+    def __init__(
+        self,
+        server: ResourceServer,
+        *,
+        path: str,
+        public_url: str | None,
+        kv: KV,
+        effective: Callable[[frozenset[str]], frozenset[str]] = frozenset,
+        pages: Pages | None = None,
+    ) -> None:
+        self._server = server
+        self._pages = pages
+        self._path = path
+        self._public = None if public_url is None else public_url.rstrip("/")
+        self._proofs = Proofs(kv)
+        self._effective = effective
+
+    # --- letting in ---
+
+    async def admit(self, scope: Scope, headers: dict[str, str]) -> Principal:
+        """Whose request it is; raises `Refused`. The token is gone from the headers afterwards."""
+        try:
+            check_query(scope.get("query_string", b""))
+            sent = credentials(headers)
+        except Malformed as error:
+            raise self._refused(400, scope, headers, "invalid_request", str(error)) from None
+        if sent is None:
+            # RFC 6750 section 3.1: who brought nothing is told no error, only what is needed.
+            raise self._refused(401, scope, headers)
+        try:
+            principal = await self._verified(sent, scope, headers)
+        except InvalidToken as error:
+            raise self._refused(401, scope, headers, "invalid_token", str(error), sent) from None
+        except Unavailable as error:
+            log.warning("a token could not be verified: %s", error)
+            later = ((b"retry-after", b"%d" % max(1, round(error.retry_after))),)
+            raise Refused(503, "The token cannot be verified now; try again later", later) from None
+        except Exception:
+            # Somebody else's code; nobody is let in because it failed.
+            log.exception("a verifier failed")
+            raise Refused(500, "The token could not be verified") from None
+        if not self._server.allows(principal):
+            raise self._refused(403, scope, headers, "access_denied", "This caller is not allowed here", sent)
+        if not self._server.scopes <= self._effective(principal.scopes):
+            body = b'{"error":"insufficient_scope","error_description":"This needs more scopes"}'
+            raise Refused(403, body, (self.insufficient(scope, headers, ()),))
+        # 2025-06-18 basic/authorization, access token privilege restriction: it is for us, and goes nowhere else.
+        headers.pop("authorization", None)
+        headers.pop("dpop", None)
+        return principal
+
+    async def _verified(self, sent: Credentials, scope: Scope, headers: Mapping[str, str]) -> Principal:
+        principal = await self._server.verifier.verify(sent.token)
+        if principal is None:
+            raise InvalidToken("The token is not valid here")
+        if sent.scheme == "dpop":
+            url = f"{self._base(scope, headers)}{_tail(scope)}"
+            await self._proofs.check(headers.get("dpop"), sent.token, principal, scope["method"], url)
+        elif is_bound(principal):
+            # RFC 9449 section 7.2: a bound token that is taken without its proof is bound no more.
+            raise InvalidToken("The token is bound to a key, and was sent without the proof")
+        return principal
+
+    # --- turning away ---
+
+    def insufficient(self, scope: Scope, headers: Mapping[str, str], scopes: Iterable[str]) -> tuple[bytes, bytes]:
+        """The challenge of a request that needs these scopes; those that every request needs are among them."""
+        wanted = self._server.scopes.union(scopes)
+        log.info("%s refused with 403: this needs the scopes %s", _caller(scope), sorted(wanted))
+        return self._challenge(scope, headers, wanted, "insufficient_scope", "This needs more scopes")
+
+    def _challenge(
+        self,
+        scope: Scope,
+        headers: Mapping[str, str],
+        scopes: Iterable[str],
+        error: str = "",
+        description: str = "",
+        scheme: str = "Bearer",
+    ) -> tuple[bytes, bytes]:
+        """The `WWW-Authenticate` header of a refusal."""
+        parameters = {
+            "error": error,
+            "error_description": description,
+            "scope": self._server.scope_text(scopes),
+            "resource_metadata": self._metadata_url(scope, headers),
+        }
+        return b"www-authenticate", self._server.challenge(scheme, parameters)
+
+    def _refused(
+        self,
+        status: int,
+        scope: Scope,
+        headers: Mapping[str, str],
+        error: str = "",
+        description: str = "",
+        sent: Credentials | None = None,
+    ) -> Refused:
+        log.info("%s refused with %d: %s", _caller(scope), status, description or "no token")
+        scheme = "DPoP" if sent is not None and sent.scheme == "dpop" else "Bearer"
+        challenge = self._challenge(scope, headers, self._server.scopes, error, description, scheme)
+        body = {"error": error or "unauthorized", "error_description": description or "Send a bearer token"}
+        return Refused(status, msgspec.json.encode(body), (challenge,))
+
+    # --- metadata ---
+
+    async def serve(
+        self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
+    ) -> bool:
+        """Answer a request for the metadata, or for a page of an authorization server; False for others."""
+        if self._pages is not None and await self._pages.serve(path, scope, headers, receive, send):
+            return True
+        if not path.startswith(WELL_KNOWN) or scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+            return False
+        # RFC 9728 section 3.1: the path of the resource follows; the root is where older clients look.
+        root = scope.get("root_path", "").rstrip("/")
+        if path.removeprefix(WELL_KNOWN).rstrip("/") not in ("", self._path.rstrip("/"), root + self._path.rstrip("/")):
+            return False
+        document = self._server.metadata(f"{self._base(scope, headers)}{self._path}")
+        if document is None:
+            return False
+        await respond(send, 200, msgspec.json.encode(document), _PUBLIC)
+        return True
+
+    def _metadata_url(self, scope: Scope, headers: Mapping[str, str]) -> str:
+        base = self._base(scope, headers)
+        return f"{base}{WELL_KNOWN}{self._path.rstrip('/')}" if base and self._server.authorization_servers else ""
+
+    def _base(self, scope: Scope, headers: Mapping[str, str]) -> str:
+        """The public address under which this application is mounted; empty when the request does not tell."""
+        if self._public is not None:
+            return self._public
+        host = headers.get("host", "")
+        if _HOST.fullmatch(host) is None:
+            return ""
+        return f"{scope.get('scheme', 'http')}://{host}{scope.get('root_path', '').rstrip('/')}"
+
+
+def make_gate(
+    auth: Any,
+    *,
+    name: str,
+    path: str,
+    public_url: str | None,
+    sealer: Sealer,
+    kv: KV,
+    effective: Callable[[frozenset[str]], frozenset[str]],
+) -> Gate | None:
+    """The gate for what `auth=` says; None when that lets everybody in."""
+    server = as_resource_server(auth)
+    if server is None:
+        return None
+    opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, kv=kv)
+    return Gate(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages)
+
+
+def _tail(scope: Scope) -> str:
+    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+    return str(path[len(root) :] if root and path.startswith(root + "/") else path)
+
+
+def _caller(scope: Scope) -> Any:
+    client = scope.get("client")
+    return client[0] if client else "a caller"

@@ -1,0 +1,165 @@
+"""Signed JSON (RFC 7515, compact form) with asymmetric keys. The only module that knows joserfc.
+
+The algorithm comes from our list, never from the token alone, and `none` and the HMAC family are not on it: a public
+key can then never be taken for a shared secret (RFC 8725 section 2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.auth.verifier import InvalidToken
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.sealing import decode_base64url
+
+#: Every algorithm that verifies with a public key. EdDSA is the old name of Ed25519 (RFC 9864).
+ALGORITHMS: Final = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
+)
+INSTALL: Final = "pip install 'toolwire[auth]'"
+MAX_KEYS: Final = 64
+MIN_RSA_BITS: Final = 2048
+
+
+class Header(Struct):
+    """What we read of the header of a token."""
+
+    alg: str
+    kid: str | None = None
+    typ: str | None = None
+    crit: Any = None
+    b64: Any = None
+    jwk: dict[str, Any] | None = None
+
+
+class Signed(Struct):
+    """A token, taken apart and not yet believed."""
+
+    header: Header
+    payload: bytes
+    signature: bytes
+    signed: bytes
+
+
+class PublicKey(Struct, frozen=True):
+    """A key that may verify, and what it is for."""
+
+    kid: str | None
+    kty: str
+    key: Any
+
+
+_read_header = msgspec.json.Decoder(Header).decode
+_read_claims = msgspec.json.Decoder(dict[str, Any]).decode
+_MALFORMED: Final = "The token is malformed"
+
+
+def parse(token: str) -> Signed:
+    """Take a compact token apart; raises `InvalidToken`."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise InvalidToken(_MALFORMED)
+    try:
+        header = _read_header(decode_base64url(parts[0]))
+        payload, signature = decode_base64url(parts[1]), decode_base64url(parts[2])
+    except (ValueError, RecursionError):
+        raise InvalidToken(_MALFORMED) from None
+    if header.crit is not None or header.b64 is not None:
+        # RFC 7515 section 4.1.11: who does not understand a critical extension must refuse.
+        raise InvalidToken("The token uses an extension that is not supported")
+    return Signed(header, payload, signature, f"{parts[0]}.{parts[1]}".encode())
+
+
+def claims_of(signed: Signed) -> dict[str, Any]:
+    """The payload as an object; raises `InvalidToken`."""
+    try:
+        return _read_claims(signed.payload)
+    except (ValueError, RecursionError):
+        raise InvalidToken(_MALFORMED) from None
+
+
+def is_signed_by(signed: Signed, key: PublicKey, algorithms: Collection[str]) -> bool:
+    """Whether this key made this signature, with one of these algorithms."""
+    name = signed.header.alg
+    if name not in algorithms or name not in ALGORITHMS:
+        return False
+    algorithm = _joserfc().algorithms["Ed25519" if name == "EdDSA" else name]
+    try:
+        algorithm.check_key(key.key)
+        return bool(algorithm.verify(signed.signed, signed.signature, key.key))
+    except Exception:  # Whatever a library makes of a key or a signature that does not fit: it is no proof.
+        return False
+
+
+def key_type(algorithm: str) -> str:
+    """The `kty` of the keys that an algorithm uses."""
+    return "OKP" if algorithm.startswith("Ed") else "EC" if algorithm.startswith("ES") else "RSA"
+
+
+def import_keys(keys: Iterable[Any]) -> list[PublicKey]:
+    """The public keys among the members of a key set; what we cannot use is passed over (RFC 7517 section 5)."""
+    found: list[PublicKey] = []
+    for each in keys:
+        if len(found) >= MAX_KEYS:
+            break
+        key = import_key(each)
+        if key is not None:
+            found.append(key)
+    return found
+
+
+def import_key(parameters: Any) -> PublicKey | None:
+    """One JWK as a public key; None for symmetric, weak and unknown ones, and those that are not for signatures."""
+    if not isinstance(parameters, dict) or parameters.get("use", "sig") != "sig":
+        return None
+    kty, kid = parameters.get("kty"), parameters.get("kid")
+    if kty not in ("RSA", "EC", "OKP") or not isinstance(kid, str | None):
+        return None
+    public = {name: value for name, value in parameters.items() if name in _PUBLIC_MEMBERS}
+    if kty == "OKP" and public.get("alg") == "EdDSA":
+        del public["alg"]
+    try:
+        key = _jwk().import_key(public, kty)
+        if kty == "RSA" and key.public_key.key_size < MIN_RSA_BITS:
+            return None
+    except Exception:  # The document is somebody else's; a member that cannot be read is like one we do not know.
+        return None
+    return PublicKey(kid, kty, key)
+
+
+def thumbprint(key: PublicKey) -> str:
+    """RFC 7638."""
+    return str(key.key.thumbprint())
+
+
+# No private member, so that a key set that leaks them does not leak them further.
+_PUBLIC_MEMBERS: Final = frozenset({"kty", "n", "e", "crv", "x", "y", "alg", "kid"})
+
+
+@cache
+def _joserfc() -> Any:
+    try:
+        from joserfc.jws import JWSRegistry
+    except ImportError:
+        raise ServerError(f"Signed tokens need joserfc: {INSTALL}") from None
+    return JWSRegistry
+
+
+@cache
+def _jwk() -> Any:
+    try:
+        from joserfc.jwk import JWKRegistry
+    except ImportError:
+        raise ServerError(f"Signed tokens need joserfc: {INSTALL}") from None
+    return JWKRegistry
+
+
+def check_installed() -> None:
+    """Raise `ServerError` when what verifies signatures is not installed."""
+    _joserfc()

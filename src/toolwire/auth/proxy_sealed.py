@@ -1,0 +1,129 @@
+"""What the proxy hands out: registrations, requests, codes and tokens, each a sealed value.
+
+Nothing has to be stored for them, so any process with the key can serve the next step, also after a restart. They are
+encrypted and not only signed: inside are codes and tokens of the provider, which are nobody's business but ours.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.sealing import BadSeal, Sealer, encode_base64url
+from toolwire.stores import KV
+
+#: Seconds that a user may take to consent and to sign in.
+SIGN_IN: Final = 600.0
+#: Seconds in which a client has to redeem its code.
+CODE: Final = 120.0
+#: Seconds for which an access token is good, where the provider's own is good for longer.
+ACCESS: Final = 3600.0
+REFRESH: Final = 30 * 24 * 3600.0
+
+
+class Registration(Struct, array_like=True):
+    """What a client said about itself when it registered."""
+
+    redirect_uris: list[str]
+    name: str
+
+
+class Request(Struct, array_like=True):
+    """What a client asked for when it sent its user here."""
+
+    expires: float
+    id: str
+    client: str
+    """A digest of the client's id."""
+    redirect_uri: str
+    state: str
+    challenge: str
+    scopes: list[str]
+    browser: str
+    """A digest of the cookie of the browser that was shown the consent page."""
+    verifier: str = ""
+    """Our own, towards the provider; there is one as soon as the user has consented."""
+
+
+class Code(Struct, array_like=True):
+    """What a client redeems for tokens: the provider's code, and what is needed to redeem that."""
+
+    expires: float
+    id: str
+    client: str
+    redirect_uri: str
+    challenge: str
+    scopes: list[str]
+    verifier: str
+    code: str
+
+
+class Access(Struct, array_like=True):
+    """An access token: the provider's token, and what the user consented to."""
+
+    expires: float
+    client: str
+    scopes: list[str]
+    token: str
+
+
+class Refresh(Struct, array_like=True):
+    """A refresh token: the provider's, or the provider's access token where that one does not end."""
+
+    expires: float
+    id: str
+    client: str
+    scopes: list[str]
+    token: str
+    is_access: bool
+
+
+T = TypeVar("T", Registration, Request, Code, Access, Refresh)
+
+
+class Seals:
+    """Seals and opens the values of one proxy; a value of one kind never passes for another."""
+
+    def __init__(self, sealer: Sealer, issuer: str, clock: Callable[[], float] = time.time) -> None:
+        if not sealer.confidential:
+            raise ServerError(
+                "The OAuth proxy needs cryptography to hide what it hands out: pip install 'toolwire[auth]'"
+            )
+        self._sealer = sealer
+        self._issuer = issuer
+        self.clock = clock
+
+    def seal(self, value: Any) -> str:
+        return self._sealer.seal(msgspec.msgpack.encode(value), self._context(type(value)))
+
+    def open(self, text: str, kind: type[T]) -> T | None:
+        """The value, if we sealed it as this kind and it has not expired."""
+        try:
+            value = msgspec.msgpack.decode(self._sealer.open(text, self._context(kind)), type=kind)
+        except (BadSeal, msgspec.DecodeError):
+            return None
+        return None if getattr(value, "expires", self.clock() + 1) <= self.clock() else value
+
+    def _context(self, kind: type[Any]) -> bytes:
+        return f"oauth/{kind.__name__}/{self._issuer}".encode()
+
+
+def new_id() -> str:
+    return secrets.token_urlsafe(16)
+
+
+def digest(text: str) -> str:
+    """SHA-256 as text; of a code verifier it is the S256 challenge (RFC 7636 section 4.2)."""
+    return encode_base64url(sha256(text.encode()).digest())
+
+
+async def use_once(kv: KV, identifier: str, seconds: float) -> bool:
+    """Whether something is used for the first time, as far as the processes that share the store know."""
+    return await kv.put(f"toolwire:oauth:used:{identifier}", b"", ttl=seconds, if_absent=True)

@@ -1,0 +1,54 @@
+"""What was found out about a token, kept by its digest for a while, so that it is found out once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final
+
+from toolwire.auth.principal import Principal
+
+#: A token that was revoked is taken for that much longer at most.
+LONGEST: Final = 60.0
+#: Tokens that are kept; the oldest goes when there are more.
+CAPACITY: Final = 4096
+
+
+class Remembered:
+    """Principals by the digest of their token; None is remembered too, for a token that was refused.
+
+    Safe to use from several threads, each of which may run a loop of its own.
+    """
+
+    def __init__(
+        self, seconds: float = LONGEST, *, capacity: int = CAPACITY, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._seconds = seconds
+        self._capacity = capacity
+        self._clock = clock
+        self._known: dict[bytes, tuple[float, Principal | None]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, token: str) -> tuple[bytes, bool, Principal | None]:
+        """The digest of a token, whether it is known, and whose it is."""
+        digest = sha256(token.encode()).digest()
+        known = self._known.get(digest)
+        if known is None or known[0] <= self._clock():
+            return digest, False, None
+        return digest, True, known[1]
+
+    def keep(self, digest: bytes, principal: Principal | None, until: float | None = None) -> None:
+        """Remember for the time that was set, and not beyond `until`, the end of the token itself."""
+        end = self._clock() + self._seconds
+        if until is not None:
+            end = min(end, until)
+        with self._lock:
+            self._known.pop(digest, None)
+            while len(self._known) >= self._capacity:
+                del self._known[next(iter(self._known))]
+            self._known[digest] = (end, principal)
+
+    def __len__(self) -> int:
+        return len(self._known)

@@ -1,0 +1,118 @@
+"""A server that takes tokens: what it asks of callers, what it tells those it turns away, where it says whom it trusts.
+
+The MCP server as an OAuth resource server (2025-06-18 basic/authorization onwards; RFC 6750, RFC 9728).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from toolwire.auth.principal import Principal
+from toolwire.auth.verifier import Verifies, as_verifier
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.sealing import Sealer
+from toolwire.stores import KV
+from toolwire.wire.http_outlet import Receive, SendMessage
+from toolwire.wire.http_reply import Scope
+
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+# 2026-07-28 basic/authorization, scopes: refresh tokens are between the client and its authorization server.
+_NOT_OURS: Final = frozenset({"offline_access"})
+
+
+class Pages(Protocol):
+    """What a resource server serves besides its metadata."""
+
+    async def serve(
+        self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
+    ) -> bool:
+        """Answer a request; False when it is for nothing that is served here."""
+
+
+class ResourceServer:
+    """Who is let in, and what the others are told.
+
+    * `verifier`: tells whose token it is: one of the verifiers here, any callable, or a list of those.
+    * `authorization_servers`: where tokens come from, by issuer; they are published, so that clients find them.
+    * `scopes`: what every request needs. `scopes_supported`: what the metadata names; `scopes` by default.
+    * `resource`: the public address of the endpoint; by default what `public_url` and the path make.
+    * `allow`: only these callers, by username or subject.
+    * `enabled`: False lets everybody in, as if there were no `auth=`.
+    * `advertise`: turns a scope into the form in which clients have to ask for it.
+    """
+
+    def __init__(
+        self,
+        verifier: Verifies,
+        *,
+        authorization_servers: Sequence[str] = (),
+        scopes: Iterable[str] = (),
+        scopes_supported: Iterable[str] | None = None,
+        resource: str | None = None,
+        resource_name: str | None = None,
+        documentation: str | None = None,
+        allow: Iterable[str] | None = None,
+        enabled: bool = True,
+        advertise: Callable[[str], str] = str,
+    ) -> None:
+        if isinstance(scopes, str) or isinstance(scopes_supported, str) or isinstance(allow, str):
+            raise ServerError('scopes=, scopes_supported= and allow= are lists, such as ["read"]')
+        self.verifier = as_verifier(verifier)
+        self.authorization_servers = tuple(authorization_servers)
+        self.scopes = frozenset(scopes)
+        self.scopes_supported = self.scopes if scopes_supported is None else frozenset(scopes_supported)
+        self.resource = resource
+        self.resource_name = resource_name
+        self.documentation = documentation
+        self.enabled = enabled
+        self._allow = None if allow is None else frozenset(allow)
+        self._advertise = advertise
+
+    def opened(
+        self, *, name: str, path: str, public_url: str | None, sealer: Sealer, kv: KV
+    ) -> tuple[ResourceServer, Pages | None]:
+        """The server at its address, and what it serves there besides the endpoint of the protocol."""
+        return self, None
+
+    def allows(self, principal: Principal) -> bool:
+        """Whether a principal is on the list, if there is one."""
+        return self._allow is None or principal.username in self._allow or principal.subject in self._allow
+
+    def scope_text(self, scopes: Iterable[str]) -> str:
+        """Scopes as clients ask for them, in the order of names."""
+        return " ".join(self._advertise(each) for each in sorted(set(scopes) - _NOT_OURS))
+
+    def metadata(self, resource: str) -> dict[str, Any] | None:
+        """The protected resource metadata (RFC 9728 section 2); None where there is no authorization server to name."""
+        if not self.authorization_servers:
+            return None
+        document: dict[str, Any] = {
+            "resource": self.resource or resource,
+            "authorization_servers": list(self.authorization_servers),
+            "bearer_methods_supported": ["header"],
+        }
+        if self.scopes_supported:
+            document["scopes_supported"] = self.scope_text(self.scopes_supported).split()
+        if self.resource_name is not None:
+            document["resource_name"] = self.resource_name
+        if self.documentation is not None:
+            document["resource_documentation"] = self.documentation
+        return document
+
+    def challenge(self, scheme: str, parameters: Mapping[str, str]) -> bytes:
+        """A `WWW-Authenticate` value; parameters that are empty are left out."""
+        shown = ", ".join(f'{name}="{_quoted(value)}"' for name, value in parameters.items() if value)
+        return f"{scheme} {shown}".strip().encode("ascii", "replace")
+
+
+def as_resource_server(auth: Any) -> ResourceServer | None:
+    """What `auth=` may be, as one thing; None for what lets everybody in."""
+    if auth is None:
+        return None
+    server = auth if isinstance(auth, ResourceServer) else ResourceServer(auth)
+    return server if server.enabled else None
+
+
+def _quoted(value: str) -> str:
+    return "".join(each for each in value if each.isprintable()).replace("\\", "\\\\").replace('"', '\\"')

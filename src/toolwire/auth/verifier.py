@@ -1,0 +1,94 @@
+"""What a verifier is: a token goes in, the principal it stands for comes out.
+
+`None` says that the token means nothing here; `InvalidToken` says why, in words that may reach the caller;
+`Unavailable` says that whoever could tell did not answer, so that nobody mistakes an outage for a bad token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from toolwire.auth.principal import Principal
+from toolwire.protocol.errors import ServerError, ToolwireError
+
+
+class InvalidToken(ToolwireError):
+    """The token is refused. The text may reach the caller, so it names no secret and nothing internal."""
+
+
+class Unavailable(ToolwireError):
+    """The token cannot be judged now: a key server or an introspection endpoint did not answer."""
+
+    def __init__(self, message: str, retry_after: float = 5.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """Tells whose token it is. Any object with this method will do."""
+
+    async def verify(self, token: str) -> Principal | None: ...
+
+
+VerifyFunction: TypeAlias = Callable[[str], "Principal | Awaitable[Principal | None] | None"]
+Verifies: TypeAlias = "Verifier | VerifyFunction | Sequence[Verifier | VerifyFunction]"
+
+
+class Function:
+    """A verifier made of any callable, `async` or not; one that is not runs in a thread, since it may wait."""
+
+    def __init__(self, function: VerifyFunction) -> None:
+        self._function = function
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+    async def verify(self, token: str) -> Principal | None:
+        found: Any = self._function(token) if self._is_async else await asyncio.to_thread(self._function, token)
+        if inspect.isawaitable(found):
+            found = await found
+        if found is not None and not isinstance(found, Principal):
+            raise TypeError(f"A verifier returns a Principal or None, not {type(found).__name__}")
+        return found
+
+
+class Chain:
+    """Several verifiers, asked in turn until one knows the token."""
+
+    def __init__(self, verifiers: Iterable[Verifier | VerifyFunction]) -> None:
+        self._verifiers = [as_verifier(each) for each in verifiers]
+        if not self._verifiers:
+            raise ServerError("A chain needs at least one verifier")
+
+    async def verify(self, token: str) -> Principal | None:
+        refusal: InvalidToken | None = None
+        outage: Unavailable | None = None
+        for verifier in self._verifiers:
+            try:
+                principal = await verifier.verify(token)
+            except InvalidToken as error:
+                refusal = refusal or error
+            except Unavailable as error:
+                outage = outage or error
+            else:
+                if principal is not None:
+                    return principal
+        # One that could not be asked might have known it, so a refusal would be a guess.
+        if outage is not None:
+            raise outage
+        if refusal is not None:
+            raise refusal
+        return None
+
+
+def as_verifier(value: Any) -> Verifier:
+    """A verifier, a callable, or a list of either, as one verifier."""
+    if isinstance(value, Verifier):
+        return value
+    if isinstance(value, list | tuple):
+        return Chain(value)
+    if callable(value):
+        return Function(value)
+    raise ServerError(f"auth= takes a verifier, a callable, a list of those or a ResourceServer, not {value!r}")

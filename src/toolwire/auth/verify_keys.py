@@ -1,0 +1,71 @@
+"""API keys that are written down, and the verifier that lets everybody in."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+
+from toolwire.auth.principal import Principal
+from toolwire.protocol.errors import ServerError
+
+PROVIDER: Final = "api-key"
+_DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
+# RFC 6750 section 2.1: what can stand after `Bearer`.
+_SENDABLE: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+MIN_KEY_LENGTH: Final = 8
+
+
+class ApiKeys:
+    """Keys and whose they are: a name, or a `Principal` with scopes.
+
+    A key is given as it is, or as `"sha256:<hex>"` (see `hashed`), so that a configuration need not hold it. Only
+    digests are kept.
+    """
+
+    def __init__(self, keys: Mapping[str, str | Principal]) -> None:
+        if not keys:
+            raise ServerError("ApiKeys needs at least one key")
+        self._keys = [(_digest_of(key), _principal_of(owner)) for key, owner in keys.items()]
+
+    async def verify(self, token: str) -> Principal | None:
+        digest = sha256(token.encode()).digest()
+        found: Principal | None = None
+        # Every key, also after a match, each in constant time: how long it takes says nothing about the keys.
+        for known, principal in self._keys:
+            if hmac.compare_digest(known, digest):
+                found = principal
+        return found
+
+
+class Anonymous:
+    """Lets everybody in, with any token, as the same principal. For trying things out."""
+
+    def __init__(self, principal: Principal | None = None) -> None:
+        self._principal = principal or Principal("anonymous", provider="anonymous")
+
+    async def verify(self, token: str) -> Principal | None:
+        return self._principal
+
+
+def hashed(key: str) -> str:
+    """A key as `ApiKeys` takes it from a file that others may read. For random keys only, never for passwords."""
+    return f"sha256:{sha256(key.encode()).hexdigest()}"
+
+
+def _digest_of(key: str) -> bytes:
+    written = _DIGEST.fullmatch(key)
+    if written is not None:
+        return bytes.fromhex(written[1])
+    if len(key) < MIN_KEY_LENGTH or _SENDABLE.fullmatch(key) is None:
+        raise ServerError(
+            f"An API key has at least {MIN_KEY_LENGTH} characters, of A-Z a-z 0-9 - . _ ~ + and / (RFC 6750):"
+            " make one with secrets.token_urlsafe(32)"
+        )
+    return sha256(key.encode()).digest()
+
+
+def _principal_of(owner: str | Principal) -> Principal:
+    return owner if isinstance(owner, Principal) else Principal(owner, provider=PROVIDER, username=owner)

@@ -1,0 +1,54 @@
+"""Whom a component is for: the scopes that a call needs, and who gets to see that it exists."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from toolwire.auth.principal import Principal
+from toolwire.protocol.errors import ServerError
+
+log = logging.getLogger("toolwire.server")
+
+VisibleTo: TypeAlias = "str | Iterable[str] | Callable[[Principal], bool] | None"
+
+
+class Audience(Struct, frozen=True):
+    """Who sees something: whoever has one of the scopes, or whom a function picks."""
+
+    scopes: frozenset[str] = frozenset()
+    picks: Callable[[Principal], bool] | None = None
+
+    def admits(self, principal: Principal | None, scopes: frozenset[str]) -> bool:
+        """Whether this caller, who has these scopes, is among them."""
+        if principal is None:
+            return False
+        if self.picks is None:
+            return not self.scopes.isdisjoint(scopes)
+        try:
+            return self.picks(principal) is True
+        except Exception:
+            # Closed, not open: whoever wrote the function meant to keep somebody out.
+            log.exception("visible_to= failed, so nobody sees the component")
+            return False
+
+
+def audience_of(visible_to: VisibleTo) -> Audience | None:
+    if visible_to is None:
+        return None
+    if callable(visible_to):
+        return Audience(picks=visible_to)
+    return Audience(names_of(visible_to, "visible_to="))
+
+
+def names_of(names: str | Iterable[str] | None, what: str) -> frozenset[str]:
+    """One name, several, or none."""
+    if names is None:
+        return frozenset()
+    found: list[Any] = [names] if isinstance(names, str) else list(names)
+    if not all(isinstance(each, str) and each and " " not in each for each in found):
+        raise ServerError(f"{what} takes names without spaces, not {names!r}")
+    return frozenset(found)

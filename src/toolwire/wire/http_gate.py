@@ -1,0 +1,24 @@
+"""What an HTTP application asks of whoever decides who is let in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from toolwire.wire.http_outlet import Receive, SendMessage
+from toolwire.wire.http_reply import Scope
+
+
+class Gate(Protocol):
+    """Every request passes here before anything else of it is read."""
+
+    async def admit(self, scope: Scope, headers: dict[str, str]) -> Any:
+        """The principal of a request; raises `Refused`. Credentials are gone from the headers afterwards."""
+
+    async def serve(
+        self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
+    ) -> bool:
+        """Answer a request for one of the gate's own pages; False when it is for none of them."""
+
+    def insufficient(self, scope: Scope, headers: Mapping[str, str], scopes: Iterable[str]) -> tuple[bytes, bytes]:
+        """The header that says which scopes a refused request needs."""

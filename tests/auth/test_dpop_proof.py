@@ -1,0 +1,144 @@
+"""Tokens that are bound to a key (RFC 9449), at the gate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from joserfc.jwk import ECKey
+from tests.auth.issuing import AUDIENCE, EC, ED, ISSUER, RSA, key_set, sign
+from tests.wire.httpclient import Answer
+from tests.wire.modernclient import ModernClient, text_of
+
+from toolwire import Context, Server
+from toolwire.auth import JWT
+from toolwire.auth.proxy_sealed import digest
+
+HOLDER = ECKey.generate_key("P-256", private=True)
+URL = "http://127.0.0.1:8000/mcp"
+
+
+def bound_token(key: Any = HOLDER, **changes: Any) -> str:
+    now = time.time()
+    claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": now + 300, "cnf": {"jkt": key.thumbprint()}}
+    return sign({name: value for name, value in {**claims, **changes}.items() if value is not None})
+
+
+def proof(
+    token: str, key: Any = HOLDER, *, alg: str = "ES256", header: dict[str, Any] | None = None, **changes: Any
+) -> str:
+    claims = {"htm": "POST", "htu": URL, "iat": time.time(), "jti": str(time.perf_counter_ns()), "ath": digest(token)}
+    head = {"typ": "dpop+jwt", "jwk": key.as_dict(private=False), "kid": None, **(header or {})}
+    given = {name: value for name, value in {**claims, **changes}.items() if value is not None}
+    return sign(given, key, alg=alg, **head)
+
+
+@asynccontextmanager
+async def application() -> AsyncIterator[Any]:
+    server = Server("s", auth=JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA)))
+
+    @server.tool
+    async def whoami(ctx: Context) -> str:
+        assert "dpop" not in ctx.headers
+        return str(ctx.principal.subject)
+
+    app = server.http_app()
+    try:
+        yield app
+    finally:
+        await app.stop()
+
+
+async def call(app: Any, token: str, *proofs: str, scheme: str = "DPoP", **options: Any) -> Answer:
+    client = ModernClient(app, headers={"authorization": f"{scheme} {token}"})
+    return await client.call("whoami", raw_headers=[(b"dpop", each.encode()) for each in proofs], **options)
+
+
+@pytest.mark.parametrize(
+    ("key", "alg"), [(HOLDER, "ES256"), (EC, "ES256"), (ED, "Ed25519"), (ED, "EdDSA"), (RSA, "PS256")]
+)
+async def test_a_bound_token_with_its_proof(key: Any, alg: str) -> None:
+    token = bound_token(key)
+    async with application() as app:
+        assert text_of((await call(app, token, proof(token, key, alg=alg))).json()) == "alice"
+        assert text_of((await call(app, token, proof(token, key, alg=alg), scheme="dpop")).json()) == "alice"
+
+
+async def test_a_bound_token_is_nothing_without_its_proof() -> None:
+    token = bound_token()
+    async with application() as app:
+        for scheme in ("Bearer", "DPoP"):
+            answer = await call(app, token, scheme=scheme)
+            assert answer.status == 401
+            assert answer.headers["www-authenticate"].startswith(scheme)
+        assert (await call(app, token, proof(token), scheme="Bearer")).status == 401
+        # One that is bound to a certificate cannot be proven here at all.
+        certificate = bound_token(cnf={"x5t#S256": "x"})
+        assert (await call(app, certificate, scheme="Bearer")).status == 401
+
+
+async def test_a_token_that_is_not_bound_is_a_bearer_token() -> None:
+    token = bound_token(cnf=None)
+    async with application() as app:
+        assert (await call(app, token, scheme="Bearer")).status == 200
+        assert (await call(app, token, proof(token))).status == 401
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"htm": "GET"},
+        {"htm": None},
+        {"htu": "http://127.0.0.1:8000/other"},
+        {"htu": "https://127.0.0.1:8000/mcp"},
+        {"htu": "http://[bad/mcp"},
+        {"htu": None},
+        {"iat": 1_000_000_000},
+        {"iat": 9_000_000_000},
+        {"iat": None},
+        {"iat": True},
+        {"jti": None},
+        {"jti": 5},
+        {"ath": None},
+        {"ath": "another"},
+        {"header": {"typ": "JWT"}},
+        {"header": {"typ": None}},
+        {"header": {"jwk": None}},
+        {"header": {"jwk": HOLDER.as_dict(private=True)}},
+        {"header": {"jwk": EC.as_dict(private=False)}},
+        {"header": {"jwk": {"kty": "oct", "k": "AAAA"}}},
+    ],
+)
+async def test_proofs_that_prove_nothing(changes: dict[str, Any]) -> None:
+    token = bound_token()
+    async with application() as app:
+        answer = await call(app, token, proof(token, **changes))
+        assert answer.status == 401
+        assert answer.json()["error"] == "invalid_token"
+
+
+async def test_a_proof_with_another_key() -> None:
+    token = bound_token()
+    async with application() as app:
+        assert (await call(app, token, proof(token, EC))).status == 401
+
+
+async def test_a_proof_is_good_once() -> None:
+    token = bound_token()
+    used = proof(token)
+    async with application() as app:
+        assert (await call(app, token, used)).status == 200
+        assert (await call(app, token, used)).status == 401
+        assert (await call(app, token, proof(token), proof(token))).status == 401
+
+
+@pytest.mark.parametrize("noise", ["", "x", "a.b.c", "é", "x" * 9000])
+async def test_noise_instead_of_a_proof(noise: str) -> None:
+    token = bound_token()
+    async with application() as app:
+        client = ModernClient(app, headers={"authorization": f"DPoP {token}"})
+        answer = await client.call("whoami", raw_headers=[(b"dpop", noise.encode("latin-1"))])
+        assert answer.status == 401

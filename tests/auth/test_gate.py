@@ -1,0 +1,469 @@
+"""The gate of an HTTP application: tokens are shown, challenges answered, metadata found."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.auth.issuing import AUDIENCE, ISSUER, NOW, RSA, Clock, key_set, token
+from tests.wire.httpclient import Answer, HttpClient, SessionClient, initialize_request
+from tests.wire.modernclient import ModernClient, text_of
+
+from toolwire import Context, Server
+from toolwire.auth import JWT, Anonymous, ApiKeys, InvalidToken, Principal, ResourceServer, Unavailable, bearer_token
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.http import DUPLICATE
+from toolwire.wire import http_server
+from toolwire.wire.asgi import HttpApp
+
+ALICE, BOB = "alices-key-123", "bobs-key-4567"
+KEYS = ApiKeys({ALICE: Principal("alice", scopes=frozenset({"read"})), BOB: "bob"})
+PROTECTED = ResourceServer(KEYS, authorization_servers=[ISSUER], scopes_supported=["read", "offline_access"])
+
+
+def make_server(**options: Any) -> Server:
+    server = Server("almanac", secret="a secret of at least sixteen bytes", **options)
+
+    @server.tool
+    async def whoami(ctx: Context) -> str:
+        return "nobody" if ctx.principal is None else ctx.principal.subject
+
+    @server.tool
+    async def headers(ctx: Context) -> str:
+        return " ".join(sorted(ctx.headers))
+
+    return server
+
+
+@asynccontextmanager
+async def application(auth: Any = KEYS, **options: Any) -> AsyncIterator[HttpApp]:
+    app: HttpApp = make_server(auth=auth).http_app(**options)
+    try:
+        yield app
+    finally:
+        await app.stop()
+
+
+async def call(app: HttpApp, authorization: str | None = None, tool: str = "whoami", **options: Any) -> Answer:
+    headers = {} if authorization is None else {"authorization": authorization}
+    return await ModernClient(app, headers=headers).call(tool, **options)
+
+
+def challenge(answer: Answer) -> dict[str, str]:
+    """The parameters of a challenge."""
+    scheme, _, rest = answer.headers["www-authenticate"].partition(" ")
+    found = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', rest))
+    # Nothing else stands in it.
+    assert ", ".join(f'{name}="{value}"' for name, value in found.items()) == rest
+    return {"scheme": scheme, **found}
+
+
+# --- who is let in ---
+
+
+@pytest.mark.covers("J95", "E43", "R15", "6.1.12")
+async def test_a_key_opens_and_the_handler_knows_whose_it_was() -> None:
+    async with application() as app:
+        assert text_of((await call(app, f"Bearer {ALICE}")).json()) == "alice"
+        assert text_of((await call(app, f"Bearer {BOB}")).json()) == "bob"
+        assert text_of((await call(app, f"bearer {ALICE}")).json()) == "alice"
+        assert text_of((await call(app, f"BEARER   {ALICE}")).json()) == "alice"
+
+
+@pytest.mark.covers("E43")
+async def test_without_auth_nobody_is_anybody() -> None:
+    async with application(None) as app:
+        assert text_of((await call(app)).json()) == "nobody"
+        assert text_of((await call(app, f"Bearer {ALICE}")).json()) == "nobody"
+
+
+@pytest.mark.covers("J108")
+async def test_an_application_says_whether_it_asks_for_tokens() -> None:
+    async with application() as asking, application(None) as open_to_all:
+        assert asking.authenticates
+        assert not open_to_all.authenticates
+        assert not make_server(auth=KEYS).http_app(auth=None).authenticates
+        assert make_server().http_app(auth=KEYS).authenticates
+
+
+@pytest.mark.covers("J95")
+async def test_auth_that_is_switched_off() -> None:
+    async with application(ResourceServer(KEYS, enabled=False)) as app:
+        assert not app.authenticates
+        assert text_of((await call(app)).json()) == "nobody"
+
+
+@pytest.mark.covers("J104")
+def test_there_is_no_default_verifier() -> None:
+    with pytest.raises(TypeError):
+        ResourceServer()  # type: ignore[call-arg]
+
+
+@pytest.mark.covers("J95", "J110")
+@pytest.mark.parametrize("allow", [["alice"], {"alice", "carol"}])
+async def test_the_allowlist_goes_by_username_or_subject(allow: Any) -> None:
+    keys = ApiKeys({ALICE: Principal("17", username="alice"), BOB: Principal("alice"), "carols-key-8": Principal("x")})
+    async with application(ResourceServer(keys, allow=allow)) as app:
+        assert (await call(app, f"Bearer {ALICE}")).status == 200
+        assert (await call(app, f"Bearer {BOB}")).status == 200
+        refused = await call(app, "Bearer carols-key-8")
+        assert refused.status == 403
+        assert refused.json()["error"] == "access_denied"
+
+
+@pytest.mark.parametrize("wrong", [{"scopes": "read"}, {"allow": "alice"}, {"scopes_supported": "read"}])
+def test_a_text_is_no_list(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ServerError, match="lists"):
+        ResourceServer(KEYS, **wrong)
+
+
+@pytest.mark.covers("6.1.4")
+async def test_the_token_goes_nowhere_else() -> None:
+    async with application() as app:
+        shown = text_of((await call(app, f"Bearer {ALICE}", tool="headers")).json())
+        assert "authorization" not in shown
+        assert "host" in shown
+
+
+async def test_any_token_will_do_for_anonymous() -> None:
+    async with application(Anonymous()) as app:
+        assert text_of((await call(app, "Bearer whatever")).json()) == "anonymous"
+        assert (await call(app)).status == 401
+
+
+# --- who is not ---
+
+
+@pytest.mark.covers("6.1.2", "6.1.5", "6.1.6")
+async def test_no_token() -> None:
+    async with application(ResourceServer(KEYS, authorization_servers=[ISSUER], scopes=["write", "read"])) as app:
+        answer = await call(app)
+        assert answer.status == 401
+        assert challenge(answer) == {
+            "scheme": "Bearer",
+            "scope": "read write",
+            "resource_metadata": "http://127.0.0.1:8000/.well-known/oauth-protected-resource/mcp",
+        }
+
+
+@pytest.mark.covers("6.1.3", "6.1.5")
+async def test_an_unknown_token() -> None:
+    async with application() as app:
+        answer = await call(app, "Bearer nobodys-key-0")
+        assert answer.status == 401
+        assert challenge(answer)["error"] == "invalid_token"
+        assert answer.json()["error"] == "invalid_token"
+
+
+@pytest.mark.covers("J107")
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [
+        ("", 401),
+        ("Basic YWxpY2U6c2VjcmV0", 401),
+        (ALICE, 401),
+        ("Token " + ALICE, 401),
+        ("Bearer", 400),
+        ("Bearer ", 400),
+        ("Bearer\t" + ALICE, 400),
+        ("Bearer " + ALICE + " ", 400),
+        ("Bearer " + ALICE + " extra", 400),
+        ("Bearer " + ALICE + "," + BOB, 400),
+        (" Bearer " + ALICE, 400),
+        ("Bearer " + ALICE + "\x00", 400),
+        ("Bearer " + ALICE + "\xa0", 400),
+        ("Bearer\xa0" + ALICE, 401),
+        ('Bearer "' + ALICE + '"', 400),
+        ("Bearer token=" + ALICE, 400),
+        ("Bearer " + ALICE.upper(), 401),
+    ],
+)
+async def test_tricks_with_case_and_space(authorization: str, status: int) -> None:
+    async with application() as app:
+        answer = await call(app, authorization)
+        assert answer.status == status
+        assert "www-authenticate" in answer.headers
+
+
+@pytest.mark.covers("J107")
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ({"authorization": "Bearer abc"}, "abc"),
+        ({"authorization": "bearer   abc=="}, "abc=="),
+        ({}, None),
+        ({"authorization": "Bearer"}, None),
+        ({"authorization": "Basic abc"}, None),
+        ({"authorization": "DPoP abc"}, None),
+        ({"authorization": f"Bearer abc{DUPLICATE}Bearer abc"}, None),
+    ],
+)
+def test_bearer_extraction(headers: Mapping[str, str], found: str | None) -> None:
+    assert bearer_token(headers) == found
+
+
+async def test_two_authorization_headers() -> None:
+    async with application() as app:
+        client = ModernClient(app, headers={"authorization": f"Bearer {ALICE}"})
+        smuggled = await client.call("whoami", raw_headers=[(b"authorization", f"Bearer {BOB}".encode())])
+        assert smuggled.status == 400
+        assert challenge(smuggled)["error"] == "invalid_request"
+        # Also when both are the same, and in another case.
+        again = await client.call("whoami", raw_headers=[(b"Authorization", f"Bearer {ALICE}".encode())])
+        assert again.status == 400
+
+
+async def test_other_headers_are_no_credentials() -> None:
+    async with application() as app:
+        for name in ("x-authorization", "proxy-authorization", "x-forwarded-authorization", "x-api-key", "cookie"):
+            client = ModernClient(app, headers={name: f"Bearer {ALICE}"})
+            assert (await client.call("whoami")).status == 401
+        answer = await ModernClient(app, headers={"authorization": f"Bearer {ALICE}", "x-user": "bob"}).call("whoami")
+        assert text_of(answer.json()) == "alice"
+
+
+@pytest.mark.covers("6.1.11")
+@pytest.mark.parametrize("query", ["access_token=%s", "a=b&access_token=%s", "ACCESS_TOKEN=%s", "authorization=%s"])
+async def test_a_token_in_the_query(query: str) -> None:
+    async with application() as app:
+        for authorization in (None, f"Bearer {ALICE}"):
+            answer = await call(app, authorization, query=query % ALICE)
+            assert answer.status == 400
+            assert ALICE not in answer.body.decode() + str(answer.headers)
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "PUT", "PATCH", "HEAD"])
+async def test_every_method_shows_its_token(method: str) -> None:
+    async with application() as app:
+        answer = await HttpClient(app).start(method).finished()
+        assert answer.status == 401
+
+
+async def test_nothing_of_a_refused_request_is_read() -> None:
+    async with application() as app:
+        # The body never comes.
+        answer = await ModernClient(app).start("POST", body=None, headers={"content-length": "100"}).finished()
+        assert answer.status == 401
+
+
+async def test_health_and_preflight_need_no_token() -> None:
+    async with application(cors=["https://app.example"]) as app:
+        assert (await HttpClient(app, path="/livez").start("GET").finished()).status == 200
+        preflight = await HttpClient(app, headers={"origin": "https://app.example"}).start("OPTIONS").finished()
+        assert preflight.status == 204
+        refused = await ModernClient(app, headers={"origin": "https://app.example"}).call("whoami")
+        assert refused.status == 401
+        # A page can read why.
+        assert refused.headers["access-control-allow-origin"] == "https://app.example"
+        assert "WWW-Authenticate" in refused.headers["access-control-expose-headers"]
+
+
+async def test_a_foreign_page_is_refused_before_its_token_counts() -> None:
+    async with application() as app:
+        answer = await call(app, f"Bearer {ALICE}", headers={"origin": "https://evil.example"})
+        assert answer.status == 403
+        assert "www-authenticate" not in answer.headers
+
+
+async def test_an_outage_is_not_the_fault_of_the_token() -> None:
+    def down(token: str) -> Principal | None:
+        raise Unavailable("the key server at 10.0.0.7 is down", retry_after=7)
+
+    async with application(down) as app:
+        answer = await call(app, "Bearer something")
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "7"
+        assert b"10.0.0.7" not in answer.body
+
+
+async def test_a_verifier_that_breaks_lets_nobody_in() -> None:
+    def broken(token: str) -> Principal | None:
+        raise ValueError("a secret of the server")
+
+    async with application(broken) as app:
+        answer = await call(app, "Bearer something-secret")
+        assert answer.status == 500
+        assert b"secret" not in answer.body
+
+
+async def test_a_reason_with_odd_characters_cannot_break_the_challenge() -> None:
+    def odd(token: str) -> Principal | None:
+        raise InvalidToken('it says "no"\r\nX-Evil: 1, scope="admin" \\')
+
+    async with application(odd) as app:
+        answer = await call(app, "Bearer something")
+        assert answer.status == 401
+        assert "x-evil" not in answer.headers
+        assert "\r" not in answer.headers["www-authenticate"]
+        assert "scope" not in challenge(answer)
+
+
+# --- scopes of the whole server ---
+
+
+@pytest.mark.covers("6.1.7", "6.1.8")
+async def test_scopes_that_every_request_needs() -> None:
+    auth = ResourceServer(KEYS, authorization_servers=[ISSUER], scopes=["read", "write"])
+    async with application(auth) as app:
+        answer = await call(app, f"Bearer {ALICE}")
+        assert answer.status == 403
+        found = challenge(answer)
+        assert (found["error"], found["scope"]) == ("insufficient_scope", "read write")
+        assert found["resource_metadata"].endswith("/.well-known/oauth-protected-resource/mcp")
+
+
+# --- metadata ---
+
+
+@pytest.mark.covers("J109", "6.1.1", "6.1.2", "6.1.10")
+@pytest.mark.parametrize("path", ["", "/", "/mcp", "/mcp/"])
+async def test_the_metadata_is_where_clients_look(path: str) -> None:
+    async with application(PROTECTED) as app:
+        answer = await HttpClient(app, path=f"/.well-known/oauth-protected-resource{path}").start("GET").finished()
+        assert answer.status == 200
+        assert answer.json() == {
+            "resource": "http://127.0.0.1:8000/mcp",
+            "authorization_servers": [ISSUER],
+            "bearer_methods_supported": ["header"],
+            "scopes_supported": ["read"],
+        }
+        assert answer.headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize("path", ["/other", "/mcp/more", "x", "/mcpx"])
+async def test_there_is_no_metadata_of_other_resources(path: str) -> None:
+    async with application(PROTECTED) as app:
+        answer = await HttpClient(app, path=f"/.well-known/oauth-protected-resource{path}").start("GET").finished()
+        assert answer.status == 404
+
+
+async def test_without_an_authorization_server_there_is_no_metadata() -> None:
+    async with application() as app:
+        client = HttpClient(app, path="/.well-known/oauth-protected-resource")
+        assert (await client.start("GET").finished()).status == 404
+        assert "resource_metadata" not in challenge(await call(app))
+
+
+async def test_the_public_address_counts_where_it_is_known() -> None:
+    public = "https://api.example.org/v1"
+    async with application(PROTECTED, public_url=public, path="/tools") as app:
+        client = ModernClient(app, path="/tools", headers={"host": "api.example.org"})
+        answer = await client.call("whoami")
+        assert challenge(answer)["resource_metadata"] == f"{public}/.well-known/oauth-protected-resource/tools"
+        found = await HttpClient(app, path="/.well-known/oauth-protected-resource/tools").start("GET").finished()
+        assert found.json()["resource"] == f"{public}/tools"
+
+
+async def test_a_mounted_application_names_an_address_that_it_serves() -> None:
+    async with application(PROTECTED) as app:
+        client = ModernClient(app, path="/inner/mcp")
+        found = challenge(await client.call("whoami", root_path="/inner"))
+        assert found["resource_metadata"] == "http://127.0.0.1:8000/inner/.well-known/oauth-protected-resource/mcp"
+        at = HttpClient(app, path="/inner/.well-known/oauth-protected-resource/mcp")
+        answer = await at.start("GET", root_path="/inner").finished()
+        assert answer.json()["resource"] == "http://127.0.0.1:8000/inner/mcp"
+
+
+@pytest.mark.parametrize("host", ['127.0.0.1:8000", scope="admin', "a b", "evil\\", "ex ample:80", "127.0.0.1:999999"])
+async def test_an_odd_host_is_not_repeated(host: str) -> None:
+    async with application(PROTECTED, allowed_hosts=["*"]) as app:
+        answer = await call(app, headers={"host": host})
+        assert answer.status == 401
+        assert "resource_metadata" not in challenge(answer)
+
+
+# --- signed tokens, over both eras ---
+
+
+async def test_signed_tokens_through_the_whole_stack() -> None:
+    verifier = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
+    async with application(verifier) as app:
+        assert text_of((await call(app, f"Bearer {token()}")).json()) == "alice"
+        expired = await call(app, f"Bearer {token(exp=NOW - 100)}")
+        assert challenge(expired)["error_description"] == "The token has expired"
+
+
+@pytest.mark.covers("6.1.12")
+async def test_a_session_belongs_to_whoever_opened_it() -> None:
+    async with application() as app:
+        alice = SessionClient(app, headers={"authorization": f"Bearer {ALICE}"})
+        await alice.initialize()
+        assert (await alice.call("whoami"))["result"]["content"][0]["text"] == "alice"
+        session = alice.headers["mcp-session-id"]
+        for credentials, status in ((f"Bearer {BOB}", 404), (None, 401), ("Bearer wrong-key-000", 401)):
+            other = HttpClient(app, headers={"mcp-session-id": session})
+            sent: dict[str, str | None] = {"authorization": credentials}
+            ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            assert (await other.post(ping, sent)).status == status
+            assert (await other.start_get(sent).finished()).status == status
+            assert (await other.delete(sent)).status == status
+        assert (await alice.call("whoami"))["result"]["content"][0]["text"] == "alice"
+
+
+async def test_the_transport_of_2024_asks_for_tokens_too() -> None:
+    async with application(sse=True) as app:
+        assert (await HttpClient(app, path="/sse").start_get().finished()).status == 401
+        alice = HttpClient(app, headers={"authorization": f"Bearer {ALICE}"})
+        stream = await alice.start_get(path="/sse").started()
+        first = await stream.until(lambda: stream.events)
+        path, _, query = first[0].data.partition("?")
+        message = initialize_request("2024-11-05")
+        nobody, bob = HttpClient(app), HttpClient(app, headers={"authorization": f"Bearer {BOB}"})
+        assert (await nobody.post(message, path=path, query=query)).status == 401
+        assert (await bob.post(message, path=path, query=query)).status == 404
+        assert (await alice.post(message, path=path, query=query)).status == 202
+        await stream.until(lambda: len(stream.events) == 2)
+        await stream.disconnect()
+
+
+# --- what is logged ---
+
+
+async def test_refusals_are_logged_without_the_secret(caplog: pytest.LogCaptureFixture) -> None:
+    secret = "a-secret-token-that-nobody-may-see"
+    bad = token(exp=NOW - 1000)
+    verifier = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
+    with caplog.at_level(logging.DEBUG):
+        async with application([KEYS, verifier]) as app:
+            for sent in (f"Bearer {secret}", f"Bearer {bad}", f"Bearer {secret} {secret}", f"Basic {secret}"):
+                await call(app, sent)
+            await call(app, query=f"access_token={secret}")
+    refusals = [record.getMessage() for record in caplog.records if record.name == "toolwire.auth"]
+    assert len(refusals) == 5
+    assert any("expired" in each for each in refusals)
+    text = caplog.text
+    assert secret not in text
+    assert bad not in text
+    assert bad.rpartition(".")[2] not in text
+
+
+# --- where it listens ---
+
+
+@pytest.mark.covers("R15")
+def test_a_public_address_needs_auth_or_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[bool] = []
+
+    def listen(host: str, port: int, *, public: bool) -> Any:
+        heard.append(public)
+        raise ServerError("enough")
+
+    monkeypatch.setattr(http_server, "listen", listen)
+    for options, run_options in (
+        ({}, {}),
+        ({"auth": KEYS}, {}),
+        ({"auth": ResourceServer(KEYS, enabled=False)}, {}),
+        ({}, {"allow_unauthenticated": True}),
+    ):
+        with pytest.raises(ServerError, match="enough"):
+            make_server(**options).run("http", host="0.0.0.0", **run_options)
+    assert heard == [False, True, False, True]
+
+
+def test_what_cannot_be_auth_is_refused_when_the_application_is_made() -> None:
+    with pytest.raises(ServerError, match="auth="):
+        make_server(auth="a key").http_app()

@@ -1,0 +1,649 @@
+"""The OAuth proxy, from registration to refresh, as a client, its user's browser and an attacker see it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from html import unescape
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+from tests.auth.issuing import Clock
+from tests.wire.httpclient import Answer, HttpClient
+from tests.wire.modernclient import ModernClient, text_of
+
+from toolwire import Context, Server
+from toolwire.auth import OAuthProxy, Principal, Upstream, github
+from toolwire.auth.fetching import Answer as Fetched
+from toolwire.auth.proxy_sealed import digest
+from toolwire.auth.verifier import Unavailable
+from toolwire.protocol.errors import ServerError
+from toolwire.sealing_aes import AesSealer
+
+PUBLIC = "https://api.example.org"
+REDIRECT = "http://127.0.0.1:7777/callback"
+VERIFIER = "a-code-verifier-of-at-least-forty-three-characters"
+SECRET = "a secret of at least sixteen bytes"
+
+
+class Google:
+    """A provider: hands out codes for tokens, once each."""
+
+    def __init__(self) -> None:
+        self.codes: dict[str, dict[str, Any]] = {}
+        self.tokens: dict[str, Principal] = {}
+        self.asked: list[dict[str, str]] = []
+        self.down = False
+        self.lifetime: Any = 3600
+        self.refreshes = True
+
+    def sign_in(self, url: str, user: str = "alice") -> str:
+        """The user signs in; the address that the browser is sent back to."""
+        asked = dict(parse_qsl(urlsplit(url).query))
+        code = f"google-code-{len(self.codes)}"
+        self.codes[code] = {"user": user, **asked}
+        return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state']})}"
+
+    async def fetch(self, method: str, url: str, *, form: dict[str, str], **_: Any) -> Fetched:
+        self.asked.append(form)
+        if self.down:
+            raise Unavailable("down")
+        assert (form["client_id"], form["client_secret"]) == ("our-client", "our-secret")
+        if form["grant_type"] == "authorization_code":
+            found = self.codes.pop(form["code"], None)
+            if found is None or found["code_challenge"] != digest(form["code_verifier"]):
+                return Fetched(200, {}, b'{"error": "bad_verification_code"}')
+            user, scopes = found["user"], found["scope"].split()
+        else:
+            _, user, *scopes = form["refresh_token"].split("|")
+        token = f"google-access-{len(self.tokens)}"
+        # More than was asked for: what the same user granted to our client before.
+        self.tokens[token] = Principal(user, "https://google", scopes=frozenset({*scopes, "granted-before"}))
+        answer: dict[str, Any] = {"access_token": token, "expires_in": self.lifetime}
+        if self.refreshes:
+            answer["refresh_token"] = "|".join(["google-refresh", user, *scopes])
+        return Fetched(200, {}, json.dumps(answer).encode())
+
+    async def verify(self, token: str) -> Principal | None:
+        return self.tokens.get(token)
+
+
+class World:
+    """A server behind its proxy, a provider, a client and a browser."""
+
+    def __init__(self, google: Google, app: Any, clock: Clock) -> None:
+        self.google, self.app, self.clock = google, app, clock
+        self.cookies: dict[str, str] = {}
+
+    async def fetch(self, method: str, path: str, form: Mapping[str, str] | bytes = b"", **headers: str) -> Answer:
+        path, _, query = path.removeprefix(PUBLIC).partition("?")
+        body = form if isinstance(form, bytes) else urlencode(form).encode()
+        client = HttpClient(self.app, path=path, headers={"host": "api.example.org", **headers})
+        return await client.start(method, body=body, query=query, server=("10.0.0.1", 443)).finished()
+
+    async def browse(self, method: str, path: str, form: Mapping[str, str] | None = None) -> Answer:
+        cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        answer = await self.fetch(method, path, form or b"", **({"cookie": cookie} if cookie else {}))
+        if "set-cookie" in answer.headers:
+            name, _, value = answer.headers["set-cookie"].partition(";")[0].partition("=")
+            self.cookies[name] = value
+        return answer
+
+    async def register(self, **metadata: Any) -> str:
+        given = {"redirect_uris": [REDIRECT], "client_name": "Editor", **metadata}
+        answer = await self.fetch("POST", "/oauth/register", json.dumps(given).encode())
+        assert answer.status == 201, answer.body
+        client_id: str = answer.json()["client_id"]
+        return client_id
+
+    def request(self, client_id: str, **changes: str | None) -> str:
+        asked = {
+            "response_type": "code",
+            "client_id": client_id,
+            "redirect_uri": REDIRECT,
+            "state": "the client's state",
+            "code_challenge": digest(VERIFIER),
+            "code_challenge_method": "S256",
+            "scope": "read",
+            "resource": f"{PUBLIC}/mcp",
+            **changes,
+        }
+        return "/oauth/authorize?" + urlencode({name: value for name, value in asked.items() if value is not None})
+
+    async def consent(self, client_id: str, decision: str = "allow", **changes: str | None) -> Answer:
+        page = await self.browse("GET", self.request(client_id, **changes))
+        assert page.status == 200, page.body
+        return await self.browse("POST", "/oauth/authorize", {"request": hidden(page), "decision": decision})
+
+    async def code(self, client_id: str, **changes: str | None) -> str:
+        """Everything up to the code that the client is sent."""
+        sent = await self.consent(client_id, **changes)
+        assert sent.status == 303, sent.body
+        back = await self.browse("GET", self.google.sign_in(sent.headers["location"]))
+        answer = arrived(back)
+        assert answer["state"] == "the client's state"
+        assert answer["iss"] == PUBLIC
+        return answer["code"]
+
+    async def token(self, client_id: str, code: str, /, **changes: str) -> Answer:
+        form = {
+            "grant_type": "authorization_code",
+            "client_id": client_id,
+            "code": code,
+            "redirect_uri": REDIRECT,
+            "code_verifier": VERIFIER,
+            "resource": f"{PUBLIC}/mcp",
+            **changes,
+        }
+        return await self.fetch("POST", "/oauth/token", form)
+
+    async def refresh(self, client_id: str, token: str) -> Answer:
+        form = {"grant_type": "refresh_token", "client_id": client_id, "refresh_token": token}
+        return await self.fetch("POST", "/oauth/token", form)
+
+    async def call(self, token: str) -> Answer:
+        headers = {"host": "api.example.org", "authorization": f"Bearer {token}"}
+        return await ModernClient(self.app, headers=headers).call("whoami", server=("10.0.0.1", 443))
+
+
+def hidden(page: Answer) -> str:
+    found = re.search(r'name="request" value="([^"]*)"', page.body.decode())
+    assert found is not None
+    return unescape(found[1])
+
+
+def arrived(answer: Answer) -> dict[str, str]:
+    """What the client is sent through the browser."""
+    assert answer.status == 302, answer.body
+    location = answer.headers["location"]
+    assert location.startswith(REDIRECT + "?")
+    return dict(parse_qsl(urlsplit(location).query))
+
+
+def make_app(google: Google, clock: Clock, *, secret: str = SECRET, **options: Any) -> Any:
+    upstream = Upstream(
+        authorize_url="https://google.example/authorize",
+        token_url="https://google.example/token",
+        client_id="our-client",
+        client_secret="our-secret",
+        parameters={"access_type": "offline"},
+        fetch=google.fetch,
+    )
+    proxy = OAuthProxy(google, upstream, scopes=["openid"], clock=clock, **options)
+    server = Server("almanac", auth=proxy, secret=secret)
+
+    @server.tool
+    async def whoami(ctx: Context) -> str:
+        return f"{ctx.principal.subject} {' '.join(sorted(ctx.principal.scopes))}"
+
+    return server.http_app(public_url=PUBLIC)
+
+
+@asynccontextmanager
+async def world(**options: Any) -> AsyncIterator[World]:
+    google, clock = Google(), Clock()
+    app = make_app(google, clock, **options)
+    try:
+        yield World(google, app, clock)
+    finally:
+        await app.stop()
+
+
+# --- the way it should go ---
+
+
+async def test_from_the_challenge_to_the_call_and_the_refresh() -> None:
+    async with world() as w:
+        refused = await w.call("nothing")
+        assert refused.status == 401
+        metadata_url = re.search(r'resource_metadata="([^"]*)"', refused.headers["www-authenticate"])
+        assert metadata_url is not None
+        resource = (await w.fetch("GET", metadata_url[1])).json()
+        assert resource["resource"] == f"{PUBLIC}/mcp"
+        assert resource["authorization_servers"] == [PUBLIC]
+        for path in ("oauth-authorization-server", "openid-configuration"):
+            metadata = (await w.fetch("GET", f"/.well-known/{path}")).json()
+            assert metadata["issuer"] == PUBLIC
+            assert metadata["code_challenge_methods_supported"] == ["S256"]
+            assert metadata["authorization_response_iss_parameter_supported"] is True
+        client = await w.register()
+        first = (await w.token(client, await w.code(client))).json()
+        assert (first["token_type"], first["expires_in"]) == ("Bearer", 3600)
+        assert first["scope"] == "openid read"
+        # Not what the user had granted to our client at other times.
+        assert text_of((await w.call(first["access_token"])).json()) == "alice openid read"
+        second = (await w.refresh(client, first["refresh_token"])).json()
+        assert text_of((await w.call(second["access_token"])).json()) == "alice openid read"
+        assert second["refresh_token"] != first["refresh_token"]
+
+
+async def test_nothing_is_stored_and_any_replica_serves() -> None:
+    """Each step at another process, none of which shares anything with the others but the secret."""
+    async with world() as w:
+        apps = [make_app(w.google, w.clock) for _ in range(4)]
+        try:
+            steps = iter(apps)
+            client = await w.register()
+            w.app = next(steps)
+            page = await w.browse("GET", w.request(client))
+            w.app = next(steps)
+            sent = await w.browse("POST", "/oauth/authorize", {"request": hidden(page), "decision": "allow"})
+            w.app = next(steps)
+            code = arrived(await w.browse("GET", w.google.sign_in(sent.headers["location"])))["code"]
+            w.app = next(steps)
+            token = (await w.token(client, code)).json()["access_token"]
+            for app in apps:
+                w.app = app
+                assert (await w.call(token)).status == 200
+        finally:
+            for app in apps:
+                await app.stop()
+
+
+async def test_after_the_secret_changed_nothing_opens() -> None:
+    async with world() as w:
+        client = await w.register()
+        token = (await w.token(client, await w.code(client))).json()["access_token"]
+        w.app = other = make_app(w.google, w.clock, secret="another secret of some length")
+        try:
+            assert (await w.call(token)).status == 401
+            assert (await w.browse("GET", w.request(client))).status == 400
+        finally:
+            await other.stop()
+
+
+async def test_what_is_handed_out_is_encrypted() -> None:
+    async with world() as w:
+        client = await w.register(client_name="Readable")
+        page = await w.browse("GET", w.request(client))
+        sent = await w.browse("POST", "/oauth/authorize", {"request": hidden(page), "decision": "allow"})
+        state = dict(parse_qsl(urlsplit(sent.headers["location"]).query))["state"]
+        code = arrived(await w.browse("GET", w.google.sign_in(sent.headers["location"])))["code"]
+        tokens = (await w.token(client, code)).json()
+        for value in (client, state, code, tokens["access_token"], tokens["refresh_token"]):
+            data = base64.urlsafe_b64decode(value.rpartition(".")[2] + "==")
+            for secret in (b"google", b"Readable", b"127.0.0.1", b"alice", b"the client"):
+                assert secret not in data
+
+
+async def test_without_encryption_there_is_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolwire import sealing_aes
+
+    monkeypatch.setattr(sealing_aes, "find_spec", lambda name: None)
+    with pytest.raises(ServerError, match="toolwire\\[auth\\]"):
+        make_app(Google(), Clock())
+    assert AesSealer.confidential
+
+
+def test_it_needs_a_public_address() -> None:
+    upstream = Upstream(authorize_url="https://a/x", token_url="https://a/y", client_id="c", client_secret="s")
+    server = Server("s", auth=OAuthProxy(Google(), upstream), secret=SECRET)
+    with pytest.raises(ServerError, match="public_url"):
+        server.http_app()
+    with pytest.raises(ServerError, match="https"):
+        server.http_app(public_url="http://api.example.org")
+
+
+# --- the consent page ---
+
+
+async def test_the_page_says_who_asks_and_where_the_answer_goes() -> None:
+    async with world() as w:
+        client = await w.register(client_name="<script>alert(1)</script>")
+        page = await w.browse("GET", w.request(client, scope='read "><b>'))
+        text = page.body.decode()
+        assert "<script>" not in text and "<b>" not in text
+        assert "&lt;script&gt;" in text
+        assert "127.0.0.1:7777" in text
+        assert "your own computer" in text
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+        assert page.headers["x-frame-options"] == "DENY"
+        cookie = page.headers["set-cookie"]
+        assert cookie.startswith("__Host-")
+        assert all(part in cookie for part in ("Secure", "HttpOnly", "SameSite=Lax", "Path=/"))
+        remote = await w.register(redirect_uris=["https://editor.example/cb"])
+        page = await w.browse("GET", w.request(remote, redirect_uri="https://editor.example/cb"))
+        assert b"your own computer" not in page.body
+        assert b"editor.example" in page.body
+
+
+async def test_the_user_may_say_no() -> None:
+    async with world() as w:
+        client = await w.register()
+        for decision in ("deny", "", "ALLOW"):
+            assert arrived(await w.consent(client, decision))["error"] == "access_denied"
+
+
+@pytest.mark.parametrize("cookies", [{}, {"__Host-toolwire-sign-in": "another"}, {"toolwire-sign-in": "same"}])
+async def test_a_page_of_another_browser(cookies: dict[str, str]) -> None:
+    async with world() as w:
+        client = await w.register()
+        page = await w.browse("GET", w.request(client))
+        own = dict(w.cookies)
+        w.cookies = {
+            name: own["__Host-toolwire-sign-in"] if value == "same" else value for name, value in cookies.items()
+        }
+        forged = await w.browse("POST", "/oauth/authorize", {"request": hidden(page), "decision": "allow"})
+        assert forged.status == 400
+        # Nor can a sign-in that was begun here be finished there.
+        w.cookies = own
+        sent = await w.browse("POST", "/oauth/authorize", {"request": hidden(page), "decision": "allow"})
+        w.cookies = {}
+        assert (await w.browse("GET", w.google.sign_in(sent.headers["location"]))).status == 400
+
+
+async def test_consent_cannot_be_skipped() -> None:
+    async with world() as w:
+        client = await w.register()
+        page = await w.browse("GET", w.request(client))
+        # The request that the page holds is not yet the state that the provider is sent.
+        answer = await w.browse("GET", f"/oauth/callback?{urlencode({'code': 'x', 'state': hidden(page)})}")
+        assert answer.status == 400
+        sent = await w.browse("POST", "/oauth/authorize", {"request": hidden(page), "decision": "allow"})
+        state = dict(parse_qsl(urlsplit(sent.headers["location"]).query))["state"]
+        again = await w.browse("POST", "/oauth/authorize", {"request": state, "decision": "allow"})
+        assert again.status == 400
+
+
+async def test_a_state_is_good_once_and_for_ten_minutes() -> None:
+    async with world() as w:
+        client = await w.register()
+        back = w.google.sign_in((await w.consent(client)).headers["location"])
+        assert "code" in arrived(await w.browse("GET", back))
+        assert (await w.browse("GET", back)).status == 400
+        late = w.google.sign_in((await w.consent(client)).headers["location"])
+        w.clock.now += 601
+        assert (await w.browse("GET", late)).status == 400
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [({"error": "access_denied"}, "access_denied"), ({"error": "x"}, "server_error"), ({}, "server_error")],
+)
+async def test_the_provider_says_no(answer: dict[str, str], error: str) -> None:
+    async with world() as w:
+        client = await w.register()
+        asked = dict(parse_qsl(urlsplit((await w.consent(client)).headers["location"]).query))
+        back = await w.browse("GET", f"/oauth/callback?{urlencode({**answer, 'state': asked['state']})}")
+        assert arrived(back)["error"] == error
+
+
+async def test_pkce_towards_the_provider() -> None:
+    async with world() as w:
+        client = await w.register()
+        asked = dict(parse_qsl(urlsplit((await w.consent(client)).headers["location"]).query))
+        assert asked["code_challenge_method"] == "S256"
+        assert asked["code_challenge"] != digest(VERIFIER)
+        assert asked["redirect_uri"] == f"{PUBLIC}/oauth/callback"
+        assert asked["access_type"] == "offline"
+        assert "resource" not in asked
+
+
+# --- clients ---
+
+
+@pytest.mark.parametrize(
+    "uris",
+    [
+        [],
+        "http://127.0.0.1/cb",
+        ["http://evil.example/cb"],
+        ["javascript:alert(1)"],
+        ["data:text/html,x"],
+        ["cursor://cb"],
+        ["https://user@host/cb"],
+        ["https://h/cb#fragment"],
+        ["https://h/c b"],
+        ["https://h/cb\r\nX-Evil: 1"],
+        ["https:///cb"],
+        ["https://h:99999/cb"],
+        [5],
+        ["https://h/" + "x" * 2000],
+        ["https://h/cb"] * 11,
+    ],
+)
+async def test_redirects_that_nobody_may_register(uris: Any) -> None:
+    async with world() as w:
+        answer = await w.fetch("POST", "/oauth/register", json.dumps({"redirect_uris": uris}).encode())
+        assert answer.status == 400
+        assert answer.json()["error"] in ("invalid_redirect_uri", "invalid_client_metadata")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 10_000, b"\xff"])
+async def test_a_registration_that_is_no_object(body: bytes) -> None:
+    async with world() as w:
+        assert (await w.fetch("POST", "/oauth/register", body)).status == 400
+
+
+async def test_private_schemes_are_said_aloud() -> None:
+    async with world(redirect_schemes=["cursor"]) as w:
+        await w.register(redirect_uris=["cursor://anysphere/cb"])
+    with pytest.raises(ServerError, match="private"):
+        make_app(Google(), Clock(), redirect_schemes=["javascript"])
+
+
+@pytest.mark.parametrize(
+    "redirect",
+    [
+        "http://127.0.0.1:7777/other",
+        "http://127.0.0.1:7777/callback/",
+        "http://127.0.0.1:7777/callback?x=1",
+        "http://127.0.0.1@evil.example/callback",
+        "http://localhost:7777/callback",
+        "https://127.0.0.1:7777/callback",
+        "http://evil.example/callback",
+        "",
+    ],
+)
+async def test_the_answer_goes_only_where_it_was_registered(redirect: str) -> None:
+    async with world() as w:
+        client = await w.register()
+        answer = await w.browse("GET", w.request(client, redirect_uri=redirect))
+        assert answer.status == 400
+        assert "location" not in answer.headers
+
+
+async def test_a_native_client_takes_any_port() -> None:
+    async with world() as w:
+        client = await w.register()
+        assert (await w.browse("GET", w.request(client, redirect_uri="http://127.0.0.1:9/callback"))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"response_type": "token"}, "unsupported_response_type"),
+        ({"code_challenge": None}, "invalid_request"),
+        ({"code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge_method": None}, "invalid_request"),
+        ({"resource": "https://other.example/mcp"}, "invalid_target"),
+        ({"scope": " ".join(map(str, range(51)))}, "invalid_scope"),
+    ],
+)
+async def test_requests_that_are_sent_back(changes: dict[str, str | None], error: str) -> None:
+    async with world() as w:
+        client = await w.register()
+        assert arrived(await w.browse("GET", w.request(client, **changes)))["error"] == error
+
+
+@pytest.mark.parametrize("path", ["", "?client_id=x&client_id=y", "?client_id=x"])
+async def test_requests_of_nobody(path: str) -> None:
+    async with world() as w:
+        assert (await w.browse("GET", f"/oauth/authorize{path}")).status == 400
+
+
+async def test_a_client_may_be_known_by_its_metadata_document() -> None:
+    url = "https://editor.example/client.json"
+    documents: dict[str, Any] = {url: {"client_id": url, "client_name": "Editor", "redirect_uris": [REDIRECT]}}
+    fetched: list[str] = []
+
+    async def fetch(address: str) -> Fetched:
+        fetched.append(address)
+        return Fetched(200, {}, json.dumps(documents[address]).encode())
+
+    async with world(fetch_metadata=fetch) as w:
+        assert (await w.token(url, await w.code(url))).status == 200
+        assert fetched == [url]
+        documents["https://evil.example/client.json"] = documents[url]
+        for wrong in ("https://evil.example/client.json", "https://editor.example/", "https://editor.example/a#b"):
+            assert (await w.browse("GET", w.request(wrong))).status == 400
+
+
+async def test_metadata_documents_are_not_fetched_from_inside() -> None:
+    async with world() as w:
+        for url in ("https://127.0.0.1/client.json", "https://169.254.169.254/latest/meta-data", "https://[::1]/c"):
+            assert (await w.browse("GET", w.request(url))).status == 400
+
+
+# --- codes and tokens ---
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"code_verifier": "another-verifier-of-at-least-forty-three-chars"},
+        {"code_verifier": ""},
+        {"redirect_uri": "http://127.0.0.1:7777/other"},
+        {"client_id": "another"},
+        {"code": "made-up"},
+        {"grant_type": "password"},
+        {"resource": "https://other.example/mcp"},
+    ],
+)
+async def test_a_code_in_the_wrong_hands(changes: dict[str, str]) -> None:
+    async with world() as w:
+        client = await w.register()
+        code = await w.code(client)
+        answer = await w.token(client, code, **changes)
+        assert answer.status == 400
+        assert answer.json()["error"] in ("invalid_grant", "unsupported_grant_type", "invalid_target")
+        assert w.google.asked == []
+
+
+async def test_a_code_of_another_client() -> None:
+    async with world() as w:
+        one, two = await w.register(), await w.register(client_name="Other")
+        assert (await w.token(two, await w.code(one))).status == 400
+
+
+async def test_a_code_is_good_once_and_for_two_minutes() -> None:
+    async with world() as w:
+        client = await w.register()
+        code = await w.code(client)
+        assert (await w.token(client, code)).status == 200
+        assert (await w.token(client, code)).json()["error"] == "invalid_grant"
+        late = await w.code(client)
+        w.clock.now += 121
+        assert (await w.token(client, late)).json()["error"] == "invalid_grant"
+
+
+async def test_a_code_that_the_provider_does_not_take() -> None:
+    async with world() as w:
+        client = await w.register()
+        code = await w.code(client)
+        w.google.codes.clear()
+        assert (await w.token(client, code)).json()["error"] == "invalid_grant"
+
+
+async def test_the_provider_is_down() -> None:
+    async with world() as w:
+        client = await w.register()
+        code = await w.code(client)
+        w.google.down = True
+        assert (await w.token(client, code)).status == 503
+
+
+async def test_a_refresh_token_is_good_once_and_for_its_client() -> None:
+    async with world() as w:
+        client, other = await w.register(), await w.register(client_name="Other")
+        first = (await w.token(client, await w.code(client))).json()["refresh_token"]
+        assert (await w.refresh(other, first)).json()["error"] == "invalid_grant"
+        assert (await w.refresh(client, first)).status == 200
+        assert (await w.refresh(client, first)).json()["error"] == "invalid_grant"
+
+
+async def test_tokens_end() -> None:
+    async with world() as w:
+        client = await w.register()
+        w.google.lifetime = 100
+        tokens = (await w.token(client, await w.code(client))).json()
+        assert tokens["expires_in"] == 100
+        w.clock.now += 101
+        assert (await w.call(tokens["access_token"])).status == 401
+        w.clock.now += 31 * 24 * 3600
+        assert (await w.refresh(client, tokens["refresh_token"])).status == 400
+
+
+async def test_a_provider_whose_tokens_do_not_end() -> None:
+    async with world() as w:
+        client = await w.register()
+        w.google.lifetime, w.google.refreshes = None, False
+        first = (await w.token(client, await w.code(client))).json()
+        assert first["expires_in"] == 3600
+        again = (await w.refresh(client, first["refresh_token"])).json()
+        assert text_of((await w.call(again["access_token"])).json()) == "alice openid read"
+        # One whose tokens end and that gives no other has none for us to give.
+        w.google.lifetime = "600"
+        short = (await w.token(client, await w.code(client))).json()
+        assert short["expires_in"] == 600
+        assert "refresh_token" not in short
+
+
+async def test_values_of_one_kind_do_not_pass_for_another() -> None:
+    async with world() as w:
+        client = await w.register()
+        code = await w.code(client)
+        tokens = (await w.token(client, code)).json()
+        for value in (client, code, tokens["refresh_token"]):
+            assert (await w.call(value)).status == 401
+        for value in (client, tokens["access_token"], code):
+            assert (await w.refresh(client, value)).status == 400
+        for value in (client, tokens["access_token"], tokens["refresh_token"]):
+            assert (await w.token(client, value)).status == 400
+
+
+async def test_the_provider_s_own_token_is_no_token_here() -> None:
+    async with world() as w:
+        client = await w.register()
+        await w.token(client, await w.code(client))
+        (inner,) = w.google.tokens
+        assert (await w.call(inner)).status == 401
+
+
+async def test_a_token_that_the_provider_took_back() -> None:
+    async with world() as w:
+        client = await w.register()
+        token = (await w.token(client, await w.code(client))).json()["access_token"]
+        assert (await w.call(token)).status == 200
+        w.google.tokens.clear()
+        w.clock.now += 61
+        assert (await w.call(token)).status == 401
+
+
+# --- the edges of HTTP ---
+
+
+async def test_methods_and_pages_of_other_sites() -> None:
+    async with world() as w:
+        assert (await w.fetch("GET", "/oauth/token")).status == 405
+        assert (await w.fetch("DELETE", "/oauth/register")).status == 405
+        assert (await w.fetch("POST", "/oauth/callback")).status == 405
+        preflight = await w.fetch("OPTIONS", "/oauth/token", origin="https://app.example")
+        assert preflight.status == 204
+        assert preflight.headers["access-control-allow-origin"] == "*"
+        assert (await w.fetch("OPTIONS", "/oauth/authorize", origin="https://app.example")).status == 405
+        page = await w.browse("GET", w.request(await w.register()))
+        assert "access-control-allow-origin" not in page.headers
+        assert (await w.fetch("POST", "/oauth/token", b"x" * 70_000)).status == 413
+        assert (await w.fetch("POST", "/oauth/token", b"a=1&" * 100)).status == 400
+
+
+def test_the_presets_make_proxies() -> None:
+    proxy = github("id", "secret", proxy=True)
+    assert isinstance(proxy, OAuthProxy)
+    app = Server("s", auth=proxy, secret=SECRET).http_app(public_url=PUBLIC)
+    assert app.authenticates
