@@ -25,13 +25,12 @@ from toolwire.client.handlers import ElicitCallback, Roots, SampleCallback
 from toolwire.client.http_target import HttpTarget
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.wire.asgi_pool import AsgiPool
-from toolwire.wire.channel import Channel, Ended, Feed, memory_pair
+from toolwire.wire.channel import Channel, memory_pair
 from toolwire.wire.stdio import StdioChannel
 from toolwire.wire.subprocess import ProcessChannel
+from toolwire.wire.tapped import Direction, TappedChannel
 
 __all__ = ["Wire", "connect"]
-
-Direction: TypeAlias = Literal["→", "←"]
 
 
 class Serves(Protocol):
@@ -77,60 +76,6 @@ class Wire:
             for matches, found in self._watchers:
                 if not found.done() and matches(direction, message):
                     found.set_result(message)
-
-
-class _Recorded(Channel):
-    """A channel that writes down what passes."""
-
-    def __init__(self, inner: Channel, wire: Wire) -> None:
-        self._inner = inner
-        self._wire = wire
-
-    async def connect(self) -> None:
-        await self._inner.connect()
-
-    async def read(self) -> bytes | None:
-        message = await self._inner.read()
-        if message is not None:
-            self._wire.record("←", message)
-        return message
-
-    def write(self, message: bytes) -> None:
-        self._wire.record("→", message)
-        self._inner.write(message)
-
-    def attach(self, feed: Feed, ended: Ended) -> bool:
-        def recorded(message: bytes) -> None:
-            self._wire.record("←", message)
-            feed(message)
-
-        return self._inner.attach(recorded, ended)
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-    @property
-    def is_connected(self) -> bool:
-        return self._inner.is_connected
-
-    @property
-    def congested(self) -> bool:
-        return self._inner.congested
-
-    async def drain(self) -> None:
-        await self._inner.drain()
-
-    async def flush(self) -> None:
-        await self._inner.flush()
-
-    def pause(self) -> None:
-        self._inner.pause()
-
-    def resume(self) -> None:
-        self._inner.resume()
-
-    def negotiated(self, revision: str) -> None:
-        self._inner.negotiated(revision)
 
 
 Over: TypeAlias = Literal["memory", "stdio", "http", "sse", "port"]
@@ -187,12 +132,12 @@ async def _target(
             raise ValueError('a server file is a process of its own: use over="stdio", without principal=')
         process = await ProcessChannel.spawn([sys.executable, os.fspath(server)])
         try:
-            yield _Recorded(process, wire)
+            yield TappedChannel(process, wire.record)
         finally:
             await process.close()
     elif over in ("memory", "stdio"):
         async with _in_process(server, over, principal) as channel:
-            yield _Recorded(channel, wire)
+            yield TappedChannel(channel, wire.record)
     elif over == "port":
         async with _on_port(server, principal) as url:
             yield HttpTarget(url, tap=wire.record)

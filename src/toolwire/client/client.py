@@ -40,6 +40,7 @@ from toolwire.protocol.errors import (
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.trace import check_trace
+from toolwire.wire.tapped import Tap
 
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
@@ -81,6 +82,7 @@ class Client:
       `Elicitation(form=, url=)` and `Sampling(fn, tools=True)` declare more than a plain function does.
     * `on_log`, `on_progress`: called with the params of the notification, for every call that has no callback of its
       own; may be `async`. Progress is only asked for where there is a callback.
+    * `on_message`: called with every message as it passes, ("→", bytes) to the server and ("←", bytes) from it.
     * `timeout`: seconds that each request may take; progress restarts the clock up to ten minutes. None for no limit.
     * `approve`: sees each call of a tool before it is made, with the tool's definition and annotations; returns True,
       False, a text that says why not, or other arguments to call it with.
@@ -102,6 +104,7 @@ class Client:
         roots: Roots | None = None,
         on_log: OnLog | None = None,
         on_progress: OnProgress | None = None,
+        on_message: Tap | None = None,
         timeout: float | None = 60.0,
         approve: Approve | None = None,
         budget: Budget | None = None,
@@ -134,6 +137,7 @@ class Client:
                 timeout,
                 probe_timeout,
                 revision,
+                on_message,
             )
         )
         self._on_log = on_log

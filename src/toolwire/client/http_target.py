@@ -14,10 +14,11 @@ from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportEr
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
 from toolwire.wire.http_client import HttpSession
-from toolwire.wire.http_endpoint import Endpoint, Tap
+from toolwire.wire.http_endpoint import Endpoint
 from toolwire.wire.http_pool import HttpPool, Pool
 from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.sse_client import SseChannel
+from toolwire.wire.tapped import Tap
 
 # ERA-10: what an endpoint turned out to be, for every client of this process. Modern ones are asked anyway.
 _verdicts: OrderedDict[str, str] = OrderedDict()
@@ -113,6 +114,9 @@ class _HttpLink(Link):
         self._endpoint = endpoint
         self._pool = pool
         self.label = label
+
+    def tap(self, tap: Tap) -> None:
+        self._endpoint.tap = tap
 
     def session(self, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> Session:
         session = HttpSession(self._endpoint, lifecycle, handler, ceiling)

@@ -11,6 +11,7 @@ from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
 from toolwire.protocol.peer import Peer
 from toolwire.wire.channel import Channel
 from toolwire.wire.session import ClientHandler, Session
+from toolwire.wire.tapped import Tap, TappedChannel
 
 
 class Link:
@@ -26,6 +27,10 @@ class Link:
     def __init__(self, channel: Channel, label: str) -> None:
         self.channel = channel
         self.label = label
+
+    def tap(self, tap: Tap) -> None:
+        """Show every message that passes from now on."""
+        self.channel = TappedChannel(self.channel, tap)
 
     def require_headers(self) -> None:
         """`NotSupported` where requests have no headers of their own."""

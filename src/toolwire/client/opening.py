@@ -19,6 +19,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotStreamable, ProtocolError, TransportError, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY
+from toolwire.wire.tapped import Tap
 
 log = logging.getLogger("toolwire.client")
 
@@ -35,6 +36,7 @@ class Opener(Struct, eq=False):
     timeout: float | None
     probe_timeout: float
     pinned: str | None
+    tap: Tap | None = None
 
     async def open(self) -> Connection:
         """An agreed connection."""
@@ -74,6 +76,8 @@ class Opener(Struct, eq=False):
 
     async def _attempt(self, revision: str | None) -> Connection:
         link = await self.target.open()
+        if self.tap is not None:
+            link.tap(self.tap)
         connection = Connection(link, self.answers, self.on_log, self.tools_changed)
         try:
             await connection.agree(self.identity, revision, probe=self.probe_timeout, timeout=self.timeout)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from toolwire.auth.contract import Auth
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.wire.http_pool import HttpResponse, Pool, origin
+from toolwire.wire.tapped import Tap
 
 # What is shown of the text of an error page, and how much of one is read at all.
 _SHOWN: Final = 200
 ERROR_BODY: Final = 64 * 1024
 # Statuses that say the request was turned away before anything was done.
 _TURNED_AWAY: Final = frozenset({429, 503})
-
-Tap: TypeAlias = Callable[[Literal["→", "←"], bytes], None]
 
 
 class Endpoint:

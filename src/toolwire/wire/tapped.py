@@ -1,0 +1,83 @@
+"""A channel that shows every message to somebody as it passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from toolwire.wire.channel import Channel, Ended, Feed
+
+Direction: TypeAlias = Literal["→", "←"]
+Tap: TypeAlias = Callable[[Direction, bytes], Any]
+"""Called with "→" for a message that is written, "←" for one that was read; it may not raise."""
+
+
+class TappedChannel(Channel):
+    """Another channel, overheard."""
+
+    def __init__(self, inner: Channel, tap: Tap) -> None:
+        self._inner = inner
+        self._tap = tap
+
+    def __getattr__(self, name: str) -> Any:
+        # What one kind of channel has and others do not, such as the exit status of a process.
+        return getattr(self._inner, name)
+
+    async def connect(self) -> None:
+        await self._inner.connect()
+
+    async def read(self) -> bytes | None:
+        message = await self._inner.read()
+        if message is not None:
+            self._tap("←", message)
+        return message
+
+    def write(self, message: bytes) -> None:
+        self._tap("→", message)
+        self._inner.write(message)
+
+    def attach(self, feed: Feed, ended: Ended) -> bool:
+        def overheard(message: bytes) -> None:
+            self._tap("←", message)
+            feed(message)
+
+        return self._inner.attach(overheard, ended)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._inner.is_connected
+
+    @property
+    def congested(self) -> bool:
+        return self._inner.congested
+
+    async def drain(self) -> None:
+        await self._inner.drain()
+
+    async def flush(self) -> None:
+        await self._inner.flush()
+
+    def pause(self) -> None:
+        self._inner.pause()
+
+    def resume(self) -> None:
+        self._inner.resume()
+
+    @property
+    def principal(self) -> Any:
+        return self._inner.principal
+
+    def negotiated(self, revision: str) -> None:
+        self._inner.negotiated(revision)
+
+    def route(self) -> Feed:
+        inner = self._inner.route()
+
+        def overheard(message: bytes) -> None:
+            self._tap("→", message)
+            inner(message)
+
+        return overheard
