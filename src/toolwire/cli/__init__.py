@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "audit": ("audit", "check an audit log"),
     "run": ("run", "serve a server that is defined in a Python file"),
+    "dev": ("dev", "serve a file, load it again when it changes, and show it in the inspector"),
+    "inspect": ("inspect", "look at a server in a page of the browser"),
     "list": ("listing", "show what a server offers"),
     "call": ("call", "call a tool of a server"),
     "new": ("new", "make a small project with a server and its test"),

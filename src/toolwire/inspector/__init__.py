@@ -1,0 +1,11 @@
+"""The inspector: a web page that shows what a server offers, calls it, and shows every message on the wire.
+
+`Inspector` holds the client and what is known; `InspectorApp` serves it to a page in the browser of the same machine.
+"""
+
+from __future__ import annotations
+
+from toolwire.inspector.app import InspectorApp
+from toolwire.inspector.inspected import Inspector
+
+__all__ = ["Inspector", "InspectorApp"]

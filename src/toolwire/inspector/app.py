@@ -1,0 +1,277 @@
+"""The inspector over HTTP: the page's files, what it may ask for, and the stream of what happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs
+
+import msgspec
+
+from toolwire.client import Client
+from toolwire.inspector.curl import as_command
+from toolwire.inspector.excerpt import Excerpt, follow
+from toolwire.inspector.inspected import Inspector
+from toolwire.inspector.questions import BadAnswer
+from toolwire.inspector.security import HEADERS, Door
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ToolwireError
+from toolwire.wire.http_body import read_body
+from toolwire.wire.http_outlet import Receive, SendMessage
+from toolwire.wire.http_reply import HeaderList, Refused, Scope, respond
+
+MAX_BODY: Final = 16 * 1024 * 1024
+BODY_SECONDS: Final = 30.0
+KEEP_ALIVE_SECONDS: Final = 15.0
+MAX_SHOWN: Final = 1024 * 1024
+
+_PAGE: Final = Path(__file__).parent / "page"
+_TYPES: Final = {
+    ".html": b"text/html; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+_JSON: Final[HeaderList] = ((b"content-type", b"application/json"),)
+_LINES: Final[HeaderList] = ((b"content-type", b"application/x-ndjson"), (b"x-accel-buffering", b"no"))
+_PLAIN: Final[HeaderList] = ((b"content-type", b"text/plain; charset=utf-8"),)
+
+Asked: TypeAlias = Mapping[str, Any]
+Operation: TypeAlias = Callable[[Asked], Awaitable[Any]]
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class InspectorApp:
+    """An ASGI application; `token` opens it, and is random unless given."""
+
+    def __init__(self, inspector: Inspector, *, token: str | None = None) -> None:
+        self.inspector = inspector
+        self._door = Door(token)
+        self._starting: asyncio.Task[None] | None = None
+        self._operations: dict[str, Operation] = {
+            "state": self._state,
+            "connect": self._connect,
+            "definition": self._definition,
+            "call": self._call,
+            "cancel": self._cancel,
+            "result": self._result,
+            "complete": self._complete,
+            "answer": self._answer,
+            "subscribe": self._subscribe,
+            "level": self._level,
+            "roots": self._roots,
+            "message": self._message,
+            "command": self._command,
+            "forget": self._forget,
+        }
+
+    @property
+    def token(self) -> str:
+        return self._door.token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+
+    async def _lifespan(self, receive: Receive, send: SendMessage) -> None:
+        await receive()
+        # Not waited for: the page can be open while the server starts, and says how that went.
+        self._starting = asyncio.get_running_loop().create_task(self.inspector.connect(self.inspector.revision))
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self._starting.cancel()
+        await asyncio.wait({self._starting})
+        await self.inspector.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def drain(self) -> None:
+        self.inspector.events.end()
+
+    # --- one request ---
+
+    async def _http(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            local, remote = scope.get("server"), scope.get("client")
+            self._door.check_source(headers, local and local[0], remote and remote[0])
+            path, method = scope["path"], scope["method"]
+            if not path.startswith("/api/"):
+                await self._file(path, method, send)
+                return
+            self._door.check_token(headers)
+            if path == "/api/events" and method == "GET":
+                await self._events(receive, send)
+            elif path == "/api/part" and method == "GET":
+                await self._part(parse_qs(scope.get("query_string", b"").decode("latin-1")), send)
+            else:
+                await self._operate(path.removeprefix("/api/"), method, headers, receive, send)
+        except Refused as refused:
+            await respond(send, refused.status, refused.body, (*refused.type, *refused.headers, *HEADERS))
+
+    async def _file(self, path: str, method: str, send: SendMessage) -> None:
+        if method not in ("GET", "HEAD"):
+            raise Refused(405, "Send a GET", ((b"allow", b"GET, HEAD"),))
+        # Looked up among the files there are, so that no path can lead elsewhere.
+        files = {file.name: file for file in _PAGE.iterdir() if file.suffix in _TYPES}
+        file = files.get("index.html" if path == "/" else path.removeprefix("/"))
+        if file is None:
+            raise Refused(404, "There is no such page")
+        await respond(send, 200, file.read_bytes(), ((b"content-type", _TYPES[file.suffix]), *HEADERS))
+
+    async def _operate(
+        self, name: str, method: str, headers: Mapping[str, str], receive: Receive, send: SendMessage
+    ) -> None:
+        operation = self._operations.get(name)
+        if operation is None:
+            raise Refused(404, "There is no such operation")
+        if method != "POST" or headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise Refused(415, "Send a POST with application/json")
+        body = await read_body(headers, receive, MAX_BODY, BODY_SECONDS)
+        try:
+            asked = msgspec.json.decode(body, type=dict[str, Any])
+            answer, status = await operation(asked), 200
+        except (msgspec.DecodeError, RecursionError, KeyError, TypeError):
+            answer, status = {"error": "That is not what this operation takes"}, 400
+        except (ToolwireError, BadAnswer, LookupError, ValueError) as error:
+            answer, status = {"error": str(error)}, 422
+        await respond(send, status, _encode(answer), (*_JSON, *HEADERS))
+
+    async def _events(self, receive: Receive, send: SendMessage) -> None:
+        """What happens, as lines of JSON, from a snapshot on until the page goes away."""
+        events = self.inspector.events
+        reader = events.open()
+        leaving = asyncio.ensure_future(_gone(receive))
+        taking: asyncio.Future[bytes | None] | None = None
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": [*_LINES, *HEADERS]})
+            first = _encode({"type": "snapshot", **self.inspector.snapshot()}) + b"\n"
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            while True:
+                taking = taking or asyncio.ensure_future(reader.take())
+                first_of: set[asyncio.Future[Any]] = {taking, leaving}
+                await asyncio.wait(first_of, timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if leaving.done():
+                    return
+                lines = taking.result() if taking.done() else b"\n"
+                if lines is None:
+                    await send({"type": "http.response.body", "body": b""})
+                    return
+                if taking.done():
+                    taking = None
+                await send({"type": "http.response.body", "body": lines, "more_body": True})
+        finally:
+            events.close(reader)
+            for waiting in (leaving, taking):
+                if waiting is not None:
+                    waiting.cancel()
+
+    async def _part(self, query: Mapping[str, list[str]], send: SendMessage) -> None:
+        """The whole of something that was cut: a message of the wire, or a part of a result."""
+        body: bytes | None = None
+        if "message" in query:
+            number = query["message"][0]
+            entry = self.inspector.log.find(int(number)) if number.isdecimal() else None
+            body = None if entry is None else entry.text
+        elif "call" in query:
+            call = self.inspector.calls.find(query["call"][0])
+            if call is not None and call.result is not None:
+                try:
+                    part = follow(msgspec.json.decode(call.result), query.get("pointer", [""])[0])
+                    body = part.encode("utf-8", "replace") if isinstance(part, str) else _encode(part)
+                except LookupError:
+                    body = None
+        if body is None:
+            raise Refused(404, "It is no longer kept")
+        await respond(send, 200, body, (*_PLAIN, *HEADERS))
+
+    # --- operations ---
+
+    @property
+    def _client(self) -> Client:
+        return self.inspector.client
+
+    async def _state(self, asked: Asked) -> Any:
+        return self.inspector.snapshot()
+
+    async def _connect(self, asked: Asked) -> Any:
+        await self.inspector.connect(asked.get("revision"))
+        return self.inspector.snapshot()
+
+    async def _definition(self, asked: Asked) -> Any:
+        found = self.inspector.catalogue.find(str(asked["kind"]), str(asked["key"]))
+        if found is None:
+            raise LookupError("The server does not list it any more")
+        excerpt = Excerpt(found)
+        return {"definition": excerpt.value, "cut": excerpt.cut, "size": len(_encode(found))}
+
+    async def _call(self, asked: Asked) -> Any:
+        method, params = str(asked["method"]), asked["params"]
+        schema = None
+        if method == "tools/call":
+            tool = self.inspector.catalogue.find("tools", str(params["name"])) or {}
+            schema = tool.get("outputSchema")
+        return {"call": self.inspector.calls.start(self._client, method, params, schema).shown()}
+
+    async def _cancel(self, asked: Asked) -> Any:
+        return {"cancelled": self.inspector.calls.cancel(str(asked["call"]))}
+
+    async def _result(self, asked: Asked) -> Any:
+        call = self.inspector.calls.find(str(asked["call"]))
+        if call is None or call.result is None:
+            raise LookupError("The result is no longer kept")
+        excerpt = Excerpt(msgspec.json.decode(call.result))
+        return {"result": excerpt.value, "cut": excerpt.cut}
+
+    async def _complete(self, asked: Asked) -> Any:
+        reference: Any = (
+            t.PromptReference(name=str(asked["prompt"]))
+            if "prompt" in asked
+            else t.ResourceTemplateReference(uri=str(asked["template"]))
+        )
+        context = {str(name): str(value) for name, value in dict(asked.get("context") or {}).items()}
+        found = await self._client.complete(reference, (str(asked["argument"]), str(asked["value"])), context or None)
+        return {"values": [value[:500] for value in found.values[:100]]}
+
+    async def _answer(self, asked: Asked) -> Any:
+        return {"taken": self.inspector.questions.answer(str(asked["question"]), dict(asked["answer"]))}
+
+    async def _subscribe(self, asked: Asked) -> Any:
+        await self.inspector.subscribe(str(asked["uri"]), asked.get("on") is True)
+        return {}
+
+    async def _level(self, asked: Asked) -> Any:
+        await self._client.set_level(asked["level"])
+        return {}
+
+    async def _roots(self, asked: Asked) -> Any:
+        await self.inspector.set_roots([str(root) for root in asked["roots"]][:100])
+        return {}
+
+    async def _message(self, asked: Asked) -> Any:
+        entry = self.inspector.log.find(int(asked["number"]))
+        if entry is None:
+            raise LookupError("The message is no longer kept")
+        text = entry.text[:MAX_SHOWN].decode("utf-8", "replace")
+        return {**entry.summary(), "text": text, "cut": len(entry.text) > MAX_SHOWN}
+
+    async def _command(self, asked: Asked) -> Any:
+        entry = self.inspector.log.find(int(asked["number"]))
+        if entry is None:
+            raise LookupError("The message is no longer kept")
+        inspector = self.inspector
+        revision = inspector.connection().get("revision")
+        return {"text": as_command(entry.text, revision=revision, url=inspector.url, command=inspector.command)}
+
+    async def _forget(self, asked: Asked) -> Any:
+        self.inspector.log.forget()
+        return {}
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,183 @@
+"""Requests that the page made: under way, with their progress, or done, with their results, within a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from toolwire import schemas
+from toolwire.client import Client
+from toolwire.inspector.events import Events
+from toolwire.inspector.excerpt import Excerpt
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError, ToolwireError
+
+MAX_KEPT: Final = 100
+MAX_KEPT_BYTES: Final = 160 * 1024 * 1024
+MAX_RUNNING: Final = 100
+
+
+class _Whole(t.Result, kw_only=True):
+    """A result as it came, whatever is in it."""
+
+    raw: Any = None
+
+
+class _Kind(msgspec.Struct):
+    result_type: str = msgspec.field(default="complete", name="resultType")
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+
+
+def _whole(raw: Raw) -> _Whole:
+    return _Whole(result_type=_decode_kind(raw).result_type, raw=raw)
+
+
+class Call:
+    """One request of the page."""
+
+    def __init__(self, identifier: str, method: str, subject: str) -> None:
+        self.identifier = identifier
+        self.method = method
+        self.subject = subject
+        self.state = "running"
+        self.started = time.time()
+        self.took: float | None = None
+        self.progress: dict[str, Any] | None = None
+        self.result: bytes | None = None
+        self.error: dict[str, Any] | None = None
+        self.problems: list[str] = []
+        self.task: asyncio.Task[None] | None = None
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "id": self.identifier,
+            "method": self.method,
+            "subject": self.subject,
+            "state": self.state,
+            "started": self.started,
+            "took": self.took,
+            "progress": self.progress,
+            "error": self.error,
+            "problems": self.problems,
+            "size": None if self.result is None else len(self.result),
+        }
+
+
+class Calls:
+    """All of them, the oldest forgotten first."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._calls: dict[str, Call] = {}
+        self._numbers = itertools.count(1)
+
+    def shown(self) -> list[dict[str, Any]]:
+        return [call.shown() for call in self._calls.values()]
+
+    def find(self, identifier: str) -> Call | None:
+        return self._calls.get(identifier)
+
+    def start(self, client: Client, method: str, params: Mapping[str, Any], output_schema: Any = None) -> Call:
+        """Send a request that may ask questions: `tools/call`, `resources/read` or `prompts/get`."""
+        if sum(call.state == "running" for call in self._calls.values()) >= MAX_RUNNING:
+            raise ToolwireError(f"{MAX_RUNNING} calls are running already: wait for one, or cancel it")
+        call = Call(str(next(self._numbers)), method, str(params.get("name") or params.get("uri") or ""))
+        request = _request(method, params)
+        self._calls[call.identifier] = call
+        self._tell(call)
+        call.task = asyncio.get_running_loop().create_task(self._run(call, client, request, output_schema))
+        return call
+
+    def cancel(self, identifier: str) -> bool:
+        call = self._calls.get(identifier)
+        if call is None or call.task is None or call.task.done():
+            return False
+        call.task.cancel()
+        return True
+
+    async def cancel_all(self) -> None:
+        running = [call.task for call in self._calls.values() if call.task is not None and not call.task.done()]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    async def _run(self, call: Call, client: Client, request: t.RequestParams, output_schema: Any) -> None:
+        began = time.perf_counter()
+        try:
+            # No limit of time: somebody watches, and may be thinking about a question.
+            whole = await client._ask(call.method, request, _whole, timeout=math.inf, on_progress=self._reporter(call))
+            call.result = bytes(whole.raw)
+            call.state = "done"
+            if output_schema is not None:
+                call.problems = _problems(call.result, output_schema)
+        except asyncio.CancelledError:
+            call.state = "cancelled"
+        except ProtocolError as error:
+            data = None if error.data is msgspec.UNSET else Excerpt(error.data).value
+            call.state, call.error = "failed", {"message": error.message, "code": error.code, "data": data}
+        except ToolwireError as error:
+            call.state, call.error = "failed", {"message": str(error), "kind": type(error).__name__}
+        call.took = time.perf_counter() - began
+        self._forget_old()
+        self._tell(call)
+
+    def _reporter(self, call: Call) -> Callable[[t.ProgressNotificationParams], None]:
+        def report(params: t.ProgressNotificationParams) -> None:
+            call.progress = params.to_dict()
+            call.progress.pop("progressToken", None)
+            self._tell(call)
+
+        return report
+
+    def _tell(self, call: Call) -> None:
+        self._events.tell("call", call=call.shown())
+
+    def _forget_old(self) -> None:
+        kept = [call for call in self._calls.values() if call.state != "running"]
+        total = sum(len(call.result or b"") for call in kept)
+        for call in kept[:-1]:
+            if len(kept) <= MAX_KEPT and total <= MAX_KEPT_BYTES:
+                return
+            kept.remove(call)
+            total -= len(call.result or b"")
+            del self._calls[call.identifier]
+            self._events.tell("forgotten", id=call.identifier)
+
+
+def _request(method: str, params: Mapping[str, Any]) -> t.RequestParams:
+    arguments = Raw(msgspec.json.encode(params.get("arguments") or {}))
+    if method == "tools/call":
+        return t.CallToolRequestParams(name=str(params["name"]), arguments=arguments)
+    if method == "prompts/get":
+        return t.GetPromptRequestParams(name=str(params["name"]), arguments=arguments)
+    if method == "resources/read":
+        return t.ReadResourceRequestParams(uri=str(params["uri"]))
+    raise ToolwireError(f"{method} cannot be sent from here")
+
+
+def _problems(result: bytes, output_schema: Any) -> list[str]:
+    """How a result departs from its tool's output schema (OUT-2); it is shown all the same."""
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):
+        decoded = msgspec.json.decode(result)
+        if decoded.get("isError") is True:
+            return []
+        if "structuredContent" not in decoded:
+            return ["The tool has an output schema, and the result has no structuredContent."]
+        try:
+            validator = schemas.compile(output_schema, what="the output schema")
+        except schemas.SchemaError as error:
+            return [str(error)]
+        found = validator.check(decoded["structuredContent"])
+        return [schemas.sentence(problem, "structuredContent") for problem in found]
+    return []

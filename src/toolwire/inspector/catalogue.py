@@ -1,0 +1,116 @@
+"""What the server lists: short lines for the page's lists, the whole definition when somebody looks at one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from toolwire.client import Client, InvalidResponse
+from toolwire.protocol.errors import NotSupported, ToolwireError
+
+MAX_LISTED: Final = 20_000
+MAX_PAGES: Final = 500
+_DESCRIPTION: Final = 160
+_ICON: Final = 16 * 1024
+
+#: Kind, method, member of the result, member that tells one from another.
+KINDS: Final = {
+    "tools": ("tools/list", "tools", "name"),
+    "resources": ("resources/list", "resources", "uri"),
+    "templates": ("resources/templates/list", "resourceTemplates", "uriTemplate"),
+    "prompts": ("prompts/list", "prompts", "name"),
+}
+
+
+class Listing:
+    """One kind of thing: what there is, or why nobody knows."""
+
+    def __init__(self) -> None:
+        self.offered = True
+        self.error: str | None = None
+        self.definitions: list[dict[str, Any]] = []
+
+    def shown(self, key: str) -> dict[str, Any]:
+        items = [_line(definition, key) for definition in self.definitions]
+        return {"offered": self.offered, "error": self.error, "items": items}
+
+
+class Catalogue:
+    """All four lists."""
+
+    def __init__(self) -> None:
+        self.listings = {kind: Listing() for kind in KINDS}
+
+    def shown(self) -> dict[str, Any]:
+        return {kind: listing.shown(KINDS[kind][2]) for kind, listing in self.listings.items()}
+
+    def find(self, kind: str, key: str) -> dict[str, Any] | None:
+        listing, member = self.listings.get(kind), KINDS.get(kind, ("", "", ""))[2]
+        definitions = [] if listing is None else listing.definitions
+        return next((each for each in definitions if each.get(member) == key), None)
+
+    async def refresh(self, client: Client, kind: str) -> None:
+        """Ask the server for one of its lists."""
+        self.listings[kind] = await _list(client, kind)
+
+
+async def _list(client: Client, kind: str) -> Listing:
+    listing = Listing()
+    typed: dict[str, Callable[[], Awaitable[Any]]] = {
+        "tools": client.list_tools,
+        "resources": client.list_resources,
+        "templates": client.list_resource_templates,
+        "prompts": client.list_prompts,
+    }
+    try:
+        try:
+            listing.definitions = [each.to_dict() for each in (await typed[kind]())[:MAX_LISTED]]
+        except InvalidResponse as error:
+            # One definition is broken: show the others, and what is wrong.
+            listing.definitions = await _raw(client, kind)
+            listing.error = str(error)
+    except NotSupported:
+        listing.offered = False
+    except ToolwireError as error:
+        listing.error = str(error)
+    return listing
+
+
+async def _raw(client: Client, kind: str) -> list[dict[str, Any]]:
+    method, member, key = KINDS[kind]
+    found: list[dict[str, Any]] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        result = await client.request(method, {} if cursor is None else {"cursor": cursor})
+        page = result.get(member)
+        found += [each for each in page if _is_usable(each, key)] if isinstance(page, list) else []
+        cursor = result.get("nextCursor")
+        if not isinstance(cursor, str) or len(found) >= MAX_LISTED:
+            break
+    return found[:MAX_LISTED]
+
+
+def _is_usable(definition: Any, key: str) -> bool:
+    return isinstance(definition, dict) and isinstance(definition.get(key), str)
+
+
+def _line(definition: dict[str, Any], key: str) -> dict[str, Any]:
+    line: dict[str, Any] = {"key": definition[key]}
+    for member in ("name", "title", "description"):
+        value = definition.get(member)
+        if isinstance(value, str) and value:
+            line[member] = value[:_DESCRIPTION]
+    annotations = definition.get("annotations")
+    hints = {} if not isinstance(annotations, dict) else annotations
+    line["hints"] = [name for name in ("readOnlyHint", "destructiveHint") if hints.get(name) is True]
+    icon = _icon(definition.get("icons"))
+    if icon is not None:
+        line["icon"] = icon
+    return line
+
+
+def _icon(icons: Any) -> str | None:
+    """The first icon that travels with its definition: one that had to be fetched would tell its host who looks."""
+    sources = [each.get("src") for each in icons if isinstance(each, dict)] if isinstance(icons, list) else []
+    small = (src for src in sources if isinstance(src, str) and src.startswith("data:image/") and len(src) <= _ICON)
+    return next(small, None)

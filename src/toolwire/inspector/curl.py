@@ -1,0 +1,57 @@
+"""A message as a command for a terminal, so that it can be sent again by hand."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, Final
+
+import msgspec
+
+from toolwire.protocol import types as t
+from toolwire.protocol.http import METHOD, NAME, SESSION, VERSION, encode_value
+from toolwire.protocol.revisions import is_modern
+
+MAX_BYTES: Final = 128 * 1024
+
+
+def as_command(message: bytes, *, revision: str | None, url: str | None, command: list[str] | None) -> str:
+    """curl for a server with an address, a pipe into its command for one on stdio; `ValueError` for what has neither.
+
+    Sessions and credentials are not written out: `$SESSION` and `$TOKEN` stand for them.
+    """
+    if len(message) > MAX_BYTES:
+        raise ValueError(f"The message is over {MAX_BYTES} bytes, too long for a command line")
+    members = msgspec.json.decode(message)
+    # ASCII only, so that no control character of a name reaches the terminal it is pasted into.
+    body = shlex.quote(_ascii(members))
+    if url is not None:
+        return " \\\n  ".join([f"curl -sS {shlex.quote(url)}", *_headers(members, revision), f"-d {body}"])
+    if command:
+        return f"printf '%s\\n' {body} | {shlex.join(command)}"
+    raise ValueError("The server has no address and no command: it runs inside this program")
+
+
+def _ascii(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=True)
+
+
+def _headers(members: Any, revision: str | None) -> list[str]:
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    params = members.get("params") if isinstance(members, dict) else None
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    version = meta.get(t.PROTOCOL_VERSION_KEY) if isinstance(meta, dict) else None
+    method = members.get("method") if isinstance(members, dict) else None
+    quoted = []
+    if isinstance(version, str) or (revision is not None and is_modern(revision)):
+        headers[VERSION] = version if isinstance(version, str) else str(revision)
+        if isinstance(method, str):
+            headers[METHOD] = encode_value(method)
+        subject = params.get("name", params.get("uri")) if isinstance(params, dict) else None
+        if isinstance(subject, str):
+            headers[NAME] = encode_value(subject)
+    elif method != "initialize" and revision is not None:
+        headers[VERSION] = revision
+        quoted.append(f'-H "{SESSION}: $SESSION"')
+    return [*(f"-H {shlex.quote(f'{name}: {value}')}" for name, value in headers.items()), *quoted]

@@ -1,0 +1,242 @@
+"""The server that is looked at: the client's connection to it, what it offers, and what it announces."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from toolwire.client import Change, Client
+from toolwire.client.connect import TargetLike
+from toolwire.inspector.calls import Calls
+from toolwire.inspector.catalogue import KINDS, Catalogue
+from toolwire.inspector.events import Events
+from toolwire.inspector.excerpt import Excerpt
+from toolwire.inspector.questions import Questions
+from toolwire.inspector.wire_log import Entry, WireLog
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.revisions import REVISIONS
+
+MAX_NOTES: Final = 500
+MAX_SUBSCRIPTIONS: Final = 200
+# Of the messages so far, those that a page is given when it opens.
+MAX_FIRST: Final = 2_000
+
+# Which lists a change concerns; templates have no announcement of their own (1.10.7).
+_LISTS: Final = {"tools": ("tools",), "prompts": ("prompts",), "resources": ("resources", "templates")}
+
+
+class Inspector:
+    """One server, and everything that a page can see of it and do with it.
+
+    `label` names the target for people. `url` is the address of its endpoint and `command` what started it, where there
+    is one, for those who want to send a message by hand. `options` go to `Client`.
+    """
+
+    def __init__(
+        self,
+        target: TargetLike,
+        *,
+        label: str,
+        url: str | None = None,
+        command: list[str] | None = None,
+        revision: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.label = label
+        self.url = url
+        self.command = command
+        self.revision = revision
+        self.events = Events()
+        self.log = WireLog(self._overheard)
+        self.questions = Questions(self.events)
+        self.calls = Calls(self.events)
+        self.catalogue = Catalogue()
+        self.roots: list[str] = []
+        self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
+        self.reload: dict[str, Any] | None = None
+        self._target = target
+        self._options = dict(options or {})
+        self._state = "closed"
+        self._problem: str | None = None
+        self._client = self._make_client()
+        self._connecting = asyncio.Lock()
+        self._watching: set[asyncio.Task[None]] = set()
+        self._subscriptions: dict[str, asyncio.Task[None]] = {}
+
+    # --- the connection ---
+
+    @property
+    def client(self) -> Client:
+        """The connected client; `ToolwireError` when there is none."""
+        if self._state != "connected":
+            raise ToolwireError(self._problem or "The inspector is not connected to the server")
+        return self._client
+
+    def _make_client(self) -> Client:
+        return Client(
+            self._target,
+            elicit=self.questions.elicitation,
+            sample=self.questions.sampling,
+            roots=lambda: self.roots,
+            on_log=self._logged,
+            on_message=self.log.record,
+            revision=self.revision,
+            name="toolwire-inspector",
+            title="Toolwire inspector",
+            **self._options,
+        )
+
+    async def connect(self, revision: str | None = None) -> None:
+        """Connect anew, on one revision or (None) the newest that both sides know."""
+        if revision is not None and revision not in REVISIONS:
+            raise ToolwireError(f"There is no revision {revision[:50]!r}")
+        async with self._connecting:
+            await self._let_go()
+            self.revision = revision
+            self._client = self._make_client()
+            self._become("connecting")
+            try:
+                await self._client.connect()
+            except ToolwireError as error:
+                self._become("failed", str(error))
+                return
+            except OSError as error:
+                self._become("failed", f"{self.label} could not be started: {error.strerror or error}")
+                return
+            for kind in KINDS:
+                await self.catalogue.refresh(self._client, kind)
+            self._become("connected")
+            self._watch_lists()
+
+    async def close(self) -> None:
+        async with self._connecting:
+            await self._let_go()
+            self._become("closed")
+
+    async def _let_go(self) -> None:
+        await self.calls.cancel_all()
+        watching = [*self._watching, *self._subscriptions.values()]
+        self._subscriptions.clear()
+        for task in watching:
+            task.cancel()
+        if watching:
+            await asyncio.wait(watching)
+        await self._client.close()
+        self.catalogue = Catalogue()
+
+    def _become(self, state: str, problem: str | None = None) -> None:
+        self._state, self._problem = state, problem
+        self.events.tell("connection", connection=self.connection())
+
+    # --- what the page is shown ---
+
+    def connection(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "state": self._state,
+            "problem": self._problem,
+            "label": self.label,
+            "url": self.url,
+            "command": self.command,
+            "wanted": self.revision,
+            "revisions": list(REVISIONS),
+            "roots": self.roots,
+            "subscriptions": sorted(self._subscriptions),
+        }
+        if self._state == "connected" and self._client.connected:
+            server = self._client.server
+            shown["revision"] = self._client.revision
+            shown["server"] = None if server is None else Excerpt(server.to_dict()).value
+            shown["capabilities"] = Excerpt(self._client.capabilities).value
+            shown["instructions"] = (self._client.instructions or "")[:20_000]
+        return shown
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that a page needs when it opens, or has missed something."""
+        return {
+            "connection": self.connection(),
+            "catalogue": self.catalogue.shown(),
+            "calls": self.calls.shown(),
+            "questions": self.questions.shown(),
+            "notes": list(self.notes),
+            "reload": self.reload,
+            "messages": [entry.summary() for entry in islice(self.log, max(0, len(self.log) - MAX_FIRST), None)],
+        }
+
+    # --- what the server says ---
+
+    def _overheard(self, entry: Entry) -> None:
+        self.events.tell("message", message=entry.summary())
+
+    def _logged(self, params: t.LoggingMessageNotificationParams) -> None:
+        members = Excerpt(params.to_dict()).value
+        self.note("log", level=members.get("level"), logger=members.get("logger"), data=members.get("data"))
+
+    def note(self, kind: str, **members: Any) -> None:
+        """Something that people should read: a log message, a change, a failure."""
+        note = {"kind": kind, "at": time.time(), **members}
+        self.notes.append(note)
+        self.events.tell("note", note=note)
+
+    def reloaded(self, error: dict[str, Any] | None) -> None:
+        """The file of the server changed: it was loaded, or `error` says why not and where."""
+        self.reload = {"at": time.time(), "error": error}
+        self.events.tell("reload", reload=self.reload)
+
+    # --- what changes ---
+
+    def _watch_lists(self) -> None:
+        capabilities = self._client.capabilities
+        announced = {kind: t.has_capability(capabilities, f"{kind}.listChanged") for kind in _LISTS}
+        if any(announced.values()):
+            changes = self._client.listen(
+                tools=announced["tools"], prompts=announced["prompts"], resources_list=announced["resources"]
+            )
+            self._start(self._follow(changes, self._list_changed))
+
+    async def _follow(self, changes: Any, act: Any) -> None:
+        try:
+            async for change in changes:
+                await act(change)
+        except ToolwireError as error:
+            self.note("problem", text=f"The server tells of no more changes: {error}")
+        finally:
+            await changes.close()
+
+    async def _list_changed(self, change: Change) -> None:
+        for kind in _LISTS.get(change.kind, ()):
+            await self.catalogue.refresh(self._client, kind)
+        self.note("changed", family=change.kind)
+        self.events.tell("catalogue", catalogue=self.catalogue.shown())
+
+    async def _updated(self, change: Change) -> None:
+        self.note("updated", uri=change.uri)
+
+    async def subscribe(self, uri: str, on: bool) -> None:
+        """Be told of updates of a resource, or no longer."""
+        task = self._subscriptions.pop(uri, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+        if on:
+            if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
+                raise ToolwireError(f"{MAX_SUBSCRIPTIONS} resources are watched already")
+            changes = self.client.listen(resources=[uri])
+            await changes.__aenter__()
+            self._subscriptions[uri] = self._start(self._follow(changes, self._updated))
+        self.events.tell("connection", connection=self.connection())
+
+    async def set_roots(self, roots: list[str]) -> None:
+        self.roots = roots
+        await self.client.set_roots(lambda: self.roots)
+        self.events.tell("connection", connection=self.connection())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+        return task

@@ -1,0 +1,106 @@
+"""What the server asks while somebody looks: each question waits for an answer from the page."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any, Final
+
+from toolwire import schemas
+from toolwire.client import Accept, Cancel, Decline, Elicitation, Rejected, Sampling
+from toolwire.inspector.events import Events
+from toolwire.protocol import types as t
+
+#: More than these are answered by the inspector itself, with a refusal.
+MAX_OPEN: Final = 50
+
+
+class BadAnswer(Exception):
+    """An answer that cannot be sent; the page shows why."""
+
+
+class _Question:
+    def __init__(self, identifier: str, kind: str, params: Any) -> None:
+        self.identifier = identifier
+        self.kind = kind
+        self.params = params
+        self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+    def shown(self) -> dict[str, Any]:
+        return {"id": self.identifier, "kind": self.kind, "params": self.params}
+
+
+class Questions:
+    """The questions that are open, and the callbacks that ask them."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._open: dict[str, _Question] = {}
+        self._numbers = itertools.count(1)
+        self.elicitation = Elicitation(form=self._form, url=self._url, completed=self._completed)
+        self.sampling = Sampling(self._sample, tools=True, context=True)
+
+    def shown(self) -> list[dict[str, Any]]:
+        return [question.shown() for question in self._open.values()]
+
+    def answer(self, identifier: str, answer: dict[str, Any]) -> bool:
+        """Take the page's answer; False when nobody waits for it any more, `BadAnswer` when it does not fit."""
+        question = self._open.get(identifier)
+        if question is None or question.answer.done():
+            return False
+        if question.kind == "form" and answer.get("action") == "accept":
+            _check(answer.get("content"), question.params.get("requestedSchema"))
+        question.answer.set_result(answer)
+        return True
+
+    async def _ask(self, kind: str, params: Any) -> dict[str, Any]:
+        if len(self._open) >= MAX_OPEN:
+            return {"action": "decline"}
+        question = _Question(str(next(self._numbers)), kind, params.to_dict())
+        self._open[question.identifier] = question
+        self._events.tell("question", question=question.shown())
+        try:
+            return await question.answer
+        finally:
+            # Also when the call was given up: the page has no use for the question then.
+            del self._open[question.identifier]
+            self._events.tell("answered", id=question.identifier)
+
+    async def _form(self, message: str, params: t.ElicitRequestParams) -> Any:
+        answer = await self._ask("form", params)
+        return _chosen(answer, Accept(answer.get("content") or {}))
+
+    async def _url(self, message: str, params: t.ElicitRequestParams) -> Any:
+        return _chosen(await self._ask("url", params), Accept())
+
+    def _completed(self, elicitation_id: str) -> None:
+        self._events.tell("completed", id=elicitation_id)
+
+    async def _sample(self, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
+        answer = await self._ask("sampling", params)
+        if answer.get("action") != "accept":
+            raise Rejected("The user of the inspector refused")
+        return t.CreateMessageResult(
+            role="assistant",
+            content=t.TextContent(str(answer.get("text", ""))),
+            model=str(answer.get("model") or "a person"),
+            stop_reason="endTurn",
+        )
+
+
+def _chosen(answer: dict[str, Any], accepted: Accept) -> Any:
+    action = answer.get("action")
+    return accepted if action == "accept" else Decline() if action == "decline" else Cancel()
+
+
+def _check(content: Any, schema: Any) -> None:
+    if not isinstance(content, dict):
+        raise BadAnswer("The answer to a form is an object")
+    if not isinstance(schema, dict):
+        return
+    try:
+        problems = schemas.compile(schema, what="the schema of the form").check(content)
+    except schemas.SchemaError as error:
+        raise BadAnswer(str(error)) from None
+    if problems:
+        raise BadAnswer("; ".join(schemas.sentence(problem) for problem in problems))

@@ -1,0 +1,72 @@
+"""Who may use the inspector: the page it served itself, in a browser on this machine, and nobody else.
+
+It can start calls on its user's behalf, so every request but those for the page's own files carries a random token
+that no other page knows, and comes from this machine and this page.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from typing import Final
+
+from toolwire.wire.http_guard import Guard, is_loopback
+from toolwire.wire.http_reply import HeaderList, Refused
+
+TOKEN_HEADER: Final = "x-toolwire-token"
+
+_POLICY: Final = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        # What a server sends travels inside messages; nothing is fetched from where it says.
+        "img-src 'self' data: blob:",
+        "media-src data: blob:",
+        "frame-src blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        # No text becomes markup, not even by mistake.
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ]
+)
+
+HEADERS: Final[HeaderList] = tuple(
+    (name.encode(), value.encode())
+    for name, value in {
+        "content-security-policy": _POLICY,
+        "x-content-type-options": "nosniff",
+        "x-frame-options": "DENY",
+        "referrer-policy": "no-referrer",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "permissions-policy": "camera=(), microphone=(), geolocation=()",
+        "cache-control": "no-store",
+    }.items()
+)
+
+
+class Door:
+    """Lets requests in, or raises `Refused`."""
+
+    def __init__(self, token: str | None = None) -> None:
+        self.token = token or secrets.token_urlsafe(32)
+        self._guard = Guard()
+
+    def check_source(self, headers: Mapping[str, str], local_address: str | None, remote_address: str | None) -> None:
+        """The machine, the Host (a name that was rebound to this machine shows there) and the Origin."""
+        for address in (local_address, remote_address):
+            if address is None or not is_loopback(address):
+                raise Refused(403, "The inspector is for this machine only")
+        refusal = self._guard.check(headers.get("host"), headers.get("origin"), "http", local_address)
+        if refusal is not None:
+            raise Refused(refusal.status, "The inspector answers only its own page, at the address it printed")
+
+    def check_token(self, headers: Mapping[str, str]) -> None:
+        given = headers.get(TOKEN_HEADER, "")
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), self.token.encode()):
+            raise Refused(401, "Open the address that the inspector printed: it carries the token")

@@ -1,0 +1,139 @@
+"""Every message between the client and the server, with its time, within a bound."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from toolwire.wire.tapped import Direction
+
+MAX_ENTRIES: Final = 10_000
+MAX_BYTES: Final = 64 * 1024 * 1024
+MAX_WAITING: Final = 10_000
+PREVIEW: Final = 400
+
+Kind: TypeAlias = Literal["request", "notification", "result", "error", "unreadable"]
+
+
+class Entry(Struct, kw_only=True):
+    """One message. `took` is the time from the request that it answers (`answers`, its number) to this."""
+
+    number: int
+    at: float
+    direction: Direction
+    kind: Kind
+    size: int
+    text: bytes
+    method: str | None = None
+    id: Any = None
+    answers: int | None = None
+    took: float | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """What a list shows; the whole text is asked for when somebody looks."""
+        preview = self.text[: PREVIEW * 4].decode("utf-8", "replace")[:PREVIEW]
+        members = {name: getattr(self, name) for name in _SHOWN}
+        return {**members, "preview": preview}
+
+
+_SHOWN: Final = ("number", "at", "direction", "kind", "size", "method", "id", "answers", "took")
+
+
+class _Envelope(Struct):
+    id: Any = UNSET
+    method: Any = UNSET
+    result: Raw | msgspec.UnsetType = UNSET
+    error: Raw | msgspec.UnsetType = UNSET
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_batch = msgspec.json.Decoder(list[Raw]).decode
+
+
+class WireLog:
+    """The newest messages; `on_entry` is called with each."""
+
+    def __init__(
+        self, on_entry: Callable[[Entry], None], *, entries: int = MAX_ENTRIES, total: int = MAX_BYTES
+    ) -> None:
+        self._on_entry = on_entry
+        self._entries: deque[Entry] = deque()
+        self._max_entries = entries
+        self._max_bytes = total
+        self._bytes = 0
+        self._next = 1
+        self._waiting: dict[tuple[Direction, Any], Entry] = {}
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, number: int) -> Entry | None:
+        if not self._entries:
+            return None
+        index = number - self._entries[0].number
+        return self._entries[index] if 0 <= index < len(self._entries) else None
+
+    def forget(self) -> None:
+        """Begin anew; what is still to be answered is remembered."""
+        self._entries.clear()
+        self._bytes = 0
+
+    def record(self, direction: Direction, data: bytes) -> None:
+        """Take one message, or a batch of 2025-03-26."""
+        if data[:1] == b"[":
+            try:
+                parts = _decode_batch(data)
+            except msgspec.DecodeError:
+                parts = []
+            for part in parts:
+                self._record(direction, bytes(part))
+            if parts:
+                return
+        self._record(direction, bytes(data))
+
+    def _record(self, direction: Direction, data: bytes) -> None:
+        entry = Entry(
+            number=self._next, at=time.time(), direction=direction, kind="unreadable", size=len(data), text=data
+        )
+        self._next += 1
+        try:
+            envelope = _decode_envelope(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            envelope = None
+        if envelope is not None:
+            self._classify(entry, envelope)
+        if entry.size > self._max_bytes:
+            entry.text = data[:PREVIEW]
+        self._keep(entry)
+        self._on_entry(entry)
+
+    def _classify(self, entry: Entry, envelope: _Envelope) -> None:
+        # An id is for people to see here, so any id that can be a key will do.
+        identifier = envelope.id if isinstance(envelope.id, int | str | float) else None
+        entry.id = identifier
+        if isinstance(envelope.method, str):
+            entry.method = envelope.method[:200]
+            entry.kind = "notification" if envelope.id is UNSET else "request"
+            if entry.kind == "request":
+                self._waiting[entry.direction, identifier] = entry
+                if len(self._waiting) > MAX_WAITING:
+                    del self._waiting[next(iter(self._waiting))]
+        elif envelope.result is not UNSET or envelope.error is not UNSET:
+            entry.kind = "error" if envelope.result is UNSET else "result"
+            asked = self._waiting.pop(("→" if entry.direction == "←" else "←", identifier), None)
+            if asked is not None:
+                entry.method, entry.answers, entry.took = asked.method, asked.number, entry.at - asked.at
+
+    def _keep(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._bytes += len(entry.text)
+        while len(self._entries) > 1 and (len(self._entries) > self._max_entries or self._bytes > self._max_bytes):
+            self._bytes -= len(self._entries.popleft().text)
