@@ -31,15 +31,16 @@ class _Whole(t.Result, kw_only=True):
     raw: Any = None
 
 
-class _Kind(msgspec.Struct):
+class _Outcome(msgspec.Struct):
     result_type: str = msgspec.field(default="complete", name="resultType")
+    is_error: Any = msgspec.field(default=False, name="isError")
 
 
-_decode_kind = msgspec.json.Decoder(_Kind).decode
+_decode_outcome = msgspec.json.Decoder(_Outcome).decode
 
 
 def _whole(raw: Raw) -> _Whole:
-    return _Whole(result_type=_decode_kind(raw).result_type, raw=raw)
+    return _Whole(result_type=_decode_outcome(raw).result_type, raw=raw)
 
 
 class Call:
@@ -55,6 +56,8 @@ class Call:
         self.progress: dict[str, Any] | None = None
         self.result: bytes | None = None
         self.error: dict[str, Any] | None = None
+        #: Whether it is a tool that says of itself that it failed.
+        self.failed = False
         self.problems: list[str] = []
         self.task: asyncio.Task[None] | None = None
 
@@ -68,6 +71,7 @@ class Call:
             "took": self.took,
             "progress": self.progress,
             "error": self.error,
+            "failed": self.failed,
             "problems": self.problems,
             "size": None if self.result is None else len(self.result),
         }
@@ -119,7 +123,8 @@ class Calls:
             whole = await client._ask(call.method, request, _whole, timeout=math.inf, on_progress=self._reporter(call))
             call.result = bytes(whole.raw)
             call.state = "done"
-            if output_schema is not None:
+            call.failed = _decode_outcome(whole.raw).is_error is True
+            if output_schema is not None and not call.failed:
                 call.problems = _problems(call.result, output_schema)
         except asyncio.CancelledError:
             call.state = "cancelled"
@@ -170,8 +175,6 @@ def _problems(result: bytes, output_schema: Any) -> list[str]:
     """How a result departs from its tool's output schema (OUT-2); it is shown all the same."""
     with contextlib.suppress(msgspec.DecodeError, RecursionError):
         decoded = msgspec.json.decode(result)
-        if decoded.get("isError") is True:
-            return []
         if "structuredContent" not in decoded:
             return ["The tool has an output schema, and the result has no structuredContent."]
         try:

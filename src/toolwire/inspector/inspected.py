@@ -111,6 +111,7 @@ class Inspector:
             for kind in KINDS:
                 await self.catalogue.refresh(self._client, kind)
             self._become("connected")
+            self.events.tell("catalogue", catalogue=self.catalogue.shown())
             self._watch_lists()
 
     async def close(self) -> None:

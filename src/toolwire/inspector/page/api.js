@@ -1,0 +1,79 @@
+// Talking to the inspector. The token came in the address, leaves it at once, and travels in a header from then on.
+
+const KEY = "toolwire-token";
+
+function takeToken() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    sessionStorage.setItem(KEY, given);
+    history.replaceState(null, "", location.pathname);
+  }
+  return sessionStorage.getItem(KEY) ?? "";
+}
+
+const token = takeToken();
+
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function ask(path, options = {}) {
+  const headers = { "X-Toolwire-Token": token, ...options.headers };
+  const response = await fetch(path, { ...options, headers, credentials: "omit", cache: "no-store" });
+  if (response.ok) return response;
+  const text = await response.text();
+  let message = text;
+  try {
+    message = JSON.parse(text).error ?? text;
+  } catch {
+    // A refusal is a plain sentence.
+  }
+  throw new Refused(response.status, message);
+}
+
+/** One operation; what it answers, or `Refused` with a sentence for people. */
+export async function post(operation, body = {}, signal = undefined) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await ask(`api/${operation}`, { method: "POST", headers, body: JSON.stringify(body), signal });
+  return response.json();
+}
+
+/** The whole of something of which the page was given only a part. */
+export async function part(query) {
+  return (await ask(`api/part?${new URLSearchParams(query)}`)).blob();
+}
+
+/** Everything that happens, for as long as the page is open; `onlost` is told when the connection is gone. */
+export async function follow(onevent, onlost) {
+  for (let pause = 500; ; pause = Math.min(pause * 2, 5000)) {
+    try {
+      const response = await ask("api/events");
+      pause = 500;
+      await lines(response.body, (line) => onevent(JSON.parse(line)));
+      onlost(null);
+    } catch (error) {
+      onlost(error);
+      if (error instanceof Refused && error.status === 401) return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}
+
+async function lines(stream, online) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let held = [];
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const pieces = value.split("\n");
+    held.push(pieces[0]);
+    for (let index = 1; index < pieces.length; index += 1) {
+      const line = held.join("");
+      held = [pieces[index]];
+      if (line) online(line);
+    }
+  }
+}

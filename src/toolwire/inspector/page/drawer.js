@@ -1,0 +1,80 @@
+// What happens behind the page: every message on the wire, what the server logs and announces, and all calls so far.
+
+import { bytes, clock, duration, h, icon, iconButton, replace } from "./dom.js";
+import { on, select, state } from "./store.js";
+import { tree } from "./values.js";
+import { wire } from "./wire.js";
+import { virtualList } from "./virtual.js";
+
+export function drawer(element) {
+  const panels = { wire: wire(), notes: notes(), calls: calls() };
+  const labels = { wire: "Wire", notes: "Events", calls: "Calls" };
+  let open = matchMedia("(min-width: 761px) and (min-height: 620px)").matches;
+  let current = "wire";
+  const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Messages" });
+  const body = h("div", { class: "drawer-body", role: "tabpanel" });
+  const toggle = iconButton("down", "Show or hide the messages", () => show(current, !open));
+  replace(element, h("div", { class: "drawer-head" }, tabs, h("span", { class: "spring" }), toggle), body);
+
+  function show(name, visible) {
+    current = name;
+    open = visible;
+    document.body.classList.toggle("drawer-open", open);
+    toggle.setAttribute("aria-expanded", String(open));
+    replace(toggle, icon(open ? "down" : "up"));
+    draw();
+    replace(body, open ? panels[name].element : null);
+    if (open) panels[name].show();
+  }
+
+  function draw() {
+    const counts = { wire: state.messages.length, notes: state.notes.length, calls: state.calls.size };
+    replace(
+      tabs,
+      Object.keys(panels).map((name) =>
+        h("button", { type: "button", role: "tab", id: `drawer-${name}`, "aria-selected": String(open && name === current), onclick: () => show(name, !(open && name === current)) }, icon({ wire: "wire", notes: "bell", calls: "play" }[name]), labels[name], h("span", { class: "count" }, counts[name].toLocaleString("en"))),
+      ),
+    );
+  }
+
+  for (const part of ["messages", "notes", "calls"]) {
+    on(part, () => {
+      draw();
+      if (open) panels[current].show();
+    });
+  }
+  show("wire", open);
+}
+
+function notes() {
+  const list = virtualList({ label: "Events", rowHeight: 34, keyOf: (note) => note, draw: row, onchoose: open, follow: true });
+  const side = h("div", { class: "side" });
+  function row(note, element) {
+    element.classList.add("note", `is-${note.kind}`, `level-${note.level ?? ""}`);
+    element.append(h("time", {}, clock(note.at)), h("span", { class: "badge" }, note.kind === "log" ? String(note.level).slice(0, 20) : note.kind), h("span", { class: "note-text" }, textOf(note).slice(0, 400)));
+  }
+  function open(note) {
+    replace(side, h("div", { class: "side-head" }, h("strong", {}, clock(note.at)), note.file ? h("code", {}, `${note.file}:${note.line}`) : null), note.code ? h("pre", { class: "text" }, note.code) : null, note.kind === "log" ? tree(note.data, 2) : h("p", { class: "plain" }, textOf(note)));
+  }
+  return { element: h("div", { class: "split" }, list.element, side), show: () => list.show([...state.notes]) };
+}
+
+function textOf(note) {
+  if (note.kind === "changed") return `The list of ${note.family} changed.`;
+  if (note.kind === "updated") return `${note.uri} has new contents.`;
+  if (note.kind === "problem") return `${note.text}${note.file ? `  ${note.file}:${note.line}` : ""}`;
+  const data = typeof note.data === "string" ? note.data : JSON.stringify(note.data);
+  return note.logger ? `${note.logger}: ${data}` : String(data);
+}
+
+function calls() {
+  const list = virtualList({ label: "Calls", rowHeight: 34, keyOf: (call) => call.id, draw: row, onchoose: open, follow: true });
+  function row(call, element) {
+    element.classList.add("call-row");
+    element.append(h("time", {}, clock(call.started)), h("span", { class: `state ${call.failed ? "failed" : call.state}` }, call.failed ? "failed" : call.state), h("span", { class: "method" }, call.method), h("span", { class: "note-text" }, call.subject.slice(0, 200)), h("span", { class: "figure" }, duration(call.took)), h("span", { class: "figure" }, bytes(call.size)));
+  }
+  function open(call) {
+    select({ kind: { "tools/call": "tools", "resources/read": "resources", "prompts/get": "prompts" }[call.method], key: call.subject, call: call.id });
+  }
+  return { element: h("div", { class: "split one" }, list.element), show: () => list.show([...state.calls.values()]) };
+}

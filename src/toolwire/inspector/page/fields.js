@@ -1,0 +1,240 @@
+// Fields for single values. Every editor is `{element, get(), set(value), focus()}`; `get` gives undefined for a value
+// that is left out, and throws `Unusable` for what cannot be sent.
+
+import { h, icon } from "./dom.js";
+import { options } from "./schema.js";
+
+export class Unusable extends Error {
+  constructor(message, element) {
+    super(message);
+    this.element = element;
+  }
+}
+
+/** Marks a field as wrong, until it is changed. */
+export function unusable(element, message) {
+  element.setAttribute("aria-invalid", "true");
+  element.addEventListener("input", () => element.removeAttribute("aria-invalid"), { once: true });
+  return new Unusable(message, element);
+}
+
+const INPUT_TYPES = { date: "date", time: "time", email: "email", uri: "url", url: "url", password: "password" };
+
+export function textField(schema, { id, required, describedBy }) {
+  const type = INPUT_TYPES[schema.format] ?? "text";
+  const example = Array.isArray(schema.examples) ? schema.examples[0] : undefined;
+  const common = {
+    id,
+    "aria-describedby": describedBy,
+    "aria-required": required ? "true" : undefined,
+    placeholder: example === undefined ? undefined : String(example).slice(0, 200),
+    spellcheck: "false",
+    autocomplete: "off",
+  };
+  const input = type === "text" ? h("textarea", { ...common, rows: 1 }) : h("input", { ...common, type });
+  return {
+    element: input,
+    get() {
+      // A field that was left empty is left out; where it must be there, it is the empty text.
+      if (input.value === "" && !required) return undefined;
+      return input.value;
+    },
+    set(value) {
+      input.value = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
+    },
+    focus: () => input.focus(),
+  };
+}
+
+export function numberField(schema, { id, required, describedBy, whole }) {
+  const input = h("input", { id, type: "text", inputmode: whole ? "numeric" : "decimal", autocomplete: "off", "aria-describedby": describedBy, "aria-required": required ? "true" : undefined });
+  return {
+    element: input,
+    get() {
+      const text = input.value.trim();
+      if (text === "") {
+        if (required) throw unusable(input, "A number is missing");
+        return undefined;
+      }
+      const number = Number(text);
+      if (!Number.isFinite(number)) throw unusable(input, `${text} is not a number`);
+      if (whole && !Number.isInteger(number)) throw unusable(input, `${text} is not a whole number`);
+      if (whole && !Number.isSafeInteger(number)) throw unusable(input, `${text} is too large for a browser to send exactly`);
+      return number;
+    },
+    set(value) {
+      input.value = value === undefined || value === null ? "" : String(value);
+    },
+    focus: () => input.focus(),
+  };
+}
+
+/** True, false and, where it may be left out, neither. */
+export function booleanField(schema, { id, required, describedBy }) {
+  if (required || typeof schema.default === "boolean") {
+    const input = h("input", { id, type: "checkbox", class: "switch", role: "switch", "aria-describedby": describedBy });
+    return {
+      element: input,
+      get: () => input.checked,
+      set: (value) => {
+        input.checked = value === true;
+      },
+      focus: () => input.focus(),
+    };
+  }
+  return selectField([{ value: true, label: "true" }, { value: false, label: "false" }], { id, required, describedBy });
+}
+
+export function selectField(choices, { id, required, describedBy }) {
+  const select = h("select", { id, "aria-describedby": describedBy });
+  if (!required) select.append(h("option", { value: "" }, "—"));
+  choices.forEach((choice, index) => select.append(h("option", { value: String(index) }, choice.label.slice(0, 200))));
+  return {
+    element: select,
+    get: () => (select.value === "" ? undefined : choices[Number(select.value)].value),
+    set(value) {
+      const text = JSON.stringify(value);
+      const index = choices.findIndex((choice) => JSON.stringify(choice.value) === text);
+      select.value = index < 0 ? (required ? "0" : "") : String(index);
+    },
+    focus: () => select.focus(),
+  };
+}
+
+/** Several out of a list: a row of boxes to tick. */
+export function manyField(schema, { id, required, describedBy }) {
+  const choices = options(schema.items);
+  const boxes = choices.map((choice) => h("input", { type: "checkbox" }));
+  const element = h(
+    "div",
+    { class: "ticks", role: "group", id, "aria-describedby": describedBy },
+    choices.map((choice, index) => h("label", {}, boxes[index], choice.label.slice(0, 200))),
+  );
+  return {
+    element,
+    get() {
+      const chosen = choices.filter((choice, index) => boxes[index].checked).map((choice) => choice.value);
+      return chosen.length || required ? chosen : undefined;
+    },
+    set(value) {
+      const texts = (Array.isArray(value) ? value : []).map((each) => JSON.stringify(each));
+      choices.forEach((choice, index) => {
+        boxes[index].checked = texts.includes(JSON.stringify(choice.value));
+      });
+    },
+    focus: () => boxes[0]?.focus(),
+  };
+}
+
+/** Any JSON, typed by hand. */
+export function jsonField({ id, required, describedBy, rows = 3 }) {
+  const area = h("textarea", { id, class: "code", rows, spellcheck: "false", autocomplete: "off", placeholder: "JSON", "aria-describedby": describedBy });
+  return {
+    element: area,
+    get() {
+      const text = area.value.trim();
+      if (text === "") {
+        if (required) throw unusable(area, "A value is missing");
+        return undefined;
+      }
+      try {
+        return JSON.parse(text);
+      } catch (error) {
+        throw unusable(area, `That is not JSON: ${error.message}`);
+      }
+    },
+    set(value) {
+      area.value = value === undefined ? "" : JSON.stringify(value, null, 2);
+    },
+    focus: () => area.focus(),
+  };
+}
+
+export function fixedField(value) {
+  return { element: h("code", { class: "fixed" }, JSON.stringify(value)), get: () => value, set() {}, focus() {} };
+}
+
+let listCount = 0;
+
+/** A text field that suggests values while one types; `suggest(text, signal)` promises them. */
+export function suggestingField(suggest, { id, required, describedBy }) {
+  listCount += 1;
+  const listId = `suggestions-${listCount}`;
+  const input = h("input", { id, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", "aria-expanded": "false", "aria-controls": listId, "aria-autocomplete": "list", "aria-describedby": describedBy, "aria-required": required ? "true" : undefined });
+  const list = h("ul", { id: listId, role: "listbox", class: "suggestions", hidden: true, "aria-label": "Suggestions" });
+  let active = -1;
+  let timer = 0;
+  let asking = null;
+
+  function close() {
+    list.hidden = true;
+    active = -1;
+    input.setAttribute("aria-expanded", "false");
+    input.removeAttribute("aria-activedescendant");
+  }
+  function mark(index) {
+    active = index;
+    [...list.children].forEach((each, at) => each.setAttribute("aria-selected", String(at === index)));
+    if (index >= 0) {
+      input.setAttribute("aria-activedescendant", list.children[index].id);
+      list.children[index].scrollIntoView({ block: "nearest" });
+    }
+  }
+  function take(value) {
+    input.value = value;
+    input.dispatchEvent(new Event("input", { bubbles: true }));
+    clearTimeout(timer);
+    close();
+  }
+  async function refresh() {
+    asking?.abort();
+    asking = new AbortController();
+    let values = [];
+    try {
+      values = await suggest(input.value, asking.signal);
+    } catch {
+      return;
+    }
+    if (document.activeElement !== input || !values.length) return close();
+    list.replaceChildren(
+      ...values.map((value, index) =>
+        h("li", { id: `${listId}-${index}`, role: "option", "aria-selected": "false", onpointerdown: (event) => { event.preventDefault(); take(value); } }, value),
+      ),
+    );
+    list.hidden = false;
+    active = -1;
+    input.setAttribute("aria-expanded", "true");
+  }
+  input.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(refresh, 150);
+  });
+  input.addEventListener("focus", refresh);
+  input.addEventListener("blur", close);
+  input.addEventListener("keydown", (event) => {
+    if (list.hidden) {
+      if (event.key === "ArrowDown") refresh();
+      return;
+    }
+    const count = list.children.length;
+    if (event.key === "ArrowDown") mark((active + 1) % count);
+    else if (event.key === "ArrowUp") mark((active - 1 + count) % count);
+    else if (event.key === "Enter" && active >= 0) take(list.children[active].textContent);
+    else if (event.key === "Escape") close();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  return {
+    element: h("div", { class: "suggesting" }, input, list),
+    get: () => (input.value === "" && !required ? undefined : input.value),
+    set(value) {
+      input.value = value === undefined || value === null ? "" : String(value);
+    },
+    focus: () => input.focus(),
+  };
+}
+
+export function removeButton(label, onclick) {
+  return h("button", { type: "button", class: "icon-button small", "aria-label": label, title: label, onclick }, icon("close"));
+}

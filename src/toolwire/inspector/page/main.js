@@ -1,0 +1,28 @@
+// Puts the parts together, and follows what happens.
+
+import { follow, post } from "./api.js";
+import { browse } from "./browse.js";
+import { detail } from "./detail.js";
+import { drawer } from "./drawer.js";
+import { questions } from "./questions.js";
+import { apply, changed, on, state } from "./store.js";
+import { applyTheme, banner, top } from "./top.js";
+
+const place = (id) => document.getElementById(id);
+
+applyTheme();
+top(place("top"));
+banner(place("banner"));
+browse(place("browse"));
+detail(place("main"));
+drawer(place("drawer"));
+questions();
+
+on("selected", () => document.body.classList.toggle("looking", state.selected !== null));
+// Too much happened at once for this page to hear all of it.
+on("missed", async () => apply({ type: "snapshot", ...(await post("state")) }));
+
+follow(apply, (error) => {
+  state.lost = error ?? new Error("ended");
+  changed("lost");
+});

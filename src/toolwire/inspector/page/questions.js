@@ -1,0 +1,110 @@
+// What the server asks: a form, a page to open, a message that a model would write. One dialog at a time.
+
+import { post } from "./api.js";
+import { messageContent } from "./content.js";
+import { h, replace, toast } from "./dom.js";
+import { schemaForm } from "./form.js";
+import { safeAddress } from "./links.js";
+import { on, state } from "./store.js";
+import { tree } from "./values.js";
+
+export function questions() {
+  const dialog = h("dialog", { class: "question", "aria-labelledby": "question-title" });
+  let shown = null;
+  document.body.append(dialog);
+  // Closing without an answer is an answer of its own.
+  dialog.addEventListener("cancel", (event) => {
+    event.preventDefault();
+    if (shown) answer(shown, { action: "cancel" });
+  });
+
+  async function answer(question, content) {
+    try {
+      const { taken } = await post("answer", { question: question.id, answer: content });
+      if (!taken) toast("The server no longer waits for an answer");
+    } catch (error) {
+      toast(error.message, "error");
+      throw error;
+    }
+  }
+
+  on("questions", () => {
+    const next = state.questions.values().next().value ?? null;
+    if (next?.id === shown?.id) return;
+    shown = next;
+    if (!next) return dialog.close();
+    const draw = { form, url, sampling }[next.kind];
+    replace(dialog, draw(next, (content) => answer(next, content)));
+    if (!dialog.open) dialog.showModal();
+    (dialog.querySelector("input, textarea, select") ?? dialog.querySelector("button.primary"))?.focus();
+  });
+}
+
+function frame(title, message, body, actions) {
+  const waiting = state.questions.size > 1 ? h("span", { class: "badge" }, `${state.questions.size} waiting`) : null;
+  return [h("header", {}, h("h2", { id: "question-title" }, title, waiting)), h("div", { class: "question-body" }, message ? h("p", { class: "plain asked" }, String(message).slice(0, 10_000)) : null, body), h("footer", { class: "actions" }, actions)];
+}
+
+function button(label, onclick, kind = "quiet") {
+  return h("button", { type: "button", class: kind, onclick }, label);
+}
+
+function form(question, answer) {
+  const { message, requestedSchema } = question.params;
+  const fields = schemaForm(requestedSchema, "Answer");
+  async function accept(event) {
+    event?.preventDefault();
+    let content;
+    try {
+      content = fields.get();
+    } catch {
+      return;
+    }
+    await answer({ action: "accept", content }).catch((error) => fields.show(error));
+  }
+  return frame("The server asks", message, h("form", { onsubmit: accept, novalidate: true }, fields.element, h("input", { type: "submit", hidden: true })), [
+    button("Dismiss", () => answer({ action: "cancel" })),
+    h("span", { class: "spring" }),
+    button("Decline", () => answer({ action: "decline" })),
+    button("Answer", accept, "primary"),
+  ]);
+}
+
+function url(question, answer) {
+  const { message, url: address } = question.params;
+  const safe = safeAddress(address);
+  const host = safe ? new URL(safe).host : null;
+  return frame(
+    "The server wants you to open a page",
+    message,
+    [
+      h("p", { class: "address" }, String(address).slice(0, 4000)),
+      host ? h("p", { class: "hint" }, "It is at ", h("strong", {}, host), ". Open it only if you trust that place.") : h("p", { class: "problem" }, "This is not a web address, so it is not opened from here."),
+    ],
+    [
+      button("Dismiss", () => answer({ action: "cancel" })),
+      h("span", { class: "spring" }),
+      button("Decline", () => answer({ action: "decline" })),
+      safe ? button("Open and agree", () => { window.open(safe, "_blank", "noopener,noreferrer"); answer({ action: "accept" }); }, "primary") : null,
+    ],
+  );
+}
+
+function sampling(question, answer) {
+  const { messages, systemPrompt, ...rest } = question.params;
+  const text = h("textarea", { id: "sampling-text", rows: 5, "aria-label": "What the model answers" });
+  const model = h("input", { id: "sampling-model", type: "text", ".value": "a person", "aria-label": "Name of the model" });
+  const place = { pointer: "", cut: [], call: null };
+  return frame(
+    "The server asks for a model's answer",
+    null,
+    [
+      systemPrompt ? h("details", {}, h("summary", {}, "System prompt"), h("pre", { class: "text" }, String(systemPrompt).slice(0, 20_000))) : null,
+      h("div", { class: "conversation" }, (Array.isArray(messages) ? messages : []).slice(0, 100).map((message) => h("div", { class: `message ${message?.role === "assistant" ? "assistant" : "user"}` }, h("span", { class: "role" }, String(message?.role ?? "").slice(0, 40)), messageContent(message, place)))),
+      h("details", {}, h("summary", {}, "Everything that was asked"), tree(rest, 2)),
+      h("div", { class: "field" }, h("label", { for: "sampling-text" }, "Answer as the model"), text),
+      h("div", { class: "field" }, h("label", { for: "sampling-model" }, "Model"), model),
+    ],
+    [h("span", { class: "spring" }), button("Refuse", () => answer({ action: "decline" })), button("Answer", () => answer({ action: "accept", text: text.value, model: model.value }), "primary")],
+  );
+}

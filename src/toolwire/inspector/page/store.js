@@ -1,0 +1,110 @@
+// What the page knows, and who wants to hear when a part of it changes.
+
+export const state = {
+  connection: { state: "connecting", revisions: [], roots: [], subscriptions: [] },
+  catalogue: {},
+  calls: new Map(),
+  questions: new Map(),
+  notes: [],
+  messages: [],
+  reload: null,
+  lost: null,
+  selected: null,
+};
+
+const MAX_MESSAGES = 10_000;
+const MAX_NOTES = 500;
+
+const listeners = new Map();
+
+export function on(part, listener) {
+  if (!listeners.has(part)) listeners.set(part, new Set());
+  listeners.get(part).add(listener);
+  return () => listeners.get(part).delete(listener);
+}
+
+// Many events may arrive at once; whoever draws is called once for all of them.
+const waiting = new Map();
+let scheduled = false;
+
+export function changed(part, detail) {
+  if (!waiting.has(part)) waiting.set(part, []);
+  waiting.get(part).push(detail);
+  if (scheduled) return;
+  scheduled = true;
+  queueMicrotask(() => {
+    scheduled = false;
+    const parts = [...waiting];
+    waiting.clear();
+    for (const [name, details] of parts) for (const listener of [...(listeners.get(name) ?? [])]) listener(details);
+  });
+}
+
+export function apply(event) {
+  const act = ACTIONS[event.type];
+  if (act) act(event);
+}
+
+const ACTIONS = {
+  snapshot(event) {
+    state.connection = event.connection;
+    state.catalogue = event.catalogue;
+    state.calls = new Map(event.calls.map((call) => [call.id, call]));
+    state.questions = new Map(event.questions.map((question) => [question.id, question]));
+    state.notes = event.notes;
+    state.messages = event.messages;
+    state.reload = event.reload;
+    state.lost = null;
+    for (const part of ["connection", "catalogue", "calls", "questions", "notes", "messages", "reload", "lost"]) changed(part);
+  },
+  connection(event) {
+    state.connection = event.connection;
+    changed("connection");
+  },
+  catalogue(event) {
+    state.catalogue = event.catalogue;
+    changed("catalogue");
+  },
+  call(event) {
+    state.calls.set(event.call.id, event.call);
+    changed("calls", event.call.id);
+  },
+  forgotten(event) {
+    state.calls.delete(event.id);
+    changed("calls", event.id);
+  },
+  question(event) {
+    state.questions.set(event.question.id, event.question);
+    changed("questions");
+  },
+  answered(event) {
+    state.questions.delete(event.id);
+    changed("questions");
+  },
+  completed(event) {
+    changed("completed", event.id);
+  },
+  note(event) {
+    state.notes.push(event.note);
+    if (state.notes.length > MAX_NOTES) state.notes.splice(0, state.notes.length - MAX_NOTES);
+    changed("notes", event.note);
+  },
+  reload(event) {
+    state.reload = event.reload;
+    changed("reload", event.reload);
+  },
+  message(event) {
+    state.messages.push(event.message);
+    if (state.messages.length > MAX_MESSAGES) state.messages.splice(0, state.messages.length - MAX_MESSAGES);
+    changed("messages");
+  },
+  lost() {
+    changed("missed");
+  },
+};
+
+/** Look at something: `{kind, key}`. */
+export function select(item) {
+  state.selected = item;
+  changed("selected");
+}

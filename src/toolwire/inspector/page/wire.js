@@ -1,0 +1,114 @@
+// Every JSON-RPC message, with its time, how long its answer took, a filter, and ways to send it again by hand.
+
+import { part, post } from "./api.js";
+import { bytes, choices, clock, copy, duration, h, icon, iconButton, replace, save, toast } from "./dom.js";
+import { changed, state } from "./store.js";
+import { tree } from "./values.js";
+import { virtualList } from "./virtual.js";
+
+const SORTS = [
+  ["all", "All"],
+  ["request", "Requests"],
+  ["notification", "Notifications"],
+  ["error", "Errors"],
+];
+
+export function wire() {
+  let sort = "all";
+  let newest = 0;
+  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the messages by text", oninput: show, spellcheck: "false" });
+  const list = virtualList({ label: "Messages", rowHeight: 30, keyOf: (message) => message.number, draw: row, onchoose: open, follow: true });
+  const side = h("div", { class: "side" });
+  const sorts = choices("Which messages", SORTS, sort, (next) => {
+    sort = next;
+    show();
+  });
+  const clear = iconButton("close", "Forget all messages", async () => {
+    await post("forget");
+    state.messages = [];
+    replace(side);
+    changed("messages");
+  });
+  const element = h("div", { class: "wire" }, h("div", { class: "wire-tools" }, h("div", { class: "search" }, icon("search"), filter), sorts, h("span", { class: "spring" }), clear), h("div", { class: "split" }, list.element, side));
+
+  function row(message, element) {
+    element.classList.add("wire-row", `is-${message.kind}`);
+    element.append(
+      h("time", {}, clock(message.at)),
+      h("span", { class: "arrow", title: message.direction === "→" ? "to the server" : "from the server" }, message.direction),
+      h("span", { class: "kind" }, message.kind),
+      h("span", { class: "method" }, message.method ?? "?"),
+      h("span", { class: "figure" }, message.id === null ? "" : `#${String(message.id).slice(0, 20)}`),
+      h("span", { class: "figure took" }, duration(message.took)),
+      h("span", { class: "figure" }, bytes(message.size)),
+    );
+  }
+
+  function matches(message) {
+    if (sort === "request" && message.kind !== "request" && message.kind !== "result" && message.kind !== "error") return false;
+    if (sort === "notification" && message.kind !== "notification") return false;
+    if (sort === "error" && message.kind !== "error" && message.kind !== "unreadable") return false;
+    const text = filter.value.toLowerCase();
+    return !text || `${message.method ?? ""} ${message.preview}`.toLowerCase().includes(text);
+  }
+
+  function show() {
+    list.show(state.messages.filter(matches));
+  }
+
+  async function open({ number }) {
+    newest = number;
+    let message;
+    try {
+      message = await post("message", { number });
+    } catch (error) {
+      return replace(side, h("p", { class: "problem pad" }, error.message));
+    }
+    if (newest !== number) return;
+    replace(side, head(message), body(message));
+    side.scrollTop = 0;
+  }
+
+  function head(message) {
+    const pair = message.answers ?? state.messages.find((each) => each.answers === message.number)?.number;
+    const jump = pair ? h("button", { type: "button", class: "quiet", onclick: () => { list.mark(pair); open({ number: pair }); } }, message.answers ? "Its request" : "Its answer") : null;
+    return h(
+      "div",
+      { class: "side-head" },
+      h("strong", {}, message.method ?? message.kind),
+      message.took === null ? null : h("span", { class: "figure" }, duration(message.took)),
+      h("span", { class: "figure" }, bytes(message.size)),
+      h("span", { class: "spring" }),
+      jump,
+      h("button", { type: "button", class: "quiet", onclick: () => copyMessage(message) }, icon("copy"), "JSON"),
+      message.direction === "→" ? h("button", { type: "button", class: "quiet", onclick: () => copyCommand(message) }, icon("copy"), state.connection.url ? "curl" : "Command") : null,
+    );
+  }
+
+  return { element, show };
+}
+
+function body(message) {
+  if (message.cut) {
+    const button = h("button", { type: "button", class: "quiet", onclick: async () => save(`message-${message.number}.json`, await part({ message: message.number }), "application/json") }, icon("download"), "Save all of it");
+    return [h("p", { class: "cut" }, `This is the first part of ${bytes(message.size)}. `, button), h("pre", { class: "text" }, message.text.slice(0, 100_000))];
+  }
+  try {
+    return tree(JSON.parse(message.text), 3);
+  } catch {
+    return h("pre", { class: "text" }, message.text.slice(0, 100_000));
+  }
+}
+
+function copyMessage(message) {
+  if (message.cut) return toast("It is too large to copy; save it instead", "error");
+  copy(message.text, "Message");
+}
+
+async function copyCommand(message) {
+  try {
+    copy((await post("command", { number: message.number })).text, "Command");
+  } catch (error) {
+    toast(error.message, "error");
+  }
+}
