@@ -210,7 +210,7 @@ class InspectorApp:
         return {"definition": excerpt.value, "cut": excerpt.cut, "size": len(_encode(found))}
 
     async def _call(self, asked: Asked) -> Any:
-        method, params = str(asked["method"]), asked["params"]
+        method, params = str(asked["method"]), dict(asked["params"])
         schema = None
         if method == "tools/call":
             tool = self.inspector.catalogue.find("tools", str(params["name"])) or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import Any, Final
 
@@ -23,18 +24,12 @@ def as_command(message: bytes, *, revision: str | None, url: str | None, command
         raise ValueError(f"The message is over {MAX_BYTES} bytes, too long for a command line")
     members = msgspec.json.decode(message)
     # ASCII only, so that no control character of a name reaches the terminal it is pasted into.
-    body = shlex.quote(_ascii(members))
+    body = shlex.quote(json.dumps(members, ensure_ascii=True))
     if url is not None:
         return " \\\n  ".join([f"curl -sS {shlex.quote(url)}", *_headers(members, revision), f"-d {body}"])
     if command:
         return f"printf '%s\\n' {body} | {shlex.join(command)}"
     raise ValueError("The server has no address and no command: it runs inside this program")
-
-
-def _ascii(value: Any) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=True)
 
 
 def _headers(members: Any, revision: str | None) -> list[str]:

@@ -1,0 +1,176 @@
+"""`toolwire dev FILE`: a change of the file reaches those who are connected; a broken file changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.http_process import ADDRESS, Connection, Served, call, connected, modern, started, text_of_call
+
+PAGE = re.compile(r"http://127\.0\.0\.1:(\d+)/#token=(\S+)")
+SERVER = """
+from toolwire import Server
+from helper import GREETING
+
+server = Server("greeter")
+
+@server.tool
+async def greet() -> str:
+    return GREETING
+"""
+
+
+class Developed(Served):
+    """A server under development, and its page."""
+
+    page_port = 0
+    token = ""
+
+    async def find_page(self) -> None:
+        while not self.token:
+            found = PAGE.search(await self.said_next())
+            if found:
+                self.page_port, self.token = int(found.group(1)), found.group(2)
+
+    async def said_next(self) -> str:
+        line = await self.line()
+        assert line, "".join(self.said)
+        return line
+
+    async def says(self, text: str) -> str:
+        while True:
+            line = await self.said_next()
+            if text in line:
+                return line
+
+    async def page(self, operation: str, **members: Any) -> Any:
+        async with connected(self.page_port) as connection:
+            body = json.dumps(members).encode()
+            headers = f"Host: localhost\r\nContent-Type: application/json\r\nX-Toolwire-Token: {self.token}\r\n"
+            head = f"POST /api/{operation} HTTP/1.1\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+            connection.send(head.encode() + body)
+            status, _, answer = await connection.answer()
+            assert status == 200, answer
+            return json.loads(answer)
+
+
+@asynccontextmanager
+async def developing(file: Path) -> AsyncIterator[Developed]:
+    command = [sys.executable, "-m", "toolwire", "dev", file, "--port", "0", "--no-open"]
+    async with started(command) as served:
+        developed = Developed(served.process)
+        developed.port, developed.said = served.port, served.said
+        await developed.find_page()
+        yield developed
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "server.py").write_text(SERVER)
+    write(tmp_path / "helper.py", 'GREETING = "hello"\n')
+    return tmp_path
+
+
+def write(file: Path, text: str) -> None:
+    """As an editor does: the new file takes the place of the old one."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
+async def listening(connection: Connection) -> AsyncIterator[Any]:
+    connection.send(modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+    status, _ = await connection.head()
+    assert status == 200
+    async for message in connection.events():
+        yield message
+
+
+async def test_a_change_reaches_who_is_connected(folder: Path) -> None:
+    async with (
+        developing(folder / "server.py") as served,
+        connected(served.port) as client,
+        connected(served.port) as ear,
+    ):
+        heard = listening(ear)
+        assert (await anext(heard))["method"] == "notifications/subscriptions/acknowledged"
+        assert await text_of_call(client, "greet") == "hello"
+        write(folder / "server.py", SERVER.replace("async def greet", "async def welcome"))
+        assert (await anext(heard))["method"] == "notifications/tools/list_changed"
+        assert await text_of_call(client, "welcome") == "hello"
+        await served.says("tools changed")
+        await heard.aclose()
+
+
+async def test_a_module_that_the_file_imports_counts_too(folder: Path) -> None:
+    async with developing(folder / "server.py") as served, connected(served.port) as client:
+        # Of the same length, within the same second.
+        write(folder / "helper.py", 'GREETING = "salve"\n')
+        await served.says("loaded again")
+        assert await text_of_call(client, "greet") == "salve"
+
+
+async def test_a_file_that_breaks_is_told_with_its_line_and_changes_nothing(folder: Path) -> None:
+    async with developing(folder / "server.py") as served, connected(served.port) as client:
+        write(folder / "server.py", SERVER + "\nboom = 1 / 0\n")
+        await served.says("ZeroDivisionError")
+        assert f'{folder / "server.py"}", line 11' in "".join(served.said)
+        error = (await served.page("state"))["reload"]["error"]
+        assert (error["file"], error["line"], error["code"]) == (str(folder / "server.py"), 11, "boom = 1 / 0")
+        assert await text_of_call(client, "greet") == "hello"
+        write(folder / "server.py", SERVER + "\ndef broken(:\n")
+        await served.says("SyntaxError")
+        error = (await served.page("state"))["reload"]["error"]
+        assert error["line"] == 11 and error["message"].startswith("SyntaxError")
+        write(folder / "server.py", SERVER.replace("return GREETING", "return GREETING.upper()"))
+        await served.says("loaded again")
+        assert (await served.page("state"))["reload"]["error"] is None
+        assert await text_of_call(client, "greet") == "HELLO"
+
+
+async def test_a_file_that_is_broken_from_the_start_can_be_mended(folder: Path) -> None:
+    write(folder / "server.py", "import nothing_of_that_name\n")
+    async with developing(folder / "server.py") as served, connected(served.port) as client:
+        assert "nothing_of_that_name" in "".join(served.said)
+        assert (await served.page("state"))["reload"]["error"]["line"] == 1
+        write(folder / "server.py", SERVER)
+        await served.says("loaded again")
+        assert await text_of_call(client, "greet") == "hello"
+
+
+async def test_a_tool_that_fails_is_shown_with_its_line(folder: Path) -> None:
+    write(folder / "server.py", SERVER.replace("return GREETING", "return GREETING / 2"))
+    async with developing(folder / "server.py") as served, connected(served.port) as client:
+        client.send(call("greet"))
+        _, _, body = await client.answer()
+        assert b"TypeError" in body  # Whoever calls it is whoever writes it.
+        notes = (await served.page("state"))["notes"]
+        assert [(note["file"], note["line"]) for note in notes] == [(str(folder / "server.py"), 9)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+async def test_a_signal_ends_both_servers(folder: Path) -> None:
+    async with developing(folder / "server.py") as served:
+        served.signal(signal.SIGINT)
+        status, _ = await served.end()
+        assert status == 0
+
+
+async def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "toolwire", "dev", str(tmp_path / "none.py")],
+        stderr=asyncio.subprocess.PIPE,
+        env=dict(os.environ),
+    )
+    _, said = await process.communicate()
+    assert process.returncode == 2 and b"there is no file" in said and b"Traceback" not in said
+    assert ADDRESS.search(said.decode()) is None

@@ -1,0 +1,175 @@
+"""Servers that send too much: what they send is cut before it reaches the page, and can be had in full."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.inspector.page_client import inspected
+
+from toolwire import Limits, Server, Tool
+from toolwire.inspector.curl import as_command
+from toolwire.inspector.events import MAX_QUEUED, Events
+from toolwire.inspector.excerpt import MAX_DEPTH, MAX_TEXT, Excerpt, escape, follow
+from toolwire.inspector.wire_log import WireLog
+
+SIZE = 50 * 1024 * 1024
+
+
+async def test_fifty_megabytes_of_text_are_cut_for_the_page_and_kept_whole() -> None:
+    server = Server("large", limits=Limits(result=2 * SIZE))
+
+    @server.tool(structured=False)
+    async def flood() -> str:
+        return "x" * SIZE
+
+    async with inspected(server) as page:
+        call = await page.call("tools/call", name="flood")
+        assert call["size"] > SIZE
+        answer = await page.answer("result", call=call["id"])
+        assert len(answer.body) < 2 * MAX_TEXT
+        assert answer.json()["cut"] == [{"pointer": "/content/0/text", "kind": "text", "size": SIZE}]
+        query = f"call={call['id']}&pointer=/content/0/text"
+        whole = await page.http.start("GET", path="/api/part", query=query).finished()
+        assert len(whole.body) == SIZE and whole.headers["content-type"].startswith("text/plain")
+        # The stream of events says that something happened, not all that was sent.
+        assert len(msgspec.json.encode(page.events)) < 1_000_000
+
+
+async def test_ten_thousand_tools_are_listed_in_short() -> None:
+    server = Server("crowd")
+
+    def nothing() -> str:
+        return ""
+
+    for number in range(10_000):
+        server.add(Tool(nothing, name=f"tool_{number:05}", description="d" * 1000))
+    async with inspected(server) as page:
+        items = (await page.ask("state"))["catalogue"]["tools"]["items"]
+        assert len(items) == 10_000 and len(msgspec.json.encode(items)) < 4_000_000
+        found = await page.ask("definition", kind="tools", key="tool_09999")
+        assert len(found["definition"]["description"]) == 1000
+
+
+async def test_icons_that_would_have_to_be_fetched_are_not_shown() -> None:
+    server = Server("icons")
+    inside = "data:image/png;base64,AAAA"
+
+    @server.tool(icons=[{"src": "https://tracker.example/pixel.png"}, {"src": inside}])
+    def one() -> str:
+        return ""
+
+    @server.tool(icons=[{"src": "data:text/html,<script>alert(1)</script>"}])
+    def two() -> str:
+        return ""
+
+    async with inspected(server) as page:
+        items = (await page.ask("state"))["catalogue"]["tools"]["items"]
+        assert [each.get("icon") for each in items] == [inside, None]
+
+
+def nested(depth: int) -> Any:
+    value: Any = "bottom"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_a_deep_value_is_cut_where_nobody_looks_any_more() -> None:
+    assert Excerpt(nested(400)).cut == [{"pointer": "/0" * MAX_DEPTH, "kind": "value", "size": 1}]
+
+
+def test_a_wide_value_is_cut() -> None:
+    assert Excerpt(list(range(100_000))).cut[0]["size"] == 100_000
+    assert len(msgspec.json.encode(Excerpt([[[0] * 500] * 500] * 100).value)) < 1_000_000
+
+
+def test_a_picture_is_shown_in_whole() -> None:
+    assert Excerpt({"type": "image", "data": "A" * (MAX_TEXT + 1)}).cut == []
+    assert Excerpt({"text": "A" * (MAX_TEXT + 1)}).cut
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_a_small_value_is_shown_as_it_is(value: Any) -> None:
+    excerpt = Excerpt(value)
+    assert excerpt.value == value and excerpt.cut == []
+
+
+@given(st.dictionaries(st.text(), st.integers(), min_size=1))
+def test_a_pointer_leads_back(value: dict[str, int]) -> None:
+    for name, member in value.items():
+        assert follow({"list": [value]}, f"/list/0/{escape(name)}") == member
+
+
+@pytest.mark.parametrize("pointer", ["/x", "/list/9", "/list/-1", "/list/a", "/list/0/a/0"])
+def test_a_pointer_to_nothing_is_an_error(pointer: str) -> None:
+    with pytest.raises(LookupError):
+        follow({"list": [{"a": 1}]}, pointer)
+
+
+def test_the_log_forgets_the_oldest_first() -> None:
+    log = WireLog(lambda entry: None, entries=3, total=1000)
+    for number in range(5):
+        log.record("→", b'{"jsonrpc":"2.0","method":"m%d"}' % number)
+    assert [entry.method for entry in log] == ["m2", "m3", "m4"]
+    assert log.find(2) is None and log.find(5) is not None and log.find(6) is None
+    log.record("←", b"x" * 990)
+    assert len(log) == 1 and log.find(6) is not None
+
+
+@given(st.binary() | JSON.map(msgspec.json.encode))
+def test_any_bytes_can_be_recorded(data: bytes) -> None:
+    entries: list[Any] = []
+    WireLog(entries.append).record("←", data)
+    assert entries and all(msgspec.json.encode(entry.summary()) for entry in entries)
+
+
+def test_a_batch_is_its_messages() -> None:
+    log = WireLog(lambda entry: None)
+    log.record("→", b'[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"}]')
+    log.record("←", b'[{"jsonrpc":"2.0","id":1,"result":{}}]')
+    assert [(entry.kind, entry.method) for entry in log] == [("request", "a"), ("notification", "b"), ("result", "a")]
+
+
+async def test_a_page_that_does_not_read_is_told_that_it_missed_something() -> None:
+    events = Events()
+    reader = events.open()
+    for _ in range(3):
+        events.tell("message", text="x" * (MAX_QUEUED // 2))
+    events.end()
+    lines = await reader.take() or b""
+    assert [msgspec.json.decode(line)["type"] for line in lines.splitlines()] == ["lost", "message"]
+    assert await reader.take() is None
+
+
+@pytest.mark.parametrize("name", ["'; rm -rf ~ #", "$(touch /tmp/x)", "\x1b]0;owned\x07", "a\nb", "`id`", "\u202e"])
+def test_a_command_to_copy_cannot_be_made_to_do_something_else(name: str) -> None:
+    message = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name}})
+    text = as_command(message, revision="2026-07-28", url="http://127.0.0.1:1/mcp", command=None)
+    assert text.isascii() and text.replace("\n", "").isprintable()
+    words = shlex.split(text)
+    assert words[0] == "curl" and msgspec.json.decode(words[-1])["params"]["name"] == name
+    piped = as_command(message, revision="2026-07-28", url=None, command=["serve", "it's"])
+    assert piped.isascii() and piped.endswith("| serve 'it'\"'\"'s'")
+
+
+def test_a_legacy_command_leaves_the_session_to_the_shell() -> None:
+    message = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    text = as_command(message, revision="2025-11-25", url="http://127.0.0.1:1/mcp", command=None)
+    assert '"mcp-session-id: $SESSION"' in text
+
+
+def test_a_server_inside_the_program_has_no_command() -> None:
+    with pytest.raises(ValueError, match="inside this program"):
+        as_command(b"{}", revision=None, url=None, command=None)
