@@ -4,13 +4,14 @@ PYTHON  ?= python3
 WORKERS ?= 2
 PORT    ?= 8000
 MINUTES ?= 10
+CHROMIUM ?= chromium
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 PEERS   := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test check interop bench conformance docs build mutation fuzz soak clean
+.PHONY: help setup run serve test check interop browser bench conformance docs build mutation fuzz soak clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 20
@@ -54,6 +55,11 @@ interop: $(READY) ## run the tests against other MCP libraries (installs them an
 	@$(BIN)/python tests/interop/peers.py
 	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop
 
+browser: $(READY) ## test the inspector's page in a real browser (needs chromium); screenshots in .browser/
+	@command -v $(CHROMIUM) >/dev/null || { echo "browser: there is no $(CHROMIUM); install Debian's chromium, or say CHROMIUM=..."; exit 1; }
+	$(BIN)/python -m pip install --quiet --group browser
+	TOOLWIRE_BROWSER=$$(command -v $(CHROMIUM)) $(BIN)/python -m pytest -q -n $(WORKERS) tests/browser
+
 bench: $(PEERS)/.ready ## measure against mcp and fastmcp (BENCH_QUICK=1 for a short look)
 	@$(PEERS)/bin/python bench/run.py
 
@@ -78,4 +84,4 @@ soak: $(READY) ## put a server under mixed traffic and see that nothing grows (M
 	$(BIN)/python scripts/soak.py --minutes $(MINUTES)
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .bench .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench .browser .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

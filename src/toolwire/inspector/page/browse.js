@@ -55,7 +55,9 @@ export function browse(element) {
   }
 
   function show() {
-    const counts = Object.fromEntries(KINDS.map(([name]) => [name, matching(state.catalogue[name]?.items ?? [])]));
+    // What an earlier connection listed may not be there any more.
+    const listed = state.connection.state === "connecting" ? {} : state.catalogue;
+    const counts = Object.fromEntries(KINDS.map(([name]) => [name, matching(listed[name]?.items ?? [])]));
     replace(
       tabs,
       KINDS.map(([name, label]) =>

@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { callView } from "./callview.js";
 import { bytes, h, icon, iconButton, replace, toast } from "./dom.js";
-import { schemaForm, textForm } from "./form.js";
+import { schemaForm, submitOnEnter, textForm } from "./form.js";
 import { looksLikeMarkdown, markdown } from "./markdown.js";
 import { on, select, state } from "./store.js";
 import { tree } from "./values.js";
@@ -11,34 +11,29 @@ import { expand, variables } from "./template.js";
 
 export function detail(element) {
   let showing = "";
+  let drawn = "";
 
   async function show() {
     const item = state.selected;
-    const key = item ? `${item.kind} ${item.key} ${item.call ?? ""}` : "";
     if (!item) {
       showing = "";
       return replace(element, welcome());
     }
+    const key = `${item.kind} ${item.key} ${item.call ?? ""}`;
     const isNew = key !== showing;
     showing = key;
-    let found;
-    try {
-      found = await post("definition", { kind: item.kind, key: item.key });
-    } catch (error) {
-      if (showing !== key) return;
-      // A resource that is only known by a link can be read without being listed.
-      if (item.kind !== "resources") return replace(element, back(), h("p", { class: "problem pad" }, error.message));
-      found = { definition: { uri: item.key, name: item.key }, cut: [], size: 0 };
-    }
-    if (showing !== key) return;
+    const found = await definitionOf(item);
+    const text = JSON.stringify(found);
+    // What was typed into a form is kept when the definition is still the same.
+    if (showing !== key || (!isNew && text === drawn)) return;
+    drawn = text;
+    if (found.error) return replace(element, back(), h("p", { class: "problem pad" }, found.error));
     draw(item, found, isNew);
   }
 
   function draw(item, found, isNew) {
-    const before = isNew ? null : element.querySelector(".outcome");
-    const outcome = before ?? h("div", { class: "outcome" });
-    const parts = { tools: tool, resources: resource, templates: template, prompts: prompt }[item.kind];
-    const view = parts(found.definition, outcome, item);
+    const outcome = (isNew ? null : element.querySelector(".outcome")) ?? h("div", { class: "outcome" });
+    const view = { tools: tool, resources: resource, templates: template, prompts: prompt }[item.kind](found.definition, outcome, item);
     if (item.call) watch(item.call, outcome);
     replace(element, h("article", { class: "detail" }, back(), heading(item, found), view, outcome, definition(found)));
     if (isNew) {
@@ -48,24 +43,21 @@ export function detail(element) {
   }
 
   on("selected", show);
-  // The definition may have changed; what was typed into its form is kept if it did not.
-  let last = "";
-  on("catalogue", async () => {
-    const item = state.selected;
-    if (!item) return;
-    const found = await post("definition", { kind: item.kind, key: item.key }).catch((error) => ({ error: error.message }));
-    const text = JSON.stringify(found);
-    if (text !== last) show();
-    last = text;
-  });
-  on("selected", async () => {
-    const item = state.selected;
-    last = item ? JSON.stringify(await post("definition", { kind: item.kind, key: item.key }).catch((error) => ({ error: error.message }))) : "";
-  });
+  on("catalogue", show);
   on("connection", () => {
     if (!state.selected) replace(element, welcome());
   });
   show();
+}
+
+async function definitionOf(item) {
+  try {
+    return await post("definition", { kind: item.kind, key: item.key });
+  } catch (error) {
+    // A resource that is only known by a link can be read without being listed.
+    if (item.kind === "resources") return { definition: { uri: item.key, name: item.key }, cut: [], size: 0 };
+    return { error: error.message };
+  }
 }
 
 function back() {
@@ -111,26 +103,18 @@ function definition({ definition, cut }) {
 
 /** A form that sends a request when it is submitted, and shows what comes of it. */
 function runner(label, fields, outcome, request) {
-  const button = h("button", { type: "submit", class: "primary" }, icon("play"), label);
-  const form = h("form", { class: "run", novalidate: true, onsubmit: submit, onkeydown }, fields?.element ?? null, h("div", { class: "actions" }, button, h("kbd", { class: "shortcut" }, "Ctrl Enter")));
   async function submit(event) {
     event.preventDefault();
     let body;
     try {
       body = request();
     } catch {
-      return;
+      return; // The form says what is wrong with it.
     }
     await send(body.method, body.params, outcome);
   }
-  function onkeydown(event) {
-    const plainEnter = event.key === "Enter" && !event.shiftKey && event.target.matches("textarea:not(.code)");
-    if ((event.key === "Enter" && (event.ctrlKey || event.metaKey)) || plainEnter) {
-      event.preventDefault();
-      form.requestSubmit();
-    }
-  }
-  return form;
+  const actions = h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, icon("play"), label), h("kbd", { class: "shortcut" }, "Ctrl Enter"));
+  return h("form", { class: "run", novalidate: true, onsubmit: submit, onkeydown: submitOnEnter }, fields?.element ?? null, actions);
 }
 
 function watch(id, outcome) {

@@ -281,6 +281,14 @@ export function schemaForm(schema, label) {
   };
 }
 
+/** Sends a form on Enter in a field of one line, and on Ctrl or Command with Enter everywhere. */
+export function submitOnEnter(event) {
+  const oneLine = !event.shiftKey && event.target.matches("textarea:not(.code)");
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey || oneLine)) return;
+  event.preventDefault();
+  event.currentTarget.requestSubmit();
+}
+
 /** A form of texts, such as the arguments of a prompt: `names` are `{name, description, required}`. */
 export function textForm(names, label, suggest) {
   const fields = new Map();

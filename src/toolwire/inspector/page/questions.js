@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { messageContent } from "./content.js";
 import { h, replace, toast } from "./dom.js";
-import { schemaForm } from "./form.js";
+import { schemaForm, submitOnEnter } from "./form.js";
 import { safeAddress } from "./links.js";
 import { on, state } from "./store.js";
 import { tree } from "./values.js";
@@ -62,7 +62,7 @@ function form(question, answer) {
     }
     await answer({ action: "accept", content }).catch((error) => fields.show(error));
   }
-  return frame("The server asks", message, h("form", { onsubmit: accept, novalidate: true }, fields.element, h("input", { type: "submit", hidden: true })), [
+  return frame("The server asks", message, h("form", { onsubmit: accept, onkeydown: submitOnEnter, novalidate: true }, fields.element, h("input", { type: "submit", hidden: true })), [
     button("Dismiss", () => answer({ action: "cancel" })),
     h("span", { class: "spring" }),
     button("Decline", () => answer({ action: "decline" })),

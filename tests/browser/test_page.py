@@ -1,0 +1,380 @@
+"""What a person does with the page, on both eras, light and dark, at desktop and at phone width."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+FRIENDLY = HERE / "servers" / "friendly.py"
+LEGACY, MODERN = "2025-11-25", "2026-07-28"
+both_eras = pytest.mark.parametrize("revision", [LEGACY, MODERN])
+
+
+@pytest.fixture
+def friendly(inspect: Callable[..., Any], tab: Callable[..., Any]) -> Callable[..., Any]:
+    """A page that looks at the friendly server."""
+
+    def open_page(revision: str = MODERN, **options: Any) -> Any:
+        return tab(inspect("inspect", FRIENDLY, "--revision", revision), **options)
+
+    return open_page
+
+
+def arguments_of(result: Any) -> Any:
+    result.get_by_role("radio", name="Text").first.click()
+    return json.loads(result.locator("pre.text").first.inner_text())
+
+
+def test_the_token_leaves_the_address_and_is_remembered(friendly: Callable[..., Any]) -> None:
+    tab = friendly()
+    token = tab.inspected.url.partition("#token=")[2]
+    assert "token" not in tab.page.url
+    assert not any(token in url for url in tab.requests)
+    tab.page.reload()
+    tab.page.locator(".status.connected").wait_for()
+
+
+def test_without_the_token_the_page_says_what_to_do(inspect: Callable[..., Any], tab: Callable[..., Any]) -> None:
+    opened = tab(inspect("inspect", FRIENDLY), connected=False)
+    opened.page.goto(opened.inspected.origin)
+    opened.page.get_by_text("Open the address that the inspector printed").wait_for()
+    opened.errors.clear()  # The browser logs every refusal.
+
+
+@both_eras
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_shows_the_server(friendly: Callable[..., Any], revision: str, scheme: str) -> None:
+    tab = friendly(revision, color_scheme=scheme)
+    assert "Studio" in tab.page.locator("#top").inner_text()
+    assert tab.page.locator("#top select").input_value() == revision
+    assert tab.page.locator(".instructions strong").inner_text() == "echo"
+    tab.shot(f"welcome-{revision}-{scheme}")
+    tab.choose("order")
+    tab.shot(f"form-{revision}-{scheme}")
+    luminance = tab.page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
+    assert (luminance < 60) == (scheme == "dark")
+
+
+@both_eras
+def test_a_nested_form_sends_what_was_filled_in(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    page = tab.page
+    tab.choose("order")
+    page.get_by_label("customer").fill("Ada")
+    page.get_by_role("group", name="items").get_by_role("button", name="Add an item").click()
+    page.get_by_label("sku").fill("pen")
+    page.get_by_role("group", name="tags").get_by_role("button", name="Add an item").click()
+    page.get_by_role("group", name="tags").locator("textarea").fill("blue")
+    page.get_by_label("street").fill("Main 1")
+    page.get_by_label("country").select_option("SE")
+    page.get_by_role("switch", name="express").check()
+    page.get_by_role("button", name="Add note").click()
+    page.get_by_label("Which kind of value").select_option(label="2. text")
+    page.get_by_role("group", name="note").locator("textarea").fill("ring twice")
+    page.get_by_role("checkbox", name="red").check()
+    page.get_by_role("checkbox", name="blue").check()
+    page.get_by_role("button", name="Add labels").click()
+    page.get_by_role("button", name="Add a member").click()
+    page.get_by_label("Name of the member").fill("floor")
+    page.get_by_role("group", name="labels").locator("textarea").fill("third")
+    tab.shot(f"form-filled-{revision}")
+    tab.run()
+    assert arguments_of(tab.result()) == {
+        "customer": "Ada",
+        "items": [{"sku": "pen", "amount": 1, "tags": ["blue"]}],
+        "address": {"street": "Main 1", "country": "SE"},
+        "express": True,
+        "gift": "paper",
+        "note": "ring twice",
+        "colours": ["red", "blue"],
+        "labels": {"floor": "third"},
+    }
+
+
+def test_a_number_that_is_none_is_not_sent(friendly: Callable[..., Any]) -> None:
+    tab = friendly()
+    tab.choose("order")
+    tab.page.get_by_role("group", name="items").get_by_role("button", name="Add an item").click()
+    tab.page.get_by_label("amount").fill("many")
+    tab.run()
+    tab.page.get_by_role("alert").get_by_text("many is not a number").wait_for()
+    assert tab.page.get_by_label("amount").get_attribute("aria-invalid") == "true"
+    assert tab.page.locator("#drawer-calls .count").inner_text() == "0"
+
+
+def test_json_is_the_way_out_of_a_form(friendly: Callable[..., Any]) -> None:
+    tab = friendly()
+    tab.choose("order")
+    tab.page.get_by_label("customer").fill("Ada")
+    tab.page.get_by_role("radio", name="JSON").click()
+    raw = tab.page.get_by_label("Arguments as JSON")
+    assert json.loads(raw.input_value())["customer"] == "Ada"
+    raw.fill('{"customer": "Bo", "items": [], "address": {"street": "x"}, "express": false, "note": 7}')
+    tab.page.get_by_role("radio", name="Form").click()
+    assert tab.page.get_by_label("customer").input_value() == "Bo"
+    tab.page.get_by_role("radio", name="JSON").click()
+    raw.fill("{broken")
+    tab.run()
+    tab.page.get_by_text("That is not JSON").wait_for()
+    raw.fill('{"customer": "Bo", "items": [], "address": {"street": "x"}, "express": false, "unknown": 7}')
+    tab.run()
+    assert "unknown" in tab.result().inner_text()
+
+
+@both_eras
+def test_results_are_drawn_as_what_they_are(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    table = tab.call("forecast").locator("table").first
+    assert table.locator("th").all_inner_texts() == ["city", "high", "rain"]
+    assert table.locator("tbody tr").count() == 2
+    tab.shot(f"table-{revision}")
+    essay = tab.call("essay")
+    assert essay.locator(".markdown h3").inner_text() == "Thanks"
+    assert essay.locator(".markdown a").get_attribute("href") == "https://example.com/shop"
+    assert essay.locator(".markdown a").get_attribute("rel") == "noopener noreferrer nofollow"
+    assert essay.locator(".markdown li li").inner_text() == "three"
+    assert essay.locator(".markdown pre").inner_text() == "print(1)"
+    tab.shot(f"markdown-{revision}")
+    media = tab.call("media")
+    tab.page.wait_for_function("document.querySelector('.picture img')?.naturalWidth === 64")
+    assert media.locator("audio").evaluate("audio => audio.src.startsWith('data:audio/wav;base64,')")
+    tab.shot(f"media-{revision}")
+    media.get_by_role("button", name="Read").click()
+    tab.page.locator(".markdown", has_text="Sunny").wait_for()
+    tree = tab.call("deep").locator(".tree").first
+    tree.get_by_role("button", name="150 more").wait_for()
+    tree.get_by_role("button", name="all 500 characters").click()
+    assert "Inside." in tab.call("embedded").inner_text()
+    tab.call("broken")
+    assert tab.page.locator(".call-head").inner_text().startswith("Tool failed")
+
+
+@both_eras
+def test_progress_is_seen_and_a_call_cancelled(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    tab.choose("slow")
+    tab.run()
+    tab.page.locator("progress[value]").wait_for()
+    tab.page.locator(".progress-text", has_text="step 3").wait_for()
+    tab.shot(f"progress-{revision}")
+    tab.page.get_by_role("button", name="Cancel").click()
+    tab.page.get_by_text("Cancelled. The server was told.").wait_for()
+    tab.page.locator("#drawer-notes").click()
+    tab.page.locator(".note", has_text="step").first.wait_for()
+    tab.page.locator("#drawer-calls").click()
+    tab.page.locator(".call-row", has_text="slow").click()
+    tab.page.locator(".state.cancelled").first.wait_for()
+
+
+@both_eras
+def test_questions_are_answered_in_a_dialog(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    dialog = tab.page.locator("dialog.question")
+    tab.choose("ask")
+    tab.run()
+    dialog.get_by_text("Who are you?").wait_for()
+    assert dialog.get_by_role("switch", name="newsletter").is_checked()
+    tab.shot(f"elicitation-{revision}")
+    dialog.get_by_label("name").fill("Ada")
+    dialog.get_by_role("button", name="Answer").click()
+    assert "accept: Contact(name='Ada', newsletter=True)" in tab.result().inner_text()
+    tab.run()
+    dialog.get_by_role("button", name="Decline").click()
+    tab.page.locator(".result", has_text="decline").wait_for()
+    tab.run()
+    dialog.wait_for()
+    tab.page.keyboard.press("Escape")
+    tab.page.locator(".result", has_text="cancel").wait_for()
+    tab.choose("think")
+    tab.run()
+    dialog.locator("strong", has_text="France").wait_for()
+    tab.shot(f"sampling-{revision}")
+    dialog.get_by_label("What the model answers").fill("Paris")
+    dialog.get_by_role("button", name="Answer").click()
+    tab.page.locator(".result", has_text="It said: Paris").wait_for()
+    tab.choose("visit")
+    tab.run()
+    dialog.get_by_text("https://login.example/start?x=1").wait_for()
+    assert dialog.locator("strong", has_text="login.example").is_visible()
+    tab.shot(f"url-{revision}")
+    dialog.get_by_role("button", name="Decline").click()
+    tab.page.locator(".result", has_text="decline").wait_for()
+
+
+@both_eras
+def test_roots_are_set_in_the_settings(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    tab.page.get_by_label("Settings of this client").click()
+    tab.page.get_by_label("Roots, one address a line").fill("file:///work\nfile:///home")
+    tab.shot(f"settings-{revision}")
+    tab.page.get_by_role("button", name="Apply").click()
+    tab.page.locator("dialog.settings").wait_for(state="hidden")
+    assert "file:///home" in tab.call("folders").inner_text()
+
+
+@both_eras
+def test_a_resource_that_is_watched_is_read_again(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    tab.choose("count", "Resources")
+    tab.page.locator(".result", has_text="counted 0 times").wait_for()
+    tab.page.get_by_role("button", name="Watch").click()
+    tab.page.get_by_role("button", name="Watching").wait_for()
+    other = tab.page.context.new_page()
+    other.goto(tab.inspected.url)
+    other.locator(".status.connected").wait_for()
+    other.locator("#search").fill("increase")
+    other.get_by_role("option", name="increase").click()
+    other.get_by_role("button", name="Run", exact=True).click()
+    tab.page.locator(".result", has_text="counted 1 times").wait_for()
+
+
+@both_eras
+def test_values_are_suggested_while_typing(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    tab.choose("brief", "Prompts")
+    city = tab.page.get_by_label("city")
+    city.fill("O")
+    tab.page.get_by_role("option", name="Odense").wait_for()
+    tab.page.get_by_role("option", name="Bergen").wait_for(state="detached")
+    assert tab.page.locator(".suggestions li").all_inner_texts() == ["Oslo", "Odense"]
+    tab.shot(f"completion-{revision}")
+    city.press("ArrowDown")
+    city.press("ArrowDown")
+    city.press("Enter")
+    assert city.input_value() == "Odense"
+    tab.run("Get")
+    tab.page.locator(".message.user", has_text="Write about Odense in a calm tone.").wait_for()
+    tab.choose("file", "Templates")
+    tab.page.get_by_label("folder").fill("mu")
+    tab.page.get_by_role("option", name="music").click()
+    tab.page.get_by_label("name", exact=True).fill("a b")
+    assert tab.page.locator(".preview").inner_text() == "file://music/a%20b"
+    tab.run("Read")
+    tab.page.locator(".result", has_text="a b in music").wait_for()
+
+
+@both_eras
+def test_every_message_is_on_the_wire_panel(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    tab.call("forecast")
+    page = tab.page
+    page.get_by_label("Filter the messages by text").fill("tools/call")
+    rows = page.locator(".wire-row")
+    page.wait_for_function("document.querySelectorAll('.wire-row').length === 2")
+    assert rows.nth(0).locator(".kind").inner_text() == "request"
+    assert "ms" in rows.nth(1).locator(".took").inner_text()
+    rows.nth(0).click()
+    page.locator(".side .tree", has_text="forecast").wait_for()
+    tab.shot(f"wire-{revision}")
+    page.locator(".side").get_by_role("button", name="Command").click()
+    page.get_by_text("Command copied").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("printf '%s\\n' '") and "friendly.py" in copied and "tools/call" in copied
+    page.locator(".side").get_by_role("button", name="Its answer").click()
+    page.locator(".side .side-head", has_text="Its request").wait_for()
+
+
+def test_the_revision_is_changed_in_the_page(friendly: Callable[..., Any]) -> None:
+    tab = friendly()
+    tab.page.locator("#top select").select_option("2024-11-05")
+    tab.page.get_by_label("Filter the messages by text").fill("initialize")
+    tab.page.locator(".wire-row", has_text="initialize").first.wait_for()
+    tab.call("good_total")
+
+
+def test_the_keyboard_is_enough(friendly: Callable[..., Any]) -> None:
+    tab = friendly()
+    page = tab.page
+    page.keyboard.press("/")
+    page.keyboard.type("ask")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.locator(".detail h2", has_text="ask").wait_for()
+    page.get_by_role("button", name="Run", exact=True).focus()
+    page.keyboard.press("Enter")
+    page.locator("dialog.question").wait_for()
+    page.keyboard.type("Ada")
+    page.keyboard.press("Enter")
+    assert "accept" in tab.result().inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_one_thing_after_the_other(friendly: Callable[..., Any], scheme: str) -> None:
+    tab = friendly(viewport={"width": 390, "height": 780}, color_scheme=scheme, has_touch=True, is_mobile=True)
+    page = tab.page
+    assert tab.fits()
+    tab.shot(f"phone-list-{scheme}")
+    tab.choose("order")
+    assert not page.locator("#browse").is_visible() and tab.fits()
+    tab.shot(f"phone-form-{scheme}")
+    page.get_by_label("Back to the list").click()
+    assert page.locator("#browse").is_visible()
+    tab.call("forecast")
+    assert tab.fits()
+    tab.shot(f"phone-result-{scheme}")
+    page.locator("#drawer-wire").click()
+    page.locator(".wire-row").first.wait_for()
+    page.locator(".wire-row").first.click()
+    page.locator(".side .tree").wait_for()
+    assert tab.fits()
+    tab.shot(f"phone-wire-{scheme}")
+
+
+def test_a_change_of_the_file_shows_in_an_open_page(
+    inspect: Callable[..., Any], tab: Callable[..., Any], server_file: Callable[[str], Path]
+) -> None:
+    file = server_file("friendly")
+    opened = tab(inspect("dev", file, "--port", "0"))
+    page = opened.page
+    opened.choose("forecast")
+    source = file.read_text()
+    file.write_text(
+        source.replace('"""Rows, for a table."""', '"""Rows of tomorrow."""').replace('"Oslo", 21.5', '"Tromsø", 3')
+    )
+    page.locator(".description", has_text="Rows of tomorrow.").wait_for()
+    opened.run()
+    assert "Tromsø" in opened.result().inner_text()
+    file.write_text(source + "\nboom = 1 / 0\n")
+    banner = page.locator(".banner")
+    banner.wait_for()
+    line = len(source.splitlines()) + 2
+    assert "ZeroDivisionError" in banner.inner_text() and f"{file}:{line}" in banner.inner_text()
+    opened.shot("reload-failed")
+    file.write_text(source)
+    banner.wait_for(state="detached")
+    opened.call("broken")
+    page.locator("#drawer-notes").click()
+    page.locator(".note", has_text="ZeroDivisionError").wait_for()
+    assert str(file) in page.locator(".note", has_text="ZeroDivisionError").inner_text()
+    # A server with an address is called by hand with curl.
+    page.locator("#drawer-wire").click()
+    page.get_by_label("Filter the messages by text").fill("tools/call")
+    page.locator(".wire-row").first.click()
+    page.locator(".side").get_by_role("button", name="curl").click()
+    page.get_by_text("Command copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()").startswith("curl -sS http://127.0.0.1:")
+
+
+def test_the_page_says_when_the_inspector_is_gone(inspect: Callable[..., Any], tab: Callable[..., Any]) -> None:
+    inspected = inspect("inspect", FRIENDLY)
+    opened = tab(inspected)
+    inspected.process.terminate()
+    inspected.process.wait(timeout=20)
+    opened.page.get_by_text("The inspector no longer answers.").wait_for()
+    opened.errors.clear()  # The browser logs every attempt to reach it.
+
+
+def test_a_server_that_does_not_start_is_said_to(
+    inspect: Callable[..., Any], tab: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("raise SystemExit('no licence')\n")
+    opened = tab(inspect("inspect", file), connected=False)
+    opened.page.goto(opened.inspected.url)
+    opened.page.locator(".welcome", has_text="no licence").wait_for()
+    opened.shot("no-connection")
