@@ -77,7 +77,13 @@ def test_a_registration_that_is_refused_over_its_redirect_uri() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [Fetched(500, {}, b"oops"), Fetched(201, {}, b"[]"), answer({"client_id": ""}), answer({"client_id": "a\nb"})],
+    [
+        Fetched(500, {}, b"oops"),
+        Fetched(201, {}, b"[]"),
+        answer({"client_id": ""}),
+        answer({"client_id": "a\nb"}),
+        answer({"client_id": "a" * 5000}),
+    ],
 )
 def test_broken_registrations(page: Fetched) -> None:
     with pytest.raises(SignInFailed):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwire.client import Client
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import ToolwireError, Unauthorized
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 REVISION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION") or None
@@ -35,7 +35,7 @@ def scenario(*names: str) -> Callable[[Run], Run]:
 
 
 def connect(url: str, **options: Any) -> Client:
-    return Client(url, revision=REVISION, timeout=20.0, **options)
+    return Client(url, revision=REVISION, timeout=50.0, **options)
 
 
 def accept(message: str, params: Any) -> dict[str, Any]:
@@ -134,8 +134,24 @@ async def keep_schemas(url: str) -> None:
         await client.call_tool("json_schema_echo", {"schema": schema})
 
 
+async def sign_in(url: str) -> None:
+    """Every scenario of authorization is the same to a client: it is let in, or it refuses to go on and says so."""
+    # Imported here because signing is what takes the longest to load.
+    from client_auth import REFUSED, oauth_for
+
+    try:
+        async with connect(url, auth=oauth_for(SCENARIO, CONTEXT)) as client:
+            for tool in await client.list_tools():
+                await client.call_tool(tool.name)
+    except Unauthorized:
+        if SCENARIO not in REFUSED:
+            raise
+    else:
+        assert SCENARIO not in REFUSED, "this should have been refused"
+
+
 def main() -> int:
-    run = SCENARIOS.get(SCENARIO)
+    run = sign_in if SCENARIO.startswith("auth/") else SCENARIOS.get(SCENARIO)
     if run is None:
         print(f"no such scenario: {SCENARIO}", file=sys.stderr)
         return 2

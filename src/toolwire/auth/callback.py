@@ -14,7 +14,7 @@ PATH: Final = "/callback"
 _HEAD_BYTES: Final = 16_384
 _HEAD_SECONDS: Final = 10.0
 _PAGE: Final = (
-    b"<!doctype html><meta charset=utf-8><title>Signed in</title>"
+    b"<!doctype html><meta charset=utf-8><title>Done</title>"
     b"<p>That is all. You can close this window and go back to the application."
 )
 _HEADERS: Final = (
@@ -71,7 +71,7 @@ class CallbackServer:
         self._expected = state
 
     async def answer(self, seconds: float) -> str:
-        """The query of the answer."""
+        """The query of the answer, from its question mark on."""
         assert self._answer is not None
         try:
             async with asyncio.timeout(seconds):
@@ -92,7 +92,7 @@ class CallbackServer:
                 await writer.drain()
             if query is not None and self._answer is not None and not self._answer.done():
                 self._answer.set_result(query)
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # Whoever that was, it was not the browser with the answer.
         finally:
             del self._serving[task]
@@ -106,4 +106,4 @@ class CallbackServer:
             return None
         # A page of somebody else's that guesses the port must not be able to end the sign-in.
         states = parse_qs(target.query).get("state", [""])
-        return target.query if hmac.compare_digest(states[0].encode(), self._expected.encode()) else None
+        return f"?{target.query}" if hmac.compare_digest(states[0].encode(), self._expected.encode()) else None

@@ -18,6 +18,8 @@ NONE: Final = "none"
 BASIC: Final = "client_secret_basic"
 POST: Final = "client_secret_post"
 
+MAX_CLIENT_ID: Final = 2_048
+
 
 class Credentials(Protocol):
     """Proves at a token endpoint who the client is, by adding to the form or the headers of a request."""
@@ -99,7 +101,7 @@ def register(server: AuthorizationServer, naming: Naming, redirect_uri: str) -> 
         # 2026-07-28: a refusal over redirect URIs is surfaced; the message holds what the server said.
         raise refusal(answer, f"The registration of {redirect_uri}")
     found = read(answer, Registration, "The registration")
-    if not found.client_id or not found.client_id.isprintable():
+    if not 0 < len(found.client_id) <= MAX_CLIENT_ID or not found.client_id.isprintable():
         raise SignInFailed("The registration gave no usable client_id")
     # The server may leave out what it took over as it was; what was asked for is what counts then.
     return Registration(

@@ -46,9 +46,9 @@ class PerServer(Protocol):
     def at(self, server_url: str, /) -> Auth: ...
 
 
-def as_auth(auth: str | Auth | PerServer | None, server_url: str | None = None) -> Auth | None:
+def as_auth(auth: str | Auth | PerServer | None, server_url: str) -> Auth | None:
     """What signs the requests to one server, from what the user gave as `auth=`."""
-    if isinstance(auth, PerServer) and server_url is not None:
+    if isinstance(auth, PerServer):
         return auth.at(server_url)
     if auth is None or isinstance(auth, Auth):
         return auth

@@ -32,6 +32,8 @@ _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_do
 
 
 class TokenSource:
+    """Where the token for one server comes from. It is asked for one thing at a time."""
+
     def __init__(self, settings: Settings, records: Records, server_url: str) -> None:
         self.server_url = server_url
         self._settings = settings

@@ -11,10 +11,12 @@ from toolwire.auth.clients import Credentials
 from toolwire.auth.errors import Refused, SignInFailed, quoted
 from toolwire.auth.messages import Fetch, Fetched, Flow, post_form, read, refusal
 from toolwire.auth.metadata import AuthorizationServer
-from toolwire.auth.scopes import Scopes, parse_scopes
+from toolwire.auth.scopes import Scopes
 
 #: A token is renewed when less than this is left of its life, or less than a tenth of it.
 LEEWAY_SECONDS: Final = 30.0
+#: Longer tokens fit in no header.
+MAX_TOKEN: Final = 32_768
 _LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
 
 
@@ -33,16 +35,14 @@ class TokenResponse(Struct, frozen=True):
     token_type: str
     expires_in: float | str | None = None
     refresh_token: str | None = None
-    scope: str | None = None
     issued_token_type: str | None = None
 
 
 class Token(Struct, frozen=True, omit_defaults=True):
-    """An access token and what is known about it: `scopes` were asked for, `granted` is what the server said."""
+    """An access token, and what is known about it. `scopes` were asked for; the server may have given fewer."""
 
     access_token: str
     scopes: Scopes = ()
-    granted: Scopes | None = None
     refresh_token: str | None = None
     #: Shortly before it expires, in seconds since the epoch; None when the server does not say.
     renew_at: float | None = None
@@ -107,17 +107,10 @@ def keep(response: TokenResponse, now: float, scopes: Scopes, earlier: Token | N
     return Token(
         response.access_token,
         scopes,
-        _granted(response, earlier),
         response.refresh_token or (earlier.refresh_token if earlier is not None else None),
         _renewal(response, now),
         response.token_type.lower() == "dpop",
     )
-
-
-def _granted(response: TokenResponse, earlier: Token | None) -> Scopes | None:
-    if response.scope is not None:
-        return parse_scopes(response.scope)
-    return None if earlier is None else earlier.granted
 
 
 def _renewal(response: TokenResponse, now: float) -> float | None:
@@ -133,7 +126,7 @@ def _renewal(response: TokenResponse, now: float) -> float | None:
 
 def _checked(response: TokenResponse, kinds: Sequence[str], server: AuthorizationServer) -> TokenResponse:
     token = response.access_token
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
+    if not 0 < len(token) <= MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise SignInFailed("The token response holds a token that can not be sent")
     if response.token_type.lower() not in kinds:
         # RFC 9449 section 5: a token that is not bound to the key, where it should be, is as good as a stolen one.

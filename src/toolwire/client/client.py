@@ -91,8 +91,8 @@ class Client:
     * `revision`: speak this one only, instead of the newest that both sides know.
     * `env`, `cwd`: for a server that the client starts.
     * `headers`, `auth`, `tls`, `proxy`: for a server that is reached by URL. `headers` go along with every request,
-      `auth` is a bearer token or an object that knows how to sign in, `tls` an `ssl.SSLContext` instead of the system's
-      certificates, `proxy` the URL of a proxy instead of what the environment names.
+      `auth` is a bearer token or an object that signs in (`toolwire.auth.OAuth`), `tls` an `ssl.SSLContext` instead of
+      the system's certificates, `proxy` the URL of a proxy instead of what the environment names.
     """
 
     def __init__(

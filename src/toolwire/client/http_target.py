@@ -49,7 +49,7 @@ class HttpTarget(Target):
         self.label = f"{parts.scheme}://{parts.netloc}{parts.path}"
         self._url = url
         self._headers = dict(headers or {})
-        self._auth = as_auth(auth)
+        self._auth = as_auth(auth, url)
         self._tls = tls
         self._proxy = proxy
         self._pool = pool

@@ -1,0 +1,80 @@
+"""`Client(URL, auth=...)`: what its user sees of all this."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.auth.stand_in import Reply, Request, Scene, Stage
+from tests.client.scripted_http import DISCOVERED, text
+
+from toolwire.auth import NeedsLogin, OAuth, SignInFailed
+from toolwire.client import Client
+from toolwire.protocol.errors import Unauthorized
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with Stage() as made:
+        made.server.serve = speak  # type: ignore[method-assign]
+        yield made
+
+
+def speak(request: Request) -> Reply:
+    """As little of a server of 2026-07-28 as a client needs."""
+    message = json.loads(request.body)
+    result = DISCOVERED if message["method"] == "server/discover" else {"content": text("done")}
+    return Reply(document={"jsonrpc": "2.0", "id": message["id"], "result": {"resultType": "complete", **result}})
+
+
+@pytest.mark.covers("6.2.22", "6.2.26", "4.1.C5")
+async def test_a_client_signs_in_and_goes_on(scene: Scene) -> None:
+    async with Client(scene.server.mcp, auth=OAuth(login=scene.person)) as client:
+        assert (await client.call_tool("anything")).text == "done"
+        assert (await client.call_tool("anything")).text == "done"
+    assert scene.visits == 1
+    refused, *others = scene.server.asked("/mcp")
+    assert "authorization" not in refused.headers
+    assert all(each.headers["authorization"].startswith("Bearer token-") for each in others)
+
+
+async def test_a_token_that_expires_between_calls_is_not_noticed(scene: Scene) -> None:
+    async with Client(scene.server.mcp, auth=OAuth(login=scene.person)) as client:
+        for _ in range(3):
+            assert (await client.call_tool("anything")).text == "done"
+            scene.login.expire()
+    assert scene.visits == 1
+
+
+async def test_calls_at_once_share_a_refresh(scene: Scene) -> None:
+    async with Client(scene.server.mcp, auth=OAuth(login=scene.person)) as client:
+        scene.login.expire()
+        results = await asyncio.gather(*(client.call_tool("anything") for _ in range(8)))
+    assert [each.text for each in results] == ["done"] * 8
+    assert [each["grant_type"] for each in scene.login.grants] == ["authorization_code", "refresh_token"]
+
+
+async def test_needs_login_reaches_the_caller(scene: Scene) -> None:
+    client = Client(scene.server.mcp, auth=OAuth(login=None))
+    with pytest.raises(NeedsLogin) as caught:
+        await client.connect()
+    await caught.value.finish(await scene.person(caught.value.url))
+    async with client:
+        assert (await client.call_tool("anything")).text == "done"
+
+
+async def test_a_failed_sign_in_reaches_the_caller(scene: Scene) -> None:
+    scene.login.iss = "https://evil.example"
+    with pytest.raises(SignInFailed, match="another authorization server"):
+        await Client(scene.server.mcp, auth=OAuth(login=scene.person)).connect()
+
+
+async def test_a_fixed_token(scene: Scene) -> None:
+    token = scene.login.issue("")["access_token"]
+    async with Client(scene.server.mcp, auth=token) as client:
+        assert (await client.call_tool("anything")).text == "done"
+    with pytest.raises(Unauthorized, match="401"):
+        await Client(scene.server.mcp, auth="wrong").connect()
+    assert scene.visits == 0

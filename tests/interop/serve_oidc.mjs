@@ -1,0 +1,47 @@
+// An authorization server built on `oidc-provider`: registers anybody, signs everybody in as "ada" and agrees to all.
+// Started as `node serve_oidc.mjs PORT RESOURCE SECONDS`: its port, the resource its tokens are for, how long they live.
+import { createRequire } from 'node:module';
+import { pathToFileURL } from 'node:url';
+
+const require = createRequire(`${process.cwd()}/package.json`);
+const { default: Provider } = await import(pathToFileURL(require.resolve('oidc-provider')));
+
+const [port, resource, seconds] = process.argv.slice(2);
+const scopes = ['notes:read', 'notes:write'];
+
+const provider = new Provider(`http://127.0.0.1:${port}`, {
+  cookies: { keys: ['only a test'] },
+  scopes: ['openid', 'offline_access'],
+  features: {
+    devInteractions: { enabled: false },
+    registration: { enabled: true },
+    resourceIndicators: {
+      enabled: true,
+      getResourceServerInfo: () => ({
+        scope: scopes.join(' '),
+        audience: resource,
+        accessTokenFormat: 'jwt',
+        accessTokenTTL: Number(seconds),
+      }),
+    },
+  },
+  pkce: { required: () => true },
+  rotateRefreshToken: true,
+  interactions: { url: (context, interaction) => `/interaction/${interaction.uid}` },
+  findAccount: (context, id) => ({ accountId: id, claims: async () => ({ sub: id }) }),
+});
+
+provider.use(async (context, next) => {
+  if (!context.path.startsWith('/interaction/')) return next();
+  const { prompt, params, session } = await provider.interactionDetails(context.req, context.res);
+  if (prompt.name === 'login') {
+    return provider.interactionFinished(context.req, context.res, { login: { accountId: 'ada' } });
+  }
+  const grant = new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
+  grant.addOIDCScope('openid offline_access');
+  grant.addResourceScope(resource, params.scope ?? '');
+  const consent = { grantId: await grant.save() };
+  return provider.interactionFinished(context.req, context.res, { consent });
+});
+
+provider.listen(Number(port), '127.0.0.1', () => console.log('ready'));

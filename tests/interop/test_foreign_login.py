@@ -1,0 +1,141 @@
+"""Our client signs in to our server at an authorization server that neither of them knows: npm's `oidc-provider`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPResponse
+from http.cookiejar import CookieJar
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import pytest
+from tests.interop import peers
+
+from toolwire.auth import FileStorage, NeedsLogin, OAuth
+from toolwire.client import Client
+
+FOLDER = Path(os.environ["TOOLWIRE_PEERS"], "node")
+HERE = Path(__file__).resolve().parent
+
+pytestmark = pytest.mark.skipif(
+    not (FOLDER / "node_modules" / "oidc-provider").is_dir(), reason="oidc-provider is not installed: run make interop"
+)
+
+
+class Person:
+    """In front of a browser that keeps cookies and follows redirects, up to the address that belongs to the client."""
+
+    def __init__(self) -> None:
+        self.visits = 0
+        self._browser = urllib.request.build_opener(_Stops(), urllib.request.HTTPCookieProcessor(CookieJar()))
+
+    async def __call__(self, url: str) -> str:
+        self.visits += 1
+        return await asyncio.to_thread(self._visit, url)
+
+    def _visit(self, url: str) -> str:
+        for _ in range(10):
+            if url.startswith("http://127.0.0.1:8765/"):
+                return url
+            try:
+                page: HTTPResponse = self._browser.open(url, timeout=10)
+            except urllib.error.HTTPError as error:
+                with error:
+                    assert error.code in (302, 303), error.read()
+                    url = urljoin(url, error.headers["location"])
+            else:
+                raise AssertionError(page.read())
+        raise AssertionError("too many redirects")
+
+
+class _Stops(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def server_url() -> Iterator[str]:
+    """A protected server and its authorization server, both running."""
+    login_port, port = free_port(), free_port()
+    url, issuer = f"http://127.0.0.1:{port}/mcp", f"http://127.0.0.1:{login_port}"
+    login = [str(peers.node()), str(HERE / "serve_oidc.mjs"), str(login_port), url, "3600"]
+    server = [sys.executable, str(HERE / "serve_notes.py"), str(port), issuer]
+    with subprocess.Popen(login, cwd=FOLDER) as first, subprocess.Popen(server) as second:
+        try:
+            _answers(f"{issuer}/.well-known/openid-configuration")
+            _answers(f"http://127.0.0.1:{port}/.well-known/oauth-protected-resource/mcp")
+            yield url
+        finally:
+            first.kill()
+            second.kill()
+
+
+def _answers(url: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, f"{url} does not answer"
+            time.sleep(0.05)
+
+
+async def text(client: Client, tool: str, **arguments: str) -> str:
+    return str(await client.call_tool(tool, arguments, returns=str))
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("dpop", [False, True])
+async def test_sign_in_step_up_refresh_and_restart(server_url: str, tmp_path: Path, revision: str, dpop: bool) -> None:
+    person = Person()
+    auth = OAuth(login=person, storage=FileStorage(tmp_path), dpop=dpop)
+    async with Client(server_url, auth=auth, revision=revision) as client:
+        assert await text(client, "whoami") == "ada may notes:read"
+        assert person.visits == 1
+        assert await text(client, "write", text="this") == "wrote this"
+        assert person.visits == 2
+        assert await text(client, "whoami") == "ada may notes:read notes:write"
+
+    # Another program, later: the token has expired, and nobody is there to sign in.
+    before = stored_token(tmp_path)
+    later = OAuth(login=None, storage=FileStorage(tmp_path), dpop=dpop, clock=lambda: time.time() + 3600)
+    async with Client(server_url, auth=later, revision=revision) as client:
+        assert await text(client, "write", text="that") == "wrote that"
+    after = stored_token(tmp_path)
+    assert after["access_token"] != before["access_token"]
+    # The authorization server gives out a new refresh token each time, and the new one is kept.
+    assert after["refresh_token"] != before["refresh_token"]
+    assert person.visits == 2
+
+
+async def test_headless(server_url: str, tmp_path: Path) -> None:
+    auth = OAuth(login=None, storage=FileStorage(tmp_path))
+    with pytest.raises(NeedsLogin) as caught:
+        async with Client(server_url, auth=auth):
+            pass
+    await auth.finish(await Person()(caught.value.url))
+    async with Client(server_url, auth=auth) as client:
+        assert await text(client, "whoami") == "ada may notes:read"
+
+
+def stored_token(folder: Path) -> dict[str, str]:
+    found = [json.loads(each.read_text()) for each in folder.iterdir()]
+    (token,) = (each["token"] for each in found if "token" in each)
+    return dict(token)
