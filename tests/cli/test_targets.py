@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.cli.command import Command
+from tests.http_process import started
 
 from toolwire.cli import client_files
 from toolwire.cli.errors import UsageError
@@ -92,3 +95,61 @@ def test_an_environment_is_handed_to_the_server(toolwire: Command, tmp_path: Pat
     file.write_text("import os\nfrom toolwire import Server\nServer(os.environ['NAME']).run()")
     assert toolwire("list", str(file), "--env", "NAME=given").out.startswith("given 1.0.0\n")
     assert "'NAME' is not KEY=VALUE" in toolwire("list", str(file), "--env", "NAME").err
+
+
+# --- at a URL --------------------------------------------------------------------------------------------------------
+
+GUARDED = """
+import sys
+from toolwire import Context, Server
+
+server = Server("guarded")
+
+@server.tool
+async def headers(ctx: Context) -> str:
+    return f"{ctx.headers.get('authorization')} {ctx.headers.get('x-team')}"
+"""
+
+
+@pytest.fixture
+async def address(tmp_path: Path) -> AsyncIterator[str]:
+    file = tmp_path / "guarded.py"
+    file.write_text(GUARDED)
+    command = [sys.executable, "-m", "toolwire", "run", str(file), "--transport", "http", "--port", "0"]
+    async with started(command) as served:
+        yield f"http://127.0.0.1:{served.port}/mcp"
+
+
+async def test_a_server_at_a_url(
+    toolwire: Command, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def said(*words: str) -> str:
+        # The command has a loop of its own.
+        done = await asyncio.to_thread(toolwire, *words)
+        assert done.status == 0, done.err
+        return done.out
+
+    assert (await said("list", address)).startswith("guarded 1.0.0\n")
+    assert await said("call", address, "headers") == "None None\n"
+    assert await said("call", address, "headers", "--token", "t", "--header", "X-Team: a b") == "Bearer t a b\n"
+    monkeypatch.setenv("TOOLWIRE_TOKEN", "secret")
+    assert await said("call", address, "headers") == "Bearer secret None\n"
+    monkeypatch.delenv("TOOLWIRE_TOKEN")
+    entry = {"url": address, "headers": {"Authorization": "Bearer entry", "X-Team": "entry"}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"it": entry}}))
+    assert await said("call", str(tmp_path / "mcp.json"), "headers") == "Bearer entry entry\n"
+    examined = await said("doctor", address)
+    assert "0 to mend." in examined
+    assert "ok  revisions: 2026-07-28, and 2025-11-25 for the older clients" in examined
+
+
+def test_headers_that_are_none(toolwire: Command) -> None:
+    done = toolwire("list", "http://127.0.0.1:1/mcp", "--header", "nothing")
+    assert (done.status, done.err) == (2, "toolwire: 'nothing' is not NAME:VALUE\n")
+
+
+def test_nobody_at_the_url_is_status_three(toolwire: Command) -> None:
+    done = toolwire("list", "http://127.0.0.1:1/mcp")
+    assert done.status == 3
+    assert done.err.startswith("toolwire: ")
+    assert done.err.count("\n") == 1

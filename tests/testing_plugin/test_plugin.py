@@ -75,10 +75,10 @@ async def test_also_within_a_loop(server):
     assert status == 0, said
     for revision in ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"):
         assert f"test_everywhere[{revision}-memory] PASSED" in said
-    for over in ("stdio",):
+    for over in ("stdio", "http"):
         assert f"test_everywhere[2026-07-28-{over}] PASSED" in said
     assert "test_without_async[2025-06-18-stdio] PASSED" in said
-    assert "15 passed" in said
+    assert "19 passed" in said
 
 
 def test_a_server_of_the_users_own_making(project: Path) -> None:

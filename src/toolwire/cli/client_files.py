@@ -47,6 +47,11 @@ def _application_data() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config")
 
 
+def own_folder() -> Path:
+    """Where this command keeps what it has to remember."""
+    return _application_data() / "toolwire"
+
+
 CLIENTS: Final = {
     "claude-desktop": ClientFile(
         "Claude Desktop",

@@ -58,7 +58,10 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
         # Imported here because each kind of server needs its own.
         from toolwire.cli import doctor_http
 
-        checks = doctor_http.check(place.target, place.headers or {}, arguments.timeout)
+        sent = targets.headers(arguments, place)
+        if (token := targets.token(arguments)) is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        checks = doctor_http.check(place.target, sent, arguments.timeout)
     else:
         from toolwire.cli import doctor_stdio
 

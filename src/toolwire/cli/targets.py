@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import shutil
 import sys
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from toolwire import logs
-from toolwire.cli import client_files, server_file
+from toolwire.cli import client_files, keyboard, server_file
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import note
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
@@ -27,6 +28,7 @@ HELP: Final = (
     "a URL, a server file (server.py, server.py:OBJECT, server.js), a command in quotes ('npx -y some-server'), "
     "or an entry of a configuration (mcp.json:NAME, claude-desktop:NAME, cursor:NAME, …)"
 )
+TOKEN_VARIABLE: Final = "TOOLWIRE_TOKEN"
 _FILES: Final = (".py", ".js", ".mjs")
 
 
@@ -44,6 +46,12 @@ def add_arguments(parser: ArgumentParser, timeout: float = 30.0) -> None:
     parser.add_argument("--revision", help="speak this revision of the protocol, instead of the newest of both sides")
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="for a server that is started")
     parser.add_argument(
+        "--header", action="append", default=[], metavar="NAME:VALUE", help="for a server at a URL, with every request"
+    )
+    parser.add_argument(
+        "--token", help=f"a bearer token for a server at a URL (better in the environment, as {TOKEN_VARIABLE})"
+    )
+    parser.add_argument(
         "--timeout", type=float, default=timeout, metavar="SECONDS", help="for each request (default: %(default)g)"
     )
     parser.add_argument("--verbose", action="store_true", help="tell on standard error what happens on the way")
@@ -55,16 +63,43 @@ def client(arguments: Namespace, **options: Any) -> Client:
     from toolwire.client import Client
 
     place = locate(arguments.target)
-    extra = pairs(arguments.env)
     options = {"revision": arguments.revision, "timeout": arguments.timeout, **options}
-    if place.env is not None or extra:
-        options["env"] = {**(place.env or {}), **extra}
-    if place.cwd is not None:
-        options["cwd"] = place.cwd
+    if is_url(place.target):
+        options |= {"headers": headers(arguments, place), "auth": _sign_in(arguments, place)}
+    elif place.env is not None or place.cwd is not None or arguments.env:
+        options |= {"env": {**(place.env or {}), **pairs(arguments.env)}, "cwd": place.cwd}
     try:
         return Client(place.target, **options)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
+
+
+def headers(arguments: Namespace, place: Place) -> dict[str, str]:
+    """What goes with every request to a URL: what the configuration says and what the user added."""
+    found = dict(place.headers or {})
+    for word in arguments.header:
+        name, separator, value = word.partition(":")
+        if not separator or not name.strip():
+            raise UsageError(f"{word!r} is not NAME:VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def token(arguments: Namespace) -> str | None:
+    given: str | None = arguments.token or os.environ.get(TOKEN_VARIABLE)
+    return given
+
+
+def _sign_in(arguments: Namespace, place: Place) -> Any:
+    """A token that was given, or a person who can open the browser when the server asks for one."""
+    given = token(arguments)
+    has_header = any(name.lower() == "authorization" for name in headers(arguments, place))
+    if given is not None or has_header or not keyboard.is_there():
+        return given
+    # Imported here because most servers ask for nothing.
+    from toolwire.auth import FileStorage, OAuth
+
+    return OAuth(storage=FileStorage(client_files.own_folder() / "tokens"))
 
 
 def locate(target: str) -> Place:

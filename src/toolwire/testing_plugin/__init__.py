@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toolwire.testing_plugin.fixtures import Fuzz, Served, Surface
 
 # What a test with `server` runs on unless it is marked: every revision, and both eras over the real transports.
-_REAL_TRANSPORTS = ("stdio",)
+_REAL_TRANSPORTS = ("stdio", "http")
 _ERAS = ("2025-11-25", "2026-07-28")
 
 
