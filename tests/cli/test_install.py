@@ -64,6 +64,19 @@ def test_a_url_and_a_command(toolwire: Command, home: Path) -> None:
     assert "--env is for a server" in toolwire("install", url, "--client", "cursor", "--env", "A=b", "--yes").err
 
 
+@pytest.mark.covers("J94")
+def test_a_server_without_tls_is_reached_through_mcp_remote(toolwire: Command, home: Path) -> None:
+    url = "http://127.0.0.1:8000/mcp"
+    assert toolwire("install", url, "--client", "claude-desktop", "--name", "here", "--yes").status == 0
+    entry = json.loads((home / FILES["claude-desktop"][0]).read_text())["mcpServers"]["here"]
+    assert entry == {"command": "npx", "args": ["-y", "mcp-remote", url, "--allow-http"]}
+    # That TLS belongs to a proxy, and how, is in the documentation.
+    page = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
+    assert "mcp-remote" in page
+    assert "--allow-http" in page
+    assert "proxy_pass" in page
+
+
 def test_the_rest_of_the_file_stays_and_a_backup_is_kept(toolwire: Command, home: Path, server: Path) -> None:
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()

@@ -145,3 +145,12 @@ def test_start_up_loads_little() -> None:
     code = "import json, sys, toolwire.cli; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"argparse", "asyncio", "toolwire.cli.run", "toolwire.client"} & set(json.loads(done.stdout))
+
+
+def test_a_server_is_served_without_the_other_commands(tmp_path: Path) -> None:
+    file = write(tmp_path, "sys.stderr.write(json.dumps(sorted(sys.modules)))\nraise SystemExit(0)")
+    loaded = set(json.loads(toolwire("run", file).stderr))
+    assert "toolwire.cli.run" in loaded
+    ours = {name for name in loaded if name.startswith("toolwire.cli.")}
+    assert ours == {"toolwire.cli.run", "toolwire.cli.errors", "toolwire.cli.server_file"}
+    assert not {"toolwire.client", "toolwire.logs", "rich", "aiohttp"} & loaded

@@ -6,14 +6,17 @@ import asyncio
 import json
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.command import Command
 from tests.http_process import started
 
-from toolwire.cli import client_files
+from toolwire.auth import OAuth
+from toolwire.cli import client_files, keyboard, targets
 from toolwire.cli.errors import UsageError
 from toolwire.cli.targets import Place, locate
 
@@ -153,3 +156,18 @@ def test_nobody_at_the_url_is_status_three(toolwire: Command) -> None:
     assert done.status == 3
     assert done.err.startswith("toolwire: ")
     assert done.err.count("\n") == 1
+
+
+def test_a_person_can_sign_in_where_no_token_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(client_files, "_application_data", lambda: tmp_path)
+    monkeypatch.delenv("TOOLWIRE_TOKEN", raising=False)
+    place = Place("https://weather.example/mcp")
+
+    def sign_in(token: str | None = None, *header: str) -> Any:
+        return targets._sign_in(Namespace(token=token, header=header), place)
+
+    assert sign_in() is None
+    monkeypatch.setattr(keyboard, "is_there", lambda: True)
+    assert isinstance(sign_in(), OAuth)
+    assert sign_in("given") == "given"
+    assert sign_in(None, "Authorization: Basic x") is None
