@@ -92,6 +92,7 @@ class Context:
     _cancelled: bool = False
     _deadline: Any = None
     _error_id: str | None = None
+    _guard: Callable[[float, Coroutine[Any, Any, Any]], tuple[float, Coroutine[Any, Any, Any]]] | None = None
     _last_progress: float | None = None
     _meta: dict[str, Any] | None = None
     _refusal: str | None = None
@@ -99,7 +100,6 @@ class Context:
     _subject: Any = None
     _task: asyncio.Task[Any] | None = None
     _threaded: bool = False
-    _timeout: float | None = None
     _trace: str | None = None
     replay: bool = True
     stack: AsyncExitStack | None = None

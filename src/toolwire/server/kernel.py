@@ -250,8 +250,8 @@ class Kernel(Offering):
                 coroutine.close()
                 return await self.questions.input_required(ctx)
         seconds = component.timeout if component.timeout is not None else self.limits.tool
-        if ctx._timeout is not None:
-            seconds = min(seconds, ctx._timeout)
+        if ctx._guard is not None:
+            seconds, coroutine = ctx._guard(seconds, coroutine)
         deadline = ctx._deadline = Deadline(seconds)
         failure: Exception | None = None
         try:

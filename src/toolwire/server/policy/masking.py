@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError
 from toolwire.redaction import Redaction
 from toolwire.wire.session import Outlet
 
@@ -24,9 +24,18 @@ def masked(redaction: Redaction, value: Any) -> Any:
     return Raw(msgspec.json.encode(clean)) if isinstance(value, Raw) else clean
 
 
-def masked_error(redaction: Redaction, error: ProtocolError) -> ProtocolError:
-    data = error.data if error.data is UNSET else masked(redaction, error.data)
-    return ProtocolError(error.code, redaction.text(error.message), data)
+def masked_error(redaction: Redaction, error: ProtocolError | ToolError) -> Exception:
+    """The error with a text, and data, that may leave; the same where nothing has to stay."""
+    if isinstance(error, ProtocolError):
+        data = error.data if error.data is UNSET else masked(redaction, error.data)
+        message = redaction.text(error.message)
+        return error if message == error.message and data is error.data else ProtocolError(error.code, message, data)
+    text = redaction.text(str(error))
+    if text == str(error):
+        return error
+    if isinstance(error, CallRefused):
+        return CallRefused(text, reason=error.reason, retry_after=error.retry_after)
+    return ToolError(text)
 
 
 class MaskedOutlet:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec import Raw
 
@@ -21,6 +21,8 @@ from toolwire.server.policy.rates import Counted, Counters, compile_rates
 from toolwire.server.policy.rules import Rule, check
 from toolwire.server.questions import principal_key
 from toolwire.server.subject import Subject
+
+Handler: TypeAlias = Coroutine[Any, Any, Any]
 
 
 class Placement(NamedTuple):
@@ -60,41 +62,61 @@ class Plan:
             [name for policy in policies for name in policy.redact],
             [pattern for policy in policies for pattern in policy.mask],
         )
+        self._holds_while_running = bool(
+            self._slots or self._timeout is not None or self._result is not None or self.redaction.patterns
+        )
 
     async def run(self, ctx: Context, subject: Subject, call_next: Next) -> Any:
-        caller = principal_key(ctx.principal)
-        if not self.redaction.patterns:
-            return await self._run(ctx, subject, caller, call_next)
-        ctx._outlet = cast("Any", MaskedOutlet(ctx._outlet, self.redaction))
+        """A request, from outside of everything else that has to do with it."""
+        if self.redaction.patterns:
+            ctx._outlet = cast("Any", MaskedOutlet(ctx._outlet, self.redaction))
         try:
-            return masked(self.redaction, await self._run(ctx, subject, caller, call_next))
-        except ProtocolError as error:
+            await self._admit(ctx, subject)
+            return self._leaving(await call_next(ctx), subject)
+        except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
-        except CallRefused as error:
-            raise CallRefused(
-                self.redaction.text(str(error)), reason=error.reason, retry_after=error.retry_after
-            ) from None
-        except ToolError as error:
-            raise ToolError(self.redaction.text(str(error))) from None
 
-    async def _run(self, ctx: Context, subject: Subject, caller: str, call_next: Next) -> Any:
+    async def _admit(self, ctx: Context, subject: Subject) -> None:
+        caller = principal_key(ctx.principal)
         if self._counters is not None:
             self._counters.take(self._counted, caller, subject.name)
         if self._rules:
             check(self._rules, subject.arguments, subject.name)
         for policy in self._approvers:
             await _approval(policy, ctx, subject)
-        ctx._timeout = self._timeout
-        result = await (self._in_slots(ctx, subject, caller, call_next) if self._slots else call_next(ctx))
+        if self._holds_while_running:
+            ctx._guard = lambda seconds, coroutine: self._running(ctx, subject, caller, seconds, coroutine)
+
+    def _running(
+        self, ctx: Context, subject: Subject, caller: str, seconds: float, coroutine: Handler
+    ) -> tuple[float, Handler]:
+        """What the handler may take, and the handler within its slots."""
+        shorter = seconds if self._timeout is None else min(seconds, self._timeout)
+        return shorter, self._within(ctx, subject, caller, coroutine)
+
+    async def _within(self, ctx: Context, subject: Subject, caller: str, coroutine: Handler) -> Any:
+        with ExitStack() as held:
+            # The time in a queue is not the handler's.
+            ctx._deadline.pause()
+            try:
+                for slots in self._slots:
+                    held.callback(await self._gates.enter(slots, caller, subject.name))
+            except BaseException:
+                coroutine.close()
+                raise
+            finally:
+                ctx._deadline.resume()
+            try:
+                result = await coroutine
+                # What goes on as a task leaves later, and not by the request that began it.
+                return self._leaving(result, subject) if ctx.is_task else result
+            except (ProtocolError, ToolError) as error:
+                raise masked_error(self.redaction, error) from None
+
+    def _leaving(self, result: Any, subject: Subject) -> Any:
         if self._result is not None:
             _check_size(result, self._result, subject.name)
-        return result
-
-    async def _in_slots(self, ctx: Context, subject: Subject, caller: str, call_next: Next) -> Any:
-        with ExitStack() as held:
-            for slots in self._slots:
-                held.callback(await self._gates.enter(slots, caller, subject.name))
-            return await call_next(ctx)
+        return masked(self.redaction, result) if self.redaction.patterns else result
 
 
 async def _approval(policy: Policy, ctx: Context, subject: Subject) -> None:
