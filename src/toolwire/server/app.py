@@ -331,7 +331,7 @@ class Server:
         if self.enforcer is None:
             from toolwire.server.policy.enforcing import Enforcer
 
-            self.enforcer = Enforcer(self, self.catalog)
+            self.enforcer = Enforcer(self)
             # Before any other middleware, so that what is refused costs nothing and what is answered is masked.
             self.kernel.use(self.enforcer, outermost=True)
 
@@ -500,7 +500,7 @@ class Server:
 
     def _pages(self) -> dict[str, Any]:
         """What an HTTP application shows beside its endpoint."""
-        return {} if self.metrics is None else {"/metrics": self.metrics.page}
+        return {} if self.metrics is None else {"/metrics": self.metrics.page()}
 
     def _gate(self, auth: Any, path: str, public_url: str | None) -> Any:
         if auth is None:

@@ -40,7 +40,7 @@ class AuditObserver:
         log.describe(server=server.name, version=server.version)
 
     async def __call__(self, ctx: Context, call_next: Next) -> Any:
-        subject = subject_of(ctx, self._server.catalog)
+        subject = subject_of(ctx)
         if subject is None:
             return await call_next(ctx)
         if self._log.required and not self._log.ready:

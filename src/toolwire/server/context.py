@@ -69,6 +69,8 @@ class Host(Protocol):
     """What a context needs of the server that made it."""
 
     server: Any
+    catalog: Any
+    access: Any
     workers: ThreadWorkers
 
     def processes(self) -> ProcessWorkers: ...

@@ -27,6 +27,7 @@ from toolwire.protocol.errors import (
     TOO_MANY_CALLS,
     URL_ELICITATION_REQUIRED,
     CallRefused,
+    InsufficientScope,
     NotSupported,
     ProtocolError,
     ToolError,
@@ -165,7 +166,11 @@ class Kernel(Offering):
     async def _admitted(self, ctx: Context) -> Any:
         """Refuse who may not do this, before a middleware says a word; whoever watches sees the refusal."""
         if self.access.active:
-            self.access.admit(ctx._request, ctx._outlet)
+            try:
+                self.access.admit(ctx._request, ctx._outlet)
+            except InsufficientScope:
+                ctx._refusal = "scope"
+                raise
         return await (self._operate(ctx) if self._chain is None else self._guarded_chain(ctx))
 
     def finish(self, revision: str, result: Any) -> Any:

@@ -13,7 +13,7 @@ from toolwire.server.context import Context
 from toolwire.server.middleware import Next
 from toolwire.server.outcome import Outcome, of_error, of_result
 from toolwire.server.subject import subject_of
-from toolwire.wire.http_reply import TEXT_TYPE, Reply
+from toolwire.wire.http_reply import TEXT_TYPE, Page, Reply
 
 #: Upper bounds in seconds: a tool may answer from memory, or call a model.
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -50,12 +50,7 @@ class Metrics:
         self._series: dict[tuple[str, str], _Series] = {}
         self._refusals: dict[str, int] = {}
         self._gauges: dict[str, tuple[str, Gauge]] = {}
-        self._catalog: Any = None
         self.in_flight = 0
-
-    def watch(self, catalog: Any) -> None:
-        """Name the components of this catalogue; what it does not have is counted without a name."""
-        self._catalog = catalog
 
     def gauge(self, name: str, help: str, read: Gauge) -> None:
         """Add a value that is looked up when it is asked for; `read` returns it by label, `""` for none."""
@@ -82,7 +77,7 @@ class Metrics:
             self._refusals[ctx._refusal] = self._refusals.get(ctx._refusal, 0) + 1
 
     def _name(self, ctx: Context) -> str:
-        subject = subject_of(ctx, self._catalog)
+        subject = subject_of(ctx)
         if subject is None or subject.found is None:
             return ""
         component = subject.found.component
@@ -100,8 +95,11 @@ class Metrics:
 
     # --- showing ---
 
-    def page(self, headers: Mapping[str, str]) -> Reply:
-        """The answer to a GET with these headers."""
+    def page(self) -> Page:
+        """What an HTTP application shows of them."""
+        return Page(self._answer, decides=self._token is not None)
+
+    def _answer(self, headers: Mapping[str, str]) -> Reply:
         if self._token is not None and not _same(headers.get("authorization"), self._token):
             return Reply(401, b"The metrics need their token", ((b"www-authenticate", b"Bearer"), *TEXT_TYPE))
         return Reply(200, self.render().encode(), ((b"content-type", _CONTENT_TYPE), (b"cache-control", b"no-store")))

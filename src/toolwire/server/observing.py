@@ -15,7 +15,7 @@ def observe(server: Any, *, tracing: Any, metrics: Metrics | bool | None, audit:
     if tracing:
         from toolwire.server.tracing import Tracing
 
-        server.kernel.observe(Tracing(tracing, server.catalog))
+        server.kernel.observe(Tracing(tracing))
     if metrics:
         server.metrics = Metrics() if metrics is True else metrics
         if not isinstance(server.metrics, Metrics):
@@ -27,7 +27,6 @@ def observe(server: Any, *, tracing: Any, metrics: Metrics | bool | None, audit:
 
 def _measure(server: Any, metrics: Metrics) -> None:
     kernel = server.kernel
-    metrics.watch(server.catalog)
     kernel.observe(metrics)
     metrics.gauge("connections", "Connections that are open.", lambda: {"": len(kernel.hub.clients)})
     metrics.gauge("listen_streams", "Streams of subscriptions that are open.", lambda: {"": len(kernel.hub.streams)})

@@ -32,34 +32,32 @@ class Subject:
         return self._plain
 
 
-def subject_of(ctx: Context, catalog: Catalog) -> Subject | None:
-    """None for requests that run nothing of the server's author: lists, subscriptions and the like."""
+def subject_of(ctx: Context) -> Subject | None:
+    """None for requests that run nothing of the server's author: lists, subscriptions and the like.
+
+    What the caller does not see is not found, so that nothing said about a call tells that it is there.
+    """
     if ctx._subject is None:
-        ctx._subject = _subject(ctx, catalog)
+        ctx._subject = _subject(ctx)
     return cast("Subject | None", ctx._subject)
 
 
-def _subject(ctx: Context, catalog: Catalog) -> Subject | None:
-    params = ctx._request.params
-    match ctx._request.method:
+def _subject(ctx: Context) -> Subject | None:
+    request, access = ctx._request, ctx._host.access
+    view = access.view(request, ctx._outlet) if access.active else None
+    catalog: Catalog = ctx._host.catalog
+    sees, params = None if view is None else view.sees, request.params
+    match request.method:
         case "tools/call":
-            return Subject(params.name, params, catalog.tool(params.name))
+            return Subject(params.name, params, catalog.tool(params.name, sees))
         case "resources/read":
-            return Subject(params.uri, params, _resource(catalog, params.uri))
+            return Subject(params.uri, params, access.readable(params.uri, view))
         case "prompts/get":
-            return Subject(params.name, params, catalog.prompt(params.name))
+            return Subject(params.name, params, catalog.prompt(params.name, sees))
         case "completion/complete":
             reference = params.ref
             return Subject(reference.name if isinstance(reference, t.PromptReference) else reference.uri, params, None)
     return None
-
-
-def _resource(catalog: Catalog, uri: str) -> Found[Any] | None:
-    found = catalog.resource(uri)
-    if found is not None:
-        return found
-    matched = catalog.template(uri)
-    return None if matched is None else matched[0]
 
 
 def _arguments(params: Any) -> dict[str, Any]:

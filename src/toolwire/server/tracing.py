@@ -20,7 +20,7 @@ _TARGET: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.promp
 class Tracing:
     """The observer that makes the spans. What handlers start while they run becomes part of the same trace."""
 
-    def __init__(self, provider: Any, catalog: Any) -> None:
+    def __init__(self, provider: Any) -> None:
         """`provider` is a `TracerProvider`, or True for the one that the process has set."""
         self._trace = require("opentelemetry.trace", extra="otel", what="Tracing")
         self._context = require("opentelemetry.context", extra="otel", what="Tracing")
@@ -28,7 +28,6 @@ class Tracing:
         self._tracer = self._trace.get_tracer(
             "toolwire", __version__, tracer_provider=None if provider is True else provider
         )
-        self._catalog = catalog
 
     async def __call__(self, ctx: Context, call_next: Next) -> Any:
         name, attributes = self._described(ctx)
@@ -65,7 +64,7 @@ class Tracing:
             "mcp.protocol.version": ctx.revision,
             "jsonrpc.request.id": str(ctx.request_id)[:200],
         }
-        subject = subject_of(ctx, self._catalog)
+        subject = subject_of(ctx)
         # A name that anybody can make up would make up as many spans.
         if subject is None or subject.found is None or method not in _TARGET:
             return method, attributes

@@ -237,7 +237,10 @@ class HttpApp:
             return None
         if path in self._pages and method in ("GET", "HEAD"):
             self._check_source(scope, headers)
-            await respond(send, *self._pages[path](headers))
+            page = self._pages[path]
+            if self._gate is not None and not page.decides:
+                await self._gate.admit(scope, headers)
+            await respond(send, *page.answer(headers))
             return None
         if self._offers_sse and path in (STREAM_PATH, MESSAGES_PATH):
             await self._route_sse(path, scope, headers, receive, send, extra)

@@ -24,8 +24,13 @@ class Reply(NamedTuple):
     headers: HeaderList
 
 
-# What is shown beside the endpoint: from the headers of a GET to the answer.
-Page: TypeAlias = Callable[[Mapping[str, str]], Reply]
+class Page(NamedTuple):
+    """Something that is shown beside the endpoint."""
+
+    answer: Callable[[Mapping[str, str]], Reply]
+    """From the headers of a GET."""
+    decides: bool
+    """Whether it decides by itself who may see it, instead of the gate."""
 
 
 class Refused(Exception):

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any, Final
 
 from toolwire.redaction import Redaction
-from toolwire.server.catalog import Catalog
 from toolwire.server.context import Context
 from toolwire.server.middleware import Next
 from toolwire.server.policy.concurrency import Gates
@@ -21,15 +20,14 @@ _MAX_PLANS: Final = 4096
 class Enforcer:
     """One for a server; installed when there is a first policy to enforce."""
 
-    def __init__(self, server: Any, catalog: Catalog) -> None:
+    def __init__(self, server: Any) -> None:
         self._server = server
-        self._catalog = catalog
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._counters: Callable[[], Counters] = cache(_memory_counters)
         self.gates = Gates()
 
     async def __call__(self, ctx: Context, call_next: Next) -> Any:
-        subject = subject_of(ctx, self._catalog)
+        subject = subject_of(ctx)
         if subject is None:
             return await call_next(ctx)
         plan = self._plan(ctx, subject)

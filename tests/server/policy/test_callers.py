@@ -1,0 +1,77 @@
+"""Policies, records and metrics together with scopes and visibility: what a caller may not know stays unknown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.wire.httpclient import HttpClient
+from tests.wire.modernclient import ModernClient
+
+from toolwire import Policy, Server
+from toolwire.audit import AuditLog
+from toolwire.auth import ApiKeys, Principal
+from toolwire.server.metrics import Metrics
+
+STAFF, PLAIN = "the-key-of-the-staff", "the-key-of-a-caller"
+KEYS = ApiKeys({STAFF: Principal("sam", scopes=frozenset({"staff"})), PLAIN: Principal("pat")})
+
+
+def headers(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+async def work(n: int = 0) -> str:
+    return "done"
+
+
+async def call(app: Any, key: str, name: str, **arguments: Any) -> dict[str, Any]:
+    answer = await ModernClient(app).call(name, arguments, headers=headers(key))
+    response: dict[str, Any] = answer.json()
+    return response
+
+
+async def test_a_policy_does_not_betray_a_tool_that_the_caller_does_not_see() -> None:
+    server = Server("s", auth=KEYS)
+    policy = Policy(quota="1/hour", rules={"n": lambda n: "it is odd" if n % 2 else None})
+    server.tool(name="hidden", visible_to=["staff"], policy=policy)(work)
+    app = server.http_app()
+    for arguments in ({"n": 1}, {"n": 2}, {"n": 2}):
+        hidden, unknown = [await call(app, PLAIN, name, **arguments) for name in ("hidden", "nothing")]
+        assert json.dumps(hidden).replace("hidden", "nothing") == json.dumps(unknown)
+    assert "isError" not in (await call(app, STAFF, "hidden", n=2))["result"], "nobody has used up what others may use"
+    assert (await call(app, STAFF, "hidden", n=2))["result"]["isError"] is True
+    await app.stop()
+
+
+async def test_a_call_without_its_scopes_is_recorded_and_counted_as_refused() -> None:
+    lines: list[str] = []
+    log = AuditLog(lines.append, key="a key of sixteen bytes")
+    server = Server("s", auth=KEYS, audit=log, metrics=Metrics(token="t0ken"), policy=Policy(mask=["staff"]))
+    server.tool(scopes=["staff"])(work)
+    app = server.http_app()
+    answer = await ModernClient(app).call("work", headers=headers(PLAIN))
+    assert answer.status == 403
+    assert 'scope="staff"' in answer.headers["www-authenticate"]
+    assert server.metrics is not None
+    assert 'toolwire_refusals_total{reason="scope"' in server.metrics.render()
+    await app.stop()
+    entry = json.loads(lines[1])
+    assert (entry["who"], entry["name"], entry["outcome"], entry["reason"]) == (
+        {"subject": "pat"},
+        "work",
+        "refused",
+        "scope",
+    )
+    assert PLAIN not in str(lines)
+
+
+async def test_metrics_are_for_callers_unless_they_have_a_token_of_their_own() -> None:
+    async def status(app: Any, key: str | None) -> int | None:
+        given = {} if key is None else headers(key)
+        return (await HttpClient(app).start("GET", path="/metrics", headers=given).finished()).status
+
+    app = Server("s", auth=KEYS, metrics=True).http_app()
+    assert [await status(app, key) for key in (None, "wrong", PLAIN)] == [401, 401, 200]
+    app = Server("s", auth=KEYS, metrics=Metrics(token="t0ken")).http_app()
+    assert [await status(app, key) for key in (None, PLAIN, "t0ken")] == [401, 401, 200]
