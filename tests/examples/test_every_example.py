@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ async def test_it_is_short_starts_and_is_clear(name: str, tmp_path: Path) -> Non
     file = FOLDER / f"{name}.py"
     assert len(file.read_text(encoding="utf-8").splitlines()) < 150
     assert (Path(__file__).parent / f"test_{name}.py").is_file()
-    async with Client(file, cwd=tmp_path, env={"NOTES_FILE": str(tmp_path / "notes.db")}) as client:
+    environment = {"NOTES_FILE": str(tmp_path / "notes.db"), "TEAM_KEYS": f"ada={'0' * 64}"}
+    command = [sys.executable, "-m", "toolwire", "run", str(file)]
+    async with Client(command, cwd=tmp_path, env=environment) as client:
         assert client.instructions
         tools = await client.list_tools()
     assert tools
