@@ -8,10 +8,10 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import pytest
 from tests.cli.command import Command
 from tests.client.fake import FakeServer
@@ -219,28 +219,79 @@ def test_a_broken_promise_is_told_beside_the_result(toolwire: Command) -> None:
     assert 'does not fit the tool\'s output schema: Value "n": expected an integer, got "x"' in done.err
 
 
-def test_fifty_megabytes_of_text_are_bounded_on_a_terminal(toolwire: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server("loud")
+def hostile(**tools: Any) -> FakeServer:
+    """A server that says what it likes: by name, the input schema of a tool and what the tool answers."""
+    listed = [t.Tool(name, schema) for name, (schema, _) in tools.items()]
+    return FakeServer(
+        {
+            "tools/list": lambda request, outlet: t.ListToolsResult(tools=listed),
+            "tools/call": lambda request, outlet: t.CallToolResult(
+                content=tools[msgspec.json.decode(request.raw)["name"]][1]
+            ),
+        }
+    )
 
-    @server.tool
-    def shout() -> str:
-        return "\x1b" + "a" * 15_000_000
 
-    toolwire.serves(server)
+LOUD = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "n", "version": "1"},
+                  "tools": [{"name": "shout", "inputSchema": {"type": "object"}}]}
+        if message["method"] == "tools/call":
+            result = {"content": [{"type": "text", "text": "\\x1b" + "a" * 50_000_000}]}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+def test_fifty_megabytes_of_text_are_bounded_on_a_terminal(
+    toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "loud.py"
+    file.write_text(LOUD)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    done = toolwire("call", "server", "shout")
-    assert len(done.out) < 70_000
+    done = toolwire("call", str(file), "shout", "--revision", "2025-06-18")
+    assert 60_000 < len(done.out) < 70_000
     assert "\x1b" not in done.out
     assert "more characters; send standard output to a file" in done.err
 
 
-class Size(Enum):
-    SMALL = "s"
-    LARGE = "l"
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"$ref": "#"}}},
+        {"type": "object", "$ref": "https://evil.example/schema.json"},
+        {"type": "object", "properties": 7, "required": "everything"},
+        {"type": 5, "anyOf": "x"},
+    ],
+    ids=["endless", "recursive", "elsewhere", "malformed", "nonsense"],
+)
+def test_a_hostile_schema_stops_nobody(toolwire: Command, schema: dict[str, Any]) -> None:
+    toolwire.serves(hostile(odd=(schema, [t.TextContent("done")])))
+    assert toolwire("call", "server", "odd", 'a={"a": {}}').out == "done\n"
+    assert "odd" in toolwire("list", "server").out
+    assert toolwire("lint", "server").status in (0, 1)
+
+
+def test_names_from_a_server_do_not_reach_the_terminal_as_they_are(toolwire: Command) -> None:
+    evil = "\x1b]0;owned\x07\x9b2J\u202e\n"
+    schema = {"type": "object", "properties": {evil: {"type": "integer"}}, "required": [evil]}
+    toolwire.serves(hostile(**{f"tool{evil}": (schema, [])}))
+    for words in (
+        ["call", "server", "nothing"],
+        ["call", "server", f"tool{evil}"],
+        ["call", "server", f"tool{evil}", "x=1"],
+    ):
+        done = toolwire(*words)
+        assert done.status == 2
+        assert not set("\x1b\x07\x9b\u202e") & set(done.err)
+        assert done.err.count("\n") == 1
 
 
 ASKING = """
-import sys
 from dataclasses import dataclass
 from enum import Enum
 from toolwire import Server, Context

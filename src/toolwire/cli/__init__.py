@@ -41,7 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _overview().parse_args(words)
         return 2
     except UsageError as error:
-        sys.stderr.write(f"toolwire: {error}\n")
+        # Names that a server chose may stand in it. Imported here because nearly always nothing is wrong.
+        from toolwire.printable import printable
+
+        sys.stderr.write(f"toolwire: {printable(str(error))}\n")
         return 2
     except KeyboardInterrupt:
         return 130

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?")
 
-_SERVER: Final = '''"""The {name} server. `toolwire run server.py` serves it."""
+_SERVER: Final = '''"""The {name} server. `toolwire dev server.py` serves it with a page to try it on."""
 
 from dataclasses import dataclass
 
@@ -108,6 +108,7 @@ An MCP server. With Toolwire installed:
 ```console
 $ toolwire list server.py                                        # what it offers
 $ toolwire call server.py convert_amount value=116 currency=NOK  # call a tool
+$ toolwire dev server.py                                         # try it on a page, with reload
 $ pytest                                                         # run its tests
 $ toolwire run server.py --transport http                        # serve it over HTTP
 $ toolwire install server.py --client claude-desktop             # use it from a client
