@@ -38,7 +38,7 @@ LEGS = {
 }
 SIDES = ("server", "client")
 # Milliseconds for one scenario of a client; a leg starts all of them at once.
-CLIENT_TIMEOUT = "60000"
+CLIENT_TIMEOUT = "120000"
 
 
 def main() -> int:

@@ -82,7 +82,7 @@ INITIALIZED = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo"
         ("ftp://example.com/mcp", "not the URL of a server"),
         ("http:///mcp", "not the URL of a server"),
         ("http://user:secret@example.com/mcp", "do not belong into the URL"),
-        ({"mcpServers": {}}, "mcpServers is not supported yet"),
+        ({"mcpServers": {}}, "names no server"),
         ("server.rb", "neither .py nor .js"),
         ("missing.py", "no server file"),
         (42, "A client takes a URL"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from toolwire.client.approval import ToolCall
 from toolwire.client.budget import Budget
+from toolwire.client.cache import Cache
 from toolwire.client.client import Client
 from toolwire.client.errors import BudgetExceeded, Denied, InvalidResponse, Rejected, ResourceNotFound, ToolChanged
 from toolwire.client.handlers import Accept, Cancel, Decline, Elicitation, Sampling
@@ -14,6 +15,7 @@ __all__ = [
     "Accept",
     "Budget",
     "BudgetExceeded",
+    "Cache",
     "Cancel",
     "Change",
     "Client",

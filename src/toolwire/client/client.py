@@ -16,12 +16,14 @@ from msgspec import UNSET, Raw
 from toolwire._version import __version__
 from toolwire.client.approval import Approve
 from toolwire.client.budget import Budget
-from toolwire.client.connect import Options, TargetLike, resolve
+from toolwire.client.cache import CACHEABLE, Cache, CacheView
+from toolwire.client.connect import Options, TargetLike, is_config, resolve
 from toolwire.client.connection import Connection, OnLog, OnProgress
 from toolwire.client.errors import InvalidResponse, ResourceNotFound, is_resource_not_found
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling
 from toolwire.client.healing import may_repeat
 from toolwire.client.keeping import Keeper
+from toolwire.client.link import Target
 from toolwire.client.listen import Subscription, subscribe, unsubscribe
 from toolwire.client.opening import Opener
 from toolwire.client.pins import Pins
@@ -31,6 +33,7 @@ from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
+    INVALID_PARAMS,
     NotSupported,
     ProtocolError,
     ToolwireError,
@@ -57,6 +60,8 @@ Page = TypeVar("Page", t.ListToolsResult, t.ListResourcesResult, t.ListResourceT
 #: A listing with more pages than this is given up.
 MAX_PAGES: Final = 1_000
 PROBE_SECONDS: Final = 5.0
+# Errors that what is kept of a server may have led to.
+_SUSPICIOUS: Final = frozenset({INVALID_PARAMS, HEADER_MISMATCH})
 
 Reference = t.PromptReference | t.ResourceTemplateReference
 
@@ -75,8 +80,11 @@ class Client:
     """A client of one server.
 
     `target` is a URL, a `Server` object (served in memory), the path of a server file (`.py`, `.js`), a command as a
-    list of strings, or a `Channel`. Use it with `async with`, or with `connect()` and `close()`, which may be called
-    from any task, in any order and more than once. A server process that died is started again by the next operation.
+    list of strings, a `Channel`, or a configuration with `mcpServers` (a dict, or the path of a `.json` file). Where
+    that names several servers, tools and prompts are called `server_name`.
+
+    Use it with `async with`, or with `connect()` and `close()`, which may be called from any task, in any order and
+    more than once. A server that went away is started again, or waited for, by the next operation.
 
     * `elicit`, `sample`, `roots`: answers to what the server asks; having them declares the capability.
       `Elicitation(form=, url=)` and `Sampling(fn, tools=True)` declare more than a plain function does.
@@ -93,6 +101,7 @@ class Client:
     * `headers`, `auth`, `tls`, `proxy`: for a server that is reached by URL. `headers` go along with every request,
       `auth` is a bearer token or an object that signs in (`toolwire.auth.OAuth`), `tls` an `ssl.SSLContext` instead of
       the system's certificates, `proxy` the URL of a proxy instead of what the environment names.
+    * `cache`: whether lists and resources are kept for as long as the server allows, or a `Cache` to share with others.
     """
 
     def __init__(
@@ -121,10 +130,33 @@ class Client:
         auth: str | Auth | None = None,
         tls: ssl.SSLContext | None = None,
         proxy: str | None = None,
+        cache: bool | Cache = True,
     ) -> None:
         if revision is not None and revision not in REVISIONS:
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
-        self._target = resolve(target, Options(env, cwd, headers, auth, tls, proxy))
+        options = Options(env, cwd, headers, auth, tls, proxy)
+        if is_config(target):
+            options.only(kind="a configuration, which says it for each server")
+
+            def member(one: Target) -> Client:
+                return Client(
+                    one,
+                    elicit=elicit,
+                    sample=sample,
+                    roots=roots,
+                    on_log=on_log,
+                    timeout=timeout,
+                    probe_timeout=probe_timeout,
+                    revision=revision,
+                    name=name,
+                    version=version,
+                    title=title,
+                    cache=cache,
+                )
+
+            self._target, revision = _configured(target, member, revision)
+        else:
+            self._target = resolve(target, options)
         self._answers = Answers(elicit, sample, roots)
         self._keeper = Keeper(
             Opener(
@@ -132,7 +164,7 @@ class Client:
                 self._answers,
                 t.Implementation(name, version, title=UNSET if title is None else title),
                 on_log,
-                self._tools_changed,
+                self._changed,
                 self._take_up,
                 timeout,
                 probe_timeout,
@@ -140,6 +172,9 @@ class Client:
                 on_message,
             )
         )
+        self._cache: CacheView | None = None
+        if cache is not False:
+            self._cache = CacheView(Cache() if cache is True else cache, self._target.identity)
         self._on_log = on_log
         self._on_progress = on_progress
         self._timeout = timeout
@@ -237,10 +272,20 @@ class Client:
             connection.require(method)
         if headers is not None:
             connection.link.require_headers()
+        cache = self._cache
+        if cache is not None and method in CACHEABLE and headers is None and meta is None:
+            kept = cache.get(method, params)
+            if kept is not None:
+                return decode(kept)
+            decode = cache.keeping(method, params, decode)
         deadline = self._timeout if timeout is None else timeout
         report = on_progress or self._on_progress
         try:
             return await connection.ask(method, params, decode, deadline, report, meta, headers)
+        except ProtocolError as error:
+            if cache is not None and error.code in _SUSPICIOUS:
+                cache.suspect("tools/list" if method == "tools/call" else method)
+            raise
         except TransportError as error:
             if not (self._target.restartable and may_repeat(error, connection, method, params)):
                 raise
@@ -420,12 +465,20 @@ class Client:
 
         return make_stub(protocol, call)
 
-    def _tools_changed(self) -> None:
-        """The definitions known are out of date: forget them, and list again if they were ever listed (R7)."""
+    def _changed(self, notification: str | None, uri: str | None) -> None:
+        if self._cache is not None:
+            if notification is None:
+                self._cache.clear()
+            else:
+                self._cache.changed(notification, uri)
         connection = self._keeper.connection
         if connection is None or not connection.tools.listed:
             return
-        connection.tools.forget()
+        # R7: what was listed is listed again. Definitions that are known to be out of date are forgotten until then.
+        if notification == "notifications/tools/list_changed":
+            connection.tools.forget()
+        elif notification is not None:
+            return
         if not self._refreshing:
             self._refreshing = True
             connection.start(self._refresh(connection))
@@ -614,6 +667,20 @@ class Client:
     def __repr__(self) -> str:
         state = f"speaks {self.revision}" if self.connected else "not connected"
         return f"<Client of {self._target.label}, {state}>"
+
+
+def _configured(
+    config: Mapping[str, Any] | str | os.PathLike[str], member: Callable[[Target], Client], revision: str | None
+) -> tuple[Target, str | None]:
+    """What a configuration stands for, and the revision to speak with it: the one server it names, or a group."""
+    # Imported here because few clients have one.
+    from toolwire.client.config import read_config
+    from toolwire.client.group import Group, GroupTarget
+
+    targets = read_config(config)
+    if len(targets) == 1:
+        return next(iter(targets.values())), revision
+    return GroupTarget(Group({name: member(target) for name, target in targets.items()})), None
 
 
 def _logs(connection: Connection) -> bool:

@@ -8,7 +8,7 @@ import ssl
 import sys
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 from msgspec import Struct
 
@@ -27,11 +27,11 @@ class Serves(Protocol):
     def serve(self, channel: Channel, /) -> Awaitable[None]: ...
 
 
-TargetLike: TypeAlias = Serves | Channel | str | os.PathLike[str] | Sequence[str] | Target
+TargetLike: TypeAlias = Serves | Channel | str | os.PathLike[str] | Sequence[str] | Mapping[str, Any] | Target
 
 SUPPORTED: Final = (
     "A client takes a URL, a Server object, the path of a server (.py or .js), a command as a list of strings, "
-    "or a Channel"
+    "a configuration with mcpServers (a dict or a .json file), or a Channel"
 )
 
 
@@ -142,6 +142,14 @@ class Options(Struct, frozen=True):
                 raise ValueError(f"{name}= is not for {kind}")
 
 
+def is_config(target: TargetLike) -> TypeGuard[Mapping[str, Any] | str | os.PathLike[str]]:
+    """Whether a target is a configuration of servers, or the file of one."""
+    if isinstance(target, str | os.PathLike):
+        path = os.fspath(target)
+        return "://" not in path and path.lower().endswith(".json")
+    return isinstance(target, Mapping)
+
+
 _NO_OPTIONS: Final = Options()
 
 
@@ -158,8 +166,6 @@ def resolve(target: TargetLike, options: Options = _NO_OPTIONS) -> Target:
     if isinstance(target, str | os.PathLike):
         options.only("env", "cwd", kind="a server that the client starts")
         return _script(os.fspath(target), options)
-    if isinstance(target, Mapping):
-        raise ValueError(f"{SUPPORTED}; a configuration with mcpServers is not supported yet")
     if isinstance(target, list | tuple) and target and all(isinstance(word, str) for word in target):
         options.only("env", "cwd", kind="a server that the client starts")
         return CommandTarget(target, Path(target[0]).name, options.env, options.cwd)

@@ -53,6 +53,8 @@ _LONGEST_PAUSE: Final = 1.0
 
 OnProgress: TypeAlias = Callable[[t.ProgressNotificationParams], Any]
 OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
+# Told of every announced change, by its notification and what it names; of None when nobody knows what changed.
+Changed: TypeAlias = Callable[[str | None, str | None], None]
 Decode: TypeAlias = Callable[[Raw], R]
 
 
@@ -84,14 +86,14 @@ _encode = msgspec.json.Encoder().encode
 class Connection:
     """What the client keeps for as long as one connection lasts; also the handler of its session."""
 
-    def __init__(self, link: Link, answers: Answers, on_log: OnLog | None, tools_changed: Callable[[], None]) -> None:
+    def __init__(self, link: Link, answers: Answers, on_log: OnLog | None, changed: Changed) -> None:
         self.link = link
         self.answers = answers
         self.tools = KnownTools()
         self.streams: dict[RequestId, Stream] = {}
         self.subscribed: dict[str, int] = {}
         self._on_log = on_log
-        self._tools_changed = tools_changed
+        self._changed = changed
         self._lifecycle = ClientLifecycle(answers.capabilities)
         self.session = link.session(self._lifecycle, self, CEILING_SECONDS)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -375,8 +377,7 @@ class Connection:
 
     def _change(self, method: str, params: Any) -> None:
         uri = params.uri if method == "notifications/resources/updated" else None
-        if method == "notifications/tools/list_changed":
-            self._tools_changed()
+        self._changed(method, uri)
         if not self.modern:
             streams = list(self.streams.values())
             if uri is not None:
@@ -398,7 +399,7 @@ class Connection:
     def missed(self) -> None:
         """Nobody knows what changed meanwhile, so everything counts as changed."""
         if not self.modern:
-            self._tools_changed()
+            self._changed(None, None)
             for stream in list(self.streams.values()):
                 stream.missed()
 

@@ -71,6 +71,10 @@ class HttpTarget(Target):
             if len(self._verdicts) > _MAX_VERDICTS:
                 self._verdicts.popitem(last=False)
 
+    @property
+    def identity(self) -> object:
+        return self._url if self._pool is None else self
+
     async def open(self) -> Link:
         pool = self._pool or HttpPool(tls=self._tls, proxy=self._proxy)
         endpoint = Endpoint(pool, self._url, headers=self._headers, auth=self._auth, tap=self._tap, limit=self._limit)

@@ -86,6 +86,8 @@ class Keeper:
             # What was listed is what is known until it is listed again.
             connection.tools = before.tools
         self.connection = connection
+        if before is not None:
+            self._opener.changed(None, None)
         return connection
 
     async def _replace(self, before: Connection) -> None:

@@ -82,5 +82,10 @@ class Target(ABC):
     comes_back = False
     verdict: str | None = None
 
+    @property
+    def identity(self) -> object:
+        """What tells this server from all others, for what is kept of it."""
+        return self
+
     @abstractmethod
     async def open(self) -> Link: ...

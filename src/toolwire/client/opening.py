@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from toolwire.client.connection import Connection, OnLog
+from toolwire.client.connection import Changed, Connection, OnLog
 from toolwire.client.handlers import Answers
 from toolwire.client.link import Target
 from toolwire.client.negotiating import DiedOnProbe
@@ -31,7 +31,7 @@ class Opener(Struct, eq=False):
     answers: Answers
     identity: t.Implementation
     on_log: OnLog | None
-    tools_changed: Callable[[], None]
+    changed: Changed
     take_up: Callable[[Connection], Awaitable[None]]
     timeout: float | None
     probe_timeout: float
@@ -78,7 +78,7 @@ class Opener(Struct, eq=False):
         link = await self.target.open()
         if self.tap is not None:
             link.tap(self.tap)
-        connection = Connection(link, self.answers, self.on_log, self.tools_changed)
+        connection = Connection(link, self.answers, self.on_log, self.changed)
         try:
             await connection.agree(self.identity, revision, probe=self.probe_timeout, timeout=self.timeout)
             if self.pinned is not None and connection.revision != self.pinned:

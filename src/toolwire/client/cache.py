@@ -1,0 +1,154 @@
+"""Answers that the server allowed to be kept for a while (2026-07-28 server/utilities/caching).
+
+An answer is kept as it came and read again for everybody who gets it, so that nobody can change what others see. Only
+what was asked for the same way of the same server is served; what the server calls private, only to the client that
+asked. A change that is announced, or suspected, makes what it concerns stale at once. Nothing is asked because time has
+passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from toolwire.protocol import types as t
+
+R = TypeVar("R", bound=t.Result)
+
+MAX_ENTRIES: Final = 1_000
+MAX_BYTES: Final = 16 * 1024 * 1024
+#: However long a server says, nothing is kept longer than a day.
+MAX_SECONDS: Final = 86_400.0
+
+CACHEABLE: Final = frozenset(
+    {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+)
+# What each announcement makes stale; an update concerns the one resource that it names.
+_STALE: Final = {
+    "notifications/tools/list_changed": ("tools/list",),
+    "notifications/prompts/list_changed": ("prompts/list",),
+    "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
+}
+
+# Server, whose answer it is (None for everybody's), method, params.
+Key: TypeAlias = tuple[object, object, str, bytes]
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Entry(Struct):
+    raw: Raw
+    expires: float
+
+
+class Cache:
+    """Answers of any number of servers, for any number of clients. `clock` gives seconds."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._entries: OrderedDict[Key, Entry] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Key) -> Raw | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if self._clock() >= entry.expires:
+            self.drop(key)
+            return None
+        self._entries.move_to_end(key)
+        return entry.raw
+
+    def put(self, key: Key, raw: Raw, seconds: float) -> None:
+        size = memoryview(raw).nbytes
+        if size > MAX_BYTES // 4:
+            return
+        self.drop(key)
+        self._entries[key] = Entry(raw, self._clock() + min(seconds, MAX_SECONDS))
+        self._bytes += size
+        while len(self._entries) > MAX_ENTRIES or self._bytes > MAX_BYTES:
+            self.drop(next(iter(self._entries)))
+
+    def drop(self, key: Key) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._bytes -= memoryview(entry.raw).nbytes
+
+    def drop_where(self, matches: Callable[[Key], bool]) -> None:
+        for key in [key for key in self._entries if matches(key)]:
+            self.drop(key)
+
+
+class CacheView:
+    """A cache as one client sees it: the entries of its server, its own private ones among them."""
+
+    def __init__(self, cache: Cache, server: object) -> None:
+        self._cache = cache
+        self._server = server
+        # CCH-4: what is private is found by nobody else.
+        self._me = object()
+
+    def get(self, method: str, params: t.RequestParams) -> Raw | None:
+        """A fresh answer, if there is one."""
+        said = _said(params)
+        for owner in (self._me, None):
+            raw = self._cache.get((self._server, owner, method, said))
+            if raw is not None:
+                return raw
+        return None
+
+    def keeping(self, method: str, params: t.RequestParams, decode: Callable[[Raw], R]) -> Callable[[Raw], R]:
+        """`decode`, keeping what it reads if the server allows it."""
+        said = _said(params)
+        first = True
+
+        def read(raw: Raw) -> R:
+            nonlocal first
+            # CCH-8: what answers to questions of the server led to is for this call alone.
+            keep, first = first, False
+            result = decode(raw)
+            if keep and isinstance(result, t.CacheableResult):
+                self._keep(method, said, raw, result)
+            return result
+
+        return read
+
+    def _keep(self, method: str, said: bytes, raw: Raw, result: t.CacheableResult) -> None:
+        ttl = result.ttl_ms
+        if result.result_type != "complete" or ttl is UNSET or ttl <= 0:
+            return
+        # An absent scope is private: the safe reading.
+        owner = None if result.cache_scope == "public" else self._me
+        self._cache.put((self._server, owner, method, said), raw.copy(), ttl / 1000)
+
+    def changed(self, notification: str, uri: str | None) -> None:
+        """The server announced a change."""
+        if uri is not None:
+            said = _said(t.ReadResourceRequestParams(uri=uri))
+            self._cache.drop_where(lambda key: key[0] == self._server and key[2] == "resources/read" and key[3] == said)
+        for method in _STALE.get(notification, ()):
+            self.suspect(method)
+
+    def suspect(self, method: str) -> None:
+        """CCH-6: something does not fit what was kept, so it is asked for again."""
+        self._cache.drop_where(lambda key: key[0] == self._server and key[2] == method)
+
+    def clear(self) -> None:
+        """Nothing is known of this server any more."""
+        self._cache.drop_where(lambda key: key[0] == self._server)
+
+
+def _said(params: t.RequestParams) -> bytes:
+    meta, params.meta = params.meta, UNSET
+    try:
+        return _encode(params)
+    finally:
+        params.meta = meta

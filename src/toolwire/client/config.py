@@ -1,0 +1,79 @@
+"""`mcpServers` configurations, as many programs keep them: several servers by name, each a command or a URL.
+
+{"mcpServers": {"files": {"command": "npx", "args": ["some-server"]}, "weather": {"url": "https://…/mcp"}}}
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.client.connect import CommandTarget
+from toolwire.client.http_target import HttpTarget
+from toolwire.client.link import Target
+
+MAX_SERVERS: Final = 100
+# What can be the beginning of a tool's name.
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_TRANSPORTS: Final = frozenset({"http", "streamable-http", "sse"})
+
+
+class ServerEntry(Struct):
+    """One server of a configuration; members that other programs have besides are passed over."""
+
+    command: str | None = None
+    args: list[str] = []
+    env: dict[str, str] | None = None
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] | None = None
+    type: str | None = None
+    transport: str | None = None
+    disabled: bool = False
+
+
+class _Config(Struct):
+    servers: dict[str, ServerEntry] = msgspec.field(name="mcpServers")
+
+
+def read_config(source: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Target]:
+    """The servers of a configuration, or of the file that has one, by name; `ValueError` for what is none."""
+    try:
+        if isinstance(source, Mapping):
+            config = msgspec.convert(dict(source), _Config)
+        else:
+            config = msgspec.json.decode(Path(source).read_bytes(), type=_Config)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise ValueError(f"This is not a configuration with mcpServers: {error}") from None
+    except OSError as error:
+        raise ValueError(f"The configuration {os.fspath(source)!r} can not be read: {error.strerror}") from None  # type: ignore[arg-type]
+    entries = {name: entry for name, entry in config.servers.items() if not entry.disabled}
+    if not entries:
+        raise ValueError("The configuration names no server")
+    if len(entries) > MAX_SERVERS:
+        raise ValueError(f"The configuration names more than {MAX_SERVERS} servers")
+    return {name: _target(name, entry) for name, entry in entries.items()}
+
+
+def _target(name: str, entry: ServerEntry) -> Target:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name[:100]!r} can not be the name of a server: use letters, digits, _, - and .")
+    if (entry.command is None) == (entry.url is None):
+        raise ValueError(f"The server {name!r} needs either a command or a url")
+    if entry.command is not None:
+        if entry.headers is not None:
+            raise ValueError(f"The server {name!r} is a command, which has no headers")
+        return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd)
+    transport = entry.type or entry.transport
+    if transport is not None and transport not in _TRANSPORTS:
+        raise ValueError(
+            f"The server {name!r} has the transport {transport!r}; known are {', '.join(sorted(_TRANSPORTS))}"
+        )
+    assert entry.url is not None
+    return HttpTarget(entry.url, headers=entry.headers)

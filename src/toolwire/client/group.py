@@ -1,0 +1,364 @@
+"""Several servers as one: their tools and prompts under the name of their server, their resources as they are.
+
+The group is itself a server in this process, which hands every request on to the client of the server it concerns. So
+each server is spoken to in its own revision, and one that went away is found again like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, structs
+
+from toolwire._version import __version__
+from toolwire.client.connect import ServerTarget
+from toolwire.client.errors import ResourceNotFound
+from toolwire.client.link import Link
+from toolwire.client.listen import Change, Subscription
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError, ToolwireError
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.lifecycle import ClientLifecycle, Incoming, ServerLifecycle
+from toolwire.protocol.methods import Method
+from toolwire.protocol.peer import Notice, Peer
+from toolwire.protocol.revisions import MODERN
+from toolwire.wire.channel import Channel
+from toolwire.wire.session import ClientHandler, OnProgress, Outlet, Session
+
+log = logging.getLogger("toolwire.client")
+
+SEPARATOR: Final = "_"
+_NOTIFICATIONS: Final = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+    "resource": "notifications/resources/updated",
+}
+
+Named = TypeVar("Named", t.Tool, t.Prompt)
+Found = TypeVar("Found")
+
+
+class Member(Protocol):
+    """The client of one server of a group."""
+
+    @property
+    def capabilities(self) -> dict[str, Any]: ...
+
+    async def connect(self) -> Any: ...
+
+    async def close(self) -> None: ...
+
+    async def list_tools(self) -> list[t.Tool]: ...
+
+    async def call_tool(self, name: str, arguments: Any, *, timeout: float, on_progress: Any) -> ToolResult: ...
+
+    async def list_resources(self) -> list[t.Resource]: ...
+
+    async def list_resource_templates(self) -> list[t.ResourceTemplate]: ...
+
+    async def read_resource(self, uri: str, *, timeout: float) -> list[t.ResourceContents]: ...
+
+    async def list_prompts(self) -> list[t.Prompt]: ...
+
+    async def get_prompt(self, name: str, arguments: Any, *, timeout: float) -> t.GetPromptResult: ...
+
+    async def complete(self, ref: Any, argument: tuple[str, str], context: Any) -> t.Completion: ...
+
+    def listen(self, *, tools: bool, prompts: bool, resources_list: bool, resources: Sequence[str]) -> Subscription: ...
+
+
+# The caller's own deadline holds; a second one inside would only blur it.
+_NO_LIMIT: Final = float("inf")
+
+
+class GroupTarget(ServerTarget):
+    """A group as what a client connects to."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        self._group = group
+        self.label = f"the servers {group.name}"
+
+    async def open(self) -> Link:
+        await self._group.connect()
+        link = await super().open()
+        return _GroupLink(link, self._group)
+
+
+class _GroupLink(Link):
+    def __init__(self, link: Link, group: Group) -> None:
+        super().__init__(link.channel, link.label)
+        self._link = link
+        self._group = group
+
+    def session(self, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> Session:
+        session = _GroupSession(self.channel, Peer(lifecycle), handler, ceiling=ceiling)
+        session.errors = self._group.errors
+        return session
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+class _GroupSession(Session):
+    """The client's end: raises what the client of the server behind raised."""
+
+    errors: dict[RequestId, ToolwireError]
+
+    async def request(
+        self,
+        method: str,
+        params: Any,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        identifier: RequestId | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Raw | None:
+        own = self.peer.next_id() if identifier is None else identifier
+        try:
+            return await super().request(method, params, timeout, on_progress, own)
+        except ProtocolError as error:
+            raise self.errors.get(own, error) from None
+        finally:
+            self.errors.pop(own, None)
+
+
+class Group:
+    """The servers of a configuration, as one server. Made for one client, and connected with it."""
+
+    def __init__(self, members: Mapping[str, Member]) -> None:
+        self.name = ", ".join(members)
+        self._members = dict(members)
+        # By length, so that of `a` and `a_b` the longer one is found first.
+        self._by_length = sorted(members, key=len, reverse=True)
+        self._owners: dict[str, str] = {}
+        self.errors: dict[RequestId, ToolwireError] = {}
+        self._handlers: dict[str, Callable[[Any, Outlet, Incoming], Awaitable[t.Wire]]] = {
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "subscriptions/listen": self._listen,
+        }
+
+    # --- what a server says about itself ---
+
+    implementation = t.Implementation("toolwire-group", __version__)
+    instructions: str | UnsetType = UNSET
+
+    def capabilities(self, revision: str) -> dict[str, Any]:
+        """What any of the servers can do, as far as a group can hand it on."""
+        merged: dict[str, Any] = {}
+        for member in self._members.values():
+            for name in ("tools", "prompts", "resources", "completions"):
+                declared = member.capabilities.get(name)
+                if isinstance(declared, dict):
+                    flags = {flag: True for flag, value in declared.items() if value is True}
+                    merged[name] = {**merged.get(name, {}), **flags}
+        return merged
+
+    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
+        return None
+
+    # --- serving ---
+
+    async def connect(self) -> None:
+        """Connect to every server; one that can not be reached is reason enough to let go of the others."""
+        try:
+            await asyncio.gather(*[member.connect() for member in self._members.values()])
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await asyncio.gather(*[member.close() for member in self._members.values()])
+
+    async def serve(self, channel: Channel) -> None:
+        session = Session(channel, Peer(ServerLifecycle(self, (MODERN,))), self)
+        try:
+            await session.run()
+        finally:
+            await session.close()
+            await self.close()
+
+    async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
+        handler = self._handlers.get(request.method)
+        if handler is None:
+            raise ProtocolError(INVALID_PARAMS, f"A group of servers does not hand on {request.method}")
+        try:
+            return await handler(request.params, outlet, request)
+        except ToolwireError as error:
+            # What happened is raised as it is on the other side, see `_GroupSession`.
+            self.errors[request.id] = error
+            raise ProtocolError(INVALID_PARAMS, str(error)) from None
+
+    def notified(self, notice: Notice, session: Session) -> None:
+        return
+
+    def closing(self, session: Session) -> None:
+        return
+
+    async def _discover(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        return t.DiscoverResult(
+            supported_versions=[MODERN], capabilities=self.capabilities(MODERN), ttl_ms=0, cache_scope="private"
+        )
+
+    # --- tools and prompts, by name ---
+
+    async def _list_tools(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        found = await self._from_all("tools", lambda member: member.list_tools())
+        return t.ListToolsResult(tools=_prefixed(found), ttl_ms=0, cache_scope="private")
+
+    async def _call_tool(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        member, name = self._split(params.name, "tool")
+
+        def report(progress: t.ProgressNotificationParams) -> None:
+            outlet.notify("notifications/progress", structs.replace(progress, progress_token=request.progress_token))
+
+        result = await member.call_tool(
+            name,
+            None if params.arguments is UNSET else msgspec.json.decode(params.arguments),
+            timeout=_NO_LIMIT,
+            on_progress=None if request.progress_token is UNSET else report,
+        )
+        return result.to_wire()
+
+    async def _list_prompts(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        found = await self._from_all("prompts", lambda member: member.list_prompts())
+        return t.ListPromptsResult(prompts=_prefixed(found), ttl_ms=0, cache_scope="private")
+
+    async def _get_prompt(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        member, name = self._split(params.name, "prompt")
+        arguments = None if params.arguments is UNSET else msgspec.json.decode(params.arguments)
+        return await member.get_prompt(name, arguments, timeout=_NO_LIMIT)
+
+    def _split(self, name: str, what: str) -> tuple[Member, str]:
+        for server in self._by_length:
+            if name.startswith(server + SEPARATOR):
+                return self._members[server], name[len(server) + len(SEPARATOR) :]
+        raise ProtocolError(INVALID_PARAMS, f"Unknown {what}: {name[:200]}; names begin with that of a server")
+
+    # --- resources, by URI ---
+
+    async def _list_resources(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        found = await self._from_all("resources", lambda member: member.list_resources())
+        listed: dict[str, t.Resource] = {}
+        for server, resources in found.items():
+            for resource in resources:
+                if resource.uri in listed:
+                    log.warning("%s has a resource that another server has too: %s", server, resource.uri[:200])
+                    continue
+                listed[resource.uri] = resource
+                self._owners[resource.uri] = server
+        return t.ListResourcesResult(resources=list(listed.values()), ttl_ms=0, cache_scope="private")
+
+    async def _list_templates(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        found = await self._from_all("resources", lambda member: member.list_resource_templates())
+        templates = [template for templates in found.values() for template in templates]
+        return t.ListResourceTemplatesResult(resource_templates=templates, ttl_ms=0, cache_scope="private")
+
+    async def _read(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        missing: ResourceNotFound | None = None
+        for server in self._readers(params.uri):
+            try:
+                contents = await self._members[server].read_resource(params.uri, timeout=_NO_LIMIT)
+                return t.ReadResourceResult(contents=contents, ttl_ms=0, cache_scope="private")
+            except ResourceNotFound as error:
+                missing = error
+            except NotSupported:
+                continue
+        if missing is not None:
+            raise missing
+        raise ProtocolError(INVALID_PARAMS, f"No server has the resource {params.uri[:200]}", {"uri": params.uri})
+
+    def _readers(self, uri: str) -> list[str]:
+        """Who may have a resource: its owner, or everybody where none is known."""
+        owner = self._owners.get(uri)
+        return (
+            [owner] if owner is not None else [name for name, each in self._members.items() if _has(each, "resources")]
+        )
+
+    # --- the rest ---
+
+    async def _complete(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        ref = params.ref
+        context = None if params.context is UNSET else params.context.arguments
+        argument = (params.argument.name, params.argument.value)
+        if isinstance(ref, t.PromptReference):
+            member, name = self._split(ref.name, "prompt")
+            return t.CompleteResult(
+                completion=await member.complete(structs.replace(ref, name=name), argument, context)
+            )
+        for server in self._readers(ref.uri):
+            try:
+                return t.CompleteResult(completion=await self._members[server].complete(ref, argument, context))
+            except (ProtocolError, NotSupported):
+                continue
+        raise ProtocolError(INVALID_PARAMS, f"No server completes {ref.uri[:200]}")
+
+    async def _listen(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        """2026-07-28 basic/patterns/subscriptions: acknowledged first, then everything, each with the id."""
+        meta: t.MetaDict = {t.SUBSCRIPTION_ID_KEY: request.id}
+        wanted = params.notifications
+        async with AsyncExitStack() as stack:
+            # Open everywhere before it is acknowledged: what changes from then on is announced.
+            listening = [
+                await stack.enter_async_context(member.listen(**selection))
+                for member in self._members.values()
+                if any((selection := _selection(member, wanted)).values())
+            ]
+            acknowledged = t.SubscriptionsAcknowledgedNotificationParams(notifications=wanted, meta=meta)
+            outlet.notify("notifications/subscriptions/acknowledged", acknowledged)
+            await asyncio.gather(*[_hand_on(changes, outlet, meta) for changes in listening])
+        return t.SubscriptionsListenResult(meta=meta)
+
+    async def _from_all(self, capability: str, ask: Callable[[Member], Awaitable[Found]]) -> dict[str, Found]:
+        """The answers of all servers that have something to answer, by name."""
+        asked = {name: member for name, member in self._members.items() if _has(member, capability)}
+        return dict(zip(asked, await asyncio.gather(*map(ask, asked.values())), strict=True))
+
+
+def _has(member: Member, capability: str) -> bool:
+    return t.has_capability(member.capabilities, capability)
+
+
+def _selection(member: Member, wanted: t.SubscriptionFilter) -> dict[str, Any]:
+    """What to listen for at one server: what is wanted and it can tell."""
+    uris = [] if wanted.resource_subscriptions is UNSET else wanted.resource_subscriptions
+    return {
+        "tools": wanted.tools_list_changed is True and _has(member, "tools.listChanged"),
+        "prompts": wanted.prompts_list_changed is True and _has(member, "prompts.listChanged"),
+        "resources_list": wanted.resources_list_changed is True and _has(member, "resources.listChanged"),
+        "resources": uris if _has(member, "resources.subscribe") else [],
+    }
+
+
+async def _hand_on(changes: Subscription, outlet: Outlet, meta: t.MetaDict) -> None:
+    async for change in changes:
+        outlet.notify(_NOTIFICATIONS[change.kind], _params(change, meta))
+
+
+def _prefixed(found: Mapping[str, Sequence[Named]]) -> list[Named]:
+    return [
+        structs.replace(each, name=f"{server}{SEPARATOR}{each.name}")
+        for server, several in found.items()
+        for each in several
+    ]
+
+
+def _params(change: Change, meta: t.MetaDict) -> t.Wire:
+    if change.uri is not None:
+        return t.ResourceUpdatedNotificationParams(uri=change.uri, meta=meta)
+    return t.NotificationParams(meta=meta)

@@ -1,0 +1,226 @@
+"""`Client` for programs without an event loop: the same methods, each of which waits for its result.
+
+The client lives on an event loop in a thread of its own, from `connect()` to `close()`; callbacks (`elicit`, `on_log`)
+are called there. It may be used from any number of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from toolwire.client.client import Client as AsyncClient
+from toolwire.client.connect import TargetLike
+from toolwire.client.connection import OnProgress
+from toolwire.client.listen import Change
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import Unreachable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Client, P], R]:
+    """The same method, which waits."""
+
+    @wraps(method)
+    def wait(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.wait(method(self._client, *args, **kwargs))
+
+    return wait
+
+
+class Client:
+    """The client of `toolwire.client`, blocking. Takes what that one takes."""
+
+    def __init__(self, target: TargetLike, **options: Any) -> None:
+        self._client = AsyncClient(target, **options)
+        self._loop = _LoopThread()
+
+    def connect(self) -> Self:
+        self._loop.start()
+        try:
+            self._loop.wait(self._client.connect())
+        except BaseException:
+            self._loop.stop()
+            raise
+        return self
+
+    def close(self) -> None:
+        if self._loop.running:
+            try:
+                self._loop.wait(self._client.close())
+            finally:
+                self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self.connect()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def connected(self) -> bool:
+        return self._client.connected
+
+    @property
+    def server(self) -> t.Implementation | None:
+        return self._client.server
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        return self._client.capabilities
+
+    @property
+    def revision(self) -> str:
+        return self._client.revision
+
+    @property
+    def instructions(self) -> str | None:
+        return self._client.instructions
+
+    request = _blocking(AsyncClient.request)
+    notify = _blocking(AsyncClient.notify)
+    ping = _blocking(AsyncClient.ping)
+    list_tools = _blocking(AsyncClient.list_tools)
+    list_tools_page = _blocking(AsyncClient.list_tools_page)
+    list_resources = _blocking(AsyncClient.list_resources)
+    list_resources_page = _blocking(AsyncClient.list_resources_page)
+    list_resource_templates = _blocking(AsyncClient.list_resource_templates)
+    list_resource_templates_page = _blocking(AsyncClient.list_resource_templates_page)
+    read_resource = _blocking(AsyncClient.read_resource)
+    subscribe = _blocking(AsyncClient.subscribe)
+    unsubscribe = _blocking(AsyncClient.unsubscribe)
+    list_prompts = _blocking(AsyncClient.list_prompts)
+    list_prompts_page = _blocking(AsyncClient.list_prompts_page)
+    get_prompt = _blocking(AsyncClient.get_prompt)
+    complete = _blocking(AsyncClient.complete)
+    set_level = _blocking(AsyncClient.set_level)
+    set_roots = _blocking(AsyncClient.set_roots)
+
+    @overload
+    def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ToolResult: ...
+    @overload
+    def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: type[T],
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T: ...
+    @overload
+    def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any: ...
+    def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        return self._loop.wait(self._client.call_tool(name, arguments, **options))
+
+    @contextlib.contextmanager
+    def listen(self, **selection: Any) -> Iterator[Iterator[Change]]:
+        """Changes as they happen: `with client.listen(tools=True) as changes: for change in changes: ...`."""
+        subscription = self._client.listen(**selection)
+        self._loop.wait(subscription.__aenter__())
+        try:
+            yield self._changes(aiter(subscription))
+        finally:
+            self._loop.wait(subscription.close())
+
+    def _changes(self, changes: AsyncIterator[Change]) -> Iterator[Change]:
+        while (change := self._loop.wait(_following(changes))) is not None:
+            yield change
+
+    def __repr__(self) -> str:
+        return repr(self._client)
+
+
+async def _following(changes: AsyncIterator[Change]) -> Change | None:
+    return await anext(changes, None)
+
+
+class _LoopThread:
+    """An event loop in a thread, for as long as it is wanted."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def running(self) -> bool:
+        return self._loop is not None
+
+    def start(self) -> None:
+        with self._lock:
+            if self._loop is None:
+                loop = self._loop = asyncio.new_event_loop()
+                # A daemon, so that a client that nobody closed does not keep the program alive.
+                self._thread = threading.Thread(target=_run, args=(loop,), name="toolwire-client", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        with self._lock:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def wait(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run `work` on the loop and wait for it here; who stops waiting (Ctrl-C) cancels it."""
+        loop = self._loop
+        if loop is None or threading.current_thread() is self._thread:
+            work.close()
+            if loop is None:
+                raise Unreachable("The client is not connected: use `with Client(...)` or `client.connect()`")
+            raise RuntimeError("A callback of a blocking client may not call it and wait: it would wait for itself")
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

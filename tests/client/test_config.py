@@ -1,0 +1,225 @@
+"""Configurations with `mcpServers`: one server, or several as one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolwire import Context, Server
+from toolwire.client import Client, ResourceNotFound
+from toolwire.client.config import read_config
+from toolwire.client.connect import CommandTarget
+from toolwire.client.group import Group, GroupTarget
+from toolwire.client.http_target import HttpTarget
+from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Unreachable
+from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
+
+HELLO = """
+import sys
+from toolwire import Server
+server = Server(sys.argv[1])
+@server.tool
+def hello() -> str:
+    return f"from {server.name}"
+server.run()
+"""
+
+
+def configured(tmp_path: Path, *names: str) -> dict[str, Any]:
+    file = tmp_path / "hello.py"
+    file.write_text(HELLO)
+    return {"mcpServers": {name: {"command": sys.executable, "args": [str(file), name]} for name in names}}
+
+
+async def test_one_server_keeps_its_names(tmp_path: Path) -> None:
+    async with Client(configured(tmp_path, "alone")) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["hello"]
+
+
+async def test_several_servers_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps(configured(tmp_path, "a", "b")))
+    async with Client(str(file)) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["a_hello", "b_hello"]
+        assert (await client.call_tool("b_hello")).text == "from b"
+
+
+def test_what_an_entry_may_say() -> None:
+    found = read_config(
+        {
+            "mcpServers": {
+                "web": {"url": "https://example.com/mcp", "headers": {"X-Key": "k"}, "type": "http", "unknown": 1},
+                "local": {"command": "npx", "args": ["server"], "env": {"A": "1"}, "cwd": "/tmp"},
+                "off": {"url": "https://example.com/", "disabled": True},
+            },
+            "other": {},
+        }
+    )
+    assert set(found) == {"web", "local"}
+    web, local = found["web"], found["local"]
+    assert isinstance(web, HttpTarget)
+    assert web._headers == {"X-Key": "k"}
+    assert isinstance(local, CommandTarget)
+    assert (local.command, local._env, local._cwd) == (["npx", "server"], {"A": "1"}, "/tmp")
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({}, "not a configuration"),
+        ({"mcpServers": []}, "not a configuration"),
+        ({"mcpServers": {"a": {"command": 1}}}, "not a configuration"),
+        ({"mcpServers": {"a": {}}}, "either a command or a url"),
+        ({"mcpServers": {"a": {"command": "x", "url": "http://x/"}}}, "either a command or a url"),
+        ({"mcpServers": {"a": {"command": "x", "headers": {}}}}, "has no headers"),
+        ({"mcpServers": {"a": {"url": "http://x/", "type": "ws"}}}, "has the transport 'ws'"),
+        ({"mcpServers": {"a": {"url": "nonsense"}}}, "not the URL"),
+        ({"mcpServers": {"a b": {"command": "x"}}}, "can not be the name"),
+        ({"mcpServers": {str(n): {"command": "x"} for n in range(101)}}, "more than 100"),
+        ("missing.json", "can not be read"),
+    ],
+)
+def test_what_is_no_configuration(config: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Client(config)
+
+
+def test_options_belong_to_the_entries() -> None:
+    with pytest.raises(ValueError, match="headers= is not for a configuration"):
+        Client({"mcpServers": {"a": {"command": "x"}}}, headers={"a": "b"})
+
+
+# --- groups ---
+
+
+@asynccontextmanager
+async def grouped(revision: str | None = None, **servers: Server) -> AsyncIterator[Client]:
+    members = {name: Client(server, revision=revision) for name, server in servers.items()}
+    async with Client(GroupTarget(Group(members))) as client:
+        yield client
+
+
+def make(name: str) -> Server:
+    server = Server(name)
+
+    @server.tool
+    async def who() -> str:
+        return name
+
+    @server.tool
+    async def count(ctx: Context) -> str:
+        for step in range(3):
+            await ctx.progress(step)
+        return "counted"
+
+    @server.resource(f"memo://{name}")
+    def memo() -> str:
+        return f"memo of {name}"
+
+    @server.resource(f"note://{name}/{{key}}")
+    def note(key: str) -> str:
+        return f"{name} {key}"
+
+    @server.prompt
+    def greet(you: str) -> str:
+        return f"{name} greets {you}"
+
+    @server.completion(prompt="greet", argument="you")
+    def people(partial: str) -> list[str]:
+        return [f"{partial} of {name}"]
+
+    return server
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
+async def test_each_server_is_reached_by_its_name(revision: str) -> None:
+    from toolwire.protocol import types as t
+
+    seen: list[float] = []
+    async with grouped(revision, a=make("a"), a_b=make("a_b")) as client:
+        assert sorted(tool.name for tool in await client.list_tools()) == ["a_b_count", "a_b_who", "a_count", "a_who"]
+        assert (await client.call_tool("a_who")).text == "a"
+        assert (await client.call_tool("a_b_who")).text == "a_b"
+        await client.call_tool("a_count", on_progress=lambda params: seen.append(params.progress))
+        assert {resource.uri for resource in await client.list_resources()} == {"memo://a", "memo://a_b"}
+        assert (await client.read_resource("memo://a_b"))[0].text == "memo of a_b"
+        assert (await client.read_resource("note://a_b/x"))[0].text == "a_b x"
+        assert len(await client.list_resource_templates()) == 2
+        assert [prompt.name for prompt in await client.list_prompts()] == ["a_greet", "a_b_greet"]
+        assert "a_b greets you" in str((await client.get_prompt("a_b_greet", {"you": "you"})).messages)
+        completion = await client.complete(t.PromptReference("a_b_greet"), ("you", "x"))
+        assert completion.values == ["x of a_b"]
+    assert seen == [0, 1, 2]
+
+
+async def test_what_no_server_has() -> None:
+    async with grouped(a=make("a"), b=make("b")) as client:
+        with pytest.raises(ProtocolError, match="names begin with that of a server"):
+            await client.call_tool("who")
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await client.call_tool("a_nothing")
+        with pytest.raises(ResourceNotFound):
+            await client.read_resource("memo://nobody")
+
+
+async def test_changes_of_any_server() -> None:
+    second = make("b")
+    async with grouped(a=make("a"), b=second) as client, client.listen(tools=True) as changes:
+        second.remove("who")
+        async for change in changes:
+            assert change.kind == "tools"
+            break
+        assert "b_who" not in {tool.name for tool in await client.list_tools()}
+
+
+async def test_one_that_can_not_be_reached_is_an_error(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit(3)")
+    members = {"a": Client(make("a")), "b": Client(str(broken))}
+    with pytest.raises(Unreachable, match="exited with code 3"):
+        await Client(GroupTarget(Group(members))).connect()
+    assert not members["a"].connected
+
+
+async def test_an_error_is_the_one_of_the_server_behind(tmp_path: Path) -> None:
+    file = tmp_path / "dies.py"
+    file.write_text(
+        "import os\nfrom toolwire import Server\nserver = Server('dies')\n"
+        "@server.tool\ndef die() -> None:\n    os._exit(9)\nserver.run()\n"
+    )
+    async with Client(GroupTarget(Group({"a": Client(make("a")), "b": Client(str(file))}))) as client:
+        with pytest.raises(OutcomeUnknown, match="exited with code 9"):
+            await client.call_tool("b_die")
+        assert (await client.call_tool("a_who")).text == "a"
+
+
+async def test_cancelling_reaches_the_server_behind() -> None:
+    server = Server("slow")
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def hang() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with grouped(a=server, b=make("b")) as client:
+        calling = asyncio.ensure_future(client.call_tool("a_hang"))
+        await started.wait()
+        calling.cancel()
+        await stopped.wait()
+
+
+async def test_headers_have_no_place_in_a_group() -> None:
+    async with grouped(a=make("a"), b=make("b")) as client:
+        with pytest.raises(NotSupported, match="headers="):
+            await client.call_tool("a_who", headers={"x": "y"})
