@@ -11,6 +11,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -38,7 +39,6 @@ from toolwire.protocol.jsonrpc import (
     encode_error,
 )
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle, decoder
-from toolwire.protocol.methods import methods
 from toolwire.protocol.revisions import LEGACY, MODERN
 
 # A header by its lower-case name; a name that came twice has its values joined by this.
@@ -64,6 +64,12 @@ def encode_value(value: str) -> str:
     if plain and not (value.startswith(_PREFIX) and value.endswith(_SUFFIX)):
         return value
     return _PREFIX + base64.b64encode(value.encode()).decode("ascii") + _SUFFIX
+
+
+@lru_cache(maxsize=1024)
+def _is_plain(value: str) -> bool:
+    """Whether a text stands in a header as it is. The names of tools and the like are asked for again and again."""
+    return len(value) < 1024 and encode_value(value) == value
 
 
 def decode_value(header: str) -> str | None:
@@ -174,8 +180,8 @@ def classify(
     request: Request = message  # type: ignore[assignment]
     try:
         incoming = _accepted(headers, request, lifecycle)
-        if incoming.method == "tools/call":
-            _check_parameters(headers, incoming, header_paths(incoming.params.name))
+        if request.method == "tools/call" and (paths := header_paths(incoming.params.name)):
+            _check_parameters(headers, incoming, paths)
     except ProtocolError as error:
         return rejection(request.id, error)
     return incoming
@@ -183,21 +189,29 @@ def classify(
 
 def _accepted(headers: Headers, request: Request, lifecycle: ServerLifecycle) -> Incoming:
     """The request with its terms, whose headers say what its body says."""
+    method = request.method
     try:
         incoming = lifecycle.accept(request)
     except ProtocolError:
         # Headers that disagree are told first, of whatever can be read of the params.
         repeated = _repeated(request.params)
-        _check_standard_headers(
-            headers, UNSET if repeated.meta is UNSET else repeated.meta.version, request.method, repeated
-        )
+        version = UNSET if repeated.meta is UNSET else repeated.meta.version
+        _check_standard_headers(headers, version, method, repeated)
         raise
     assert isinstance(incoming, Incoming)
-    params = incoming.params
-    if type(params) not in _TYPED:
-        params = _repeated(request.params)  # An extension's own, of which nothing is known.
-    _check_standard_headers(headers, MODERN, request.method, params)
+    member = _NAMES.get(method)
+    # What says it in the same words, as nearly all do, needs no closer look.
+    if (
+        headers.get(VERSION) != MODERN
+        or headers.get(METHOD) != method
+        or (member is not None and not _is_repeated(headers.get(NAME), getattr(incoming.params, member, UNSET)))
+    ):
+        _check_standard_headers(headers, MODERN, method, _repeated(request.params))
     return incoming
+
+
+def _is_repeated(header: str | None, value: Any) -> bool:
+    return header == value and _is_plain(header)
 
 
 def _not_a_request(message: Any) -> Rejection:
@@ -290,9 +304,6 @@ def standard_headers(method: str, params: Any) -> dict[str, str]:
     return headers
 
 
-_TYPED: Final = frozenset(row.params for row in methods(MODERN).values())
-
-
 def _check_standard_headers(headers: Headers, version: str | UnsetType, method: str, params: Any) -> None:
     # HDR-1: names of headers in any case, values exactly. A body without a version is left to the checks of the body
     # (Appendix A-9).
@@ -313,8 +324,6 @@ def _check_standard_headers(headers: Headers, version: str | UnsetType, method: 
 
 def _check_parameters(headers: Headers, incoming: Incoming, paths: Mapping[str, tuple[str, ...]]) -> None:
     """XMH-5: what an annotated argument says, its header says too."""
-    if not paths:
-        return
     raw = incoming.params.arguments
     try:
         arguments = {} if raw is UNSET else msgspec.json.decode(raw)

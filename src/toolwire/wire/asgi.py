@@ -88,7 +88,7 @@ class HttpApp:
         # The loop on which everything is up, so that a request there has nothing to wait for.
         self._ready_on: asyncio.AbstractEventLoop | None = None
         self._draining = False
-        self._in_flight = _InFlight(self._limits.exchanges)
+        self._in_flight = 0
         self._stateless = None
         if stateless:
             self._stateless = Stateless(endpoint.offer, endpoint.handler, self._limits, endpoint.admit)
@@ -106,10 +106,10 @@ class HttpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         kind = scope["type"]
-        if kind == "lifespan":
-            await self._lifespan(receive, send)
-        elif kind == "http":
+        if kind == "http":
             await self._http(scope, receive, send)
+        elif kind == "lifespan":
+            await self._lifespan(receive, send)
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1008})
 
@@ -321,17 +321,20 @@ class HttpApp:
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
     ) -> None:
         check_media(headers)
-        if self._ready_on is not asyncio.get_running_loop():
-            await self._ensure_started()
         direct: Direct | None = scope.get(DIRECT)
+        if self._ready_on is not (asyncio.get_running_loop() if direct is None else direct.loop):
+            await self._ensure_started()
         body = whole_body(direct, self._limits.body)
         if body is None:
             body = await read_body(headers, receive, self._limits.body, self._limits.upload)
         principal = scope.get(_PRINCIPAL)
         if not self._is_modern(headers, body):
             if self._stateless is not None:
-                with self._in_flight:
+                self._begin()
+                try:
                     await self._stateless.post(principal, headers, body, receive, send, extra)
+                finally:
+                    self._in_flight -= 1
             else:
                 assert self.sessions is not None
                 await self.sessions.post(principal, headers, body, receive, send, extra)
@@ -345,12 +348,24 @@ class HttpApp:
             if verdict.method == _LISTEN:
                 await self._exchange(verdict, outlet)
             else:
-                with self._in_flight:
+                self._begin()
+                try:
                     await self._exchange(verdict, outlet)
+                finally:
+                    self._in_flight -= 1
         elif isinstance(verdict, Rejection):
             await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
         elif isinstance(verdict, Acknowledged):
             await respond(send, 202, b"", extra)
+
+    def _begin(self) -> None:
+        """Count what is being worked on, and refuse what would be too much."""
+        limit = self._limits.exchanges
+        if self._in_flight >= limit:
+            # Not 429: it is not this client who asks too much.
+            text = f"The server works on {limit} requests; try again later"
+            raise refused(503, text, headers=_RETRY_LATER, code=INTERNAL_ERROR)
+        self._in_flight += 1
 
     def _is_modern(self, headers: Mapping[str, str], body: bytes) -> bool:
         if not is_modern_post(headers, body):
@@ -383,7 +398,8 @@ class HttpApp:
         except Exception:
             log.exception("the answer to %s could not be formed", incoming.method)
             body = encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
-        await outlet.finish(status, body)
+        if not outlet.answer(status, body):
+            await outlet.finish(status, body)
 
     # --- browsers ---
 
@@ -395,26 +411,6 @@ class HttpApp:
             (b"access-control-expose-headers", b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"),
             (b"vary", b"Origin"),
         )
-
-
-class _InFlight:
-    """Counts what is being worked on, and refuses what would be too much."""
-
-    __slots__ = ("_count", "_limit")
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._count = 0
-
-    def __enter__(self) -> None:
-        if self._count >= self._limit:
-            # Not 429: it is not this client who asks too much.
-            text = f"The server works on {self._limit} requests; try again later"
-            raise refused(503, text, headers=_RETRY_LATER, code=INTERNAL_ERROR)
-        self._count += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._count -= 1
 
 
 # Listen streams are open for hours and have a limit of their own.

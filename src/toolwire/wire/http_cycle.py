@@ -37,6 +37,7 @@ class Connection(Protocol):
     """What carries a request."""
 
     transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
     default_headers: bytes
     writable: asyncio.Event | None
     """Set when there is room again; None while there is."""
@@ -53,6 +54,7 @@ class RequestCycle:
     """One request: what has arrived of it, and how far its answer is. It is also the `Direct` of its request."""
 
     # Defaults of the class, since most requests are complete when they begin, and have one answer.
+    task: asyncio.Task[None] | None = None
     disconnected: bool = False
     started: bool = False
     complete: bool = False
@@ -70,6 +72,7 @@ class RequestCycle:
 
     def __init__(self, connection: Connection, keep_alive: bool, awaits_continue: bool, is_head: bool) -> None:
         self.keep_alive = keep_alive
+        self.loop = connection.loop
         self._connection = connection
         self._awaits_continue = awaits_continue
         self._is_head = is_head
@@ -118,7 +121,8 @@ class RequestCycle:
             self._connection.transport.abort()
             raise
         finally:
-            tasks.discard(asyncio.current_task())
+            tasks.discard(self.task)
+            self.task = None
         if not (self.complete or self.disconnected):
             self._fail()
 

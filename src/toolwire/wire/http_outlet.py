@@ -26,6 +26,10 @@ DIRECT: Final = "toolwire.direct"
 class Direct(Protocol):
     """What a connection of ours can do beside ASGI, for an application that stands right behind it."""
 
+    loop: asyncio.AbstractEventLoop
+    task: asyncio.Task[None] | None
+    """The one in which the application works on the request."""
+
     def whole_body(self) -> bytes | None:
         """The body, if all of it has arrived; it is then not received any more."""
 
@@ -53,6 +57,11 @@ def version_header(revision: str) -> tuple[bytes, bytes]:
     return (b"mcp-protocol-version", revision.encode())
 
 
+@lru_cache(maxsize=64)
+def _answer_headers(extra: tuple[tuple[bytes, bytes], ...], revision: str) -> tuple[tuple[bytes, bytes], ...]:
+    return (_JSON, *extra, version_header(revision))
+
+
 class ExchangeOutlet:
     """What a handler can do while its HTTP request is open. Nothing is sent before there is something to say."""
 
@@ -60,6 +69,7 @@ class ExchangeOutlet:
 
     # Defaults of the class, since most exchanges are one answer and touch none of them.
     disconnected: bool = False
+    _queue: list[bytes] | None = None
     _queued: int = 0
     _open: bool = True
     _streaming: bool = False
@@ -82,8 +92,7 @@ class ExchangeOutlet:
         self._send = send
         self._direct = direct
         self._revision = revision
-        self._headers = (*headers, version_header(revision))
-        self._queue: list[bytes] = []
+        self._headers = headers
 
     # --- what a handler uses ---
 
@@ -114,11 +123,13 @@ class ExchangeOutlet:
 
     def waits(self) -> None:
         """The handler waits for something: from now on a disconnect cancels it, and silence is filled."""
-        loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(loop)
-        if self._direct is not None:
-            self._direct.when_lost(self._lost)
+        direct = self._direct
+        if direct is not None:
+            loop, self._task = direct.loop, direct.task
+            direct.when_lost(self._lost)
         else:
+            loop = asyncio.get_running_loop()
+            self._task = asyncio.current_task(loop)
             self._watch = loop.create_task(self._watch_disconnect())
         self._silence = timeouts(loop, KEEP_ALIVE)
         self._silence.start(self._start_pump)
@@ -137,6 +148,8 @@ class ExchangeOutlet:
                 self._task.cancel()
 
     def _put(self, event: bytes) -> None:
+        if self._queue is None:
+            self._queue = []
         self._queue.append(event)
         self._queued += len(event)
         self._start_pump()
@@ -166,11 +179,11 @@ class ExchangeOutlet:
     async def _start_stream(self) -> None:
         if not self._streaming:
             self._streaming = True
-            headers = [*STREAM_HEADERS, *self._headers]
+            headers = [*STREAM_HEADERS, *self._headers, version_header(self._revision)]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _flush(self) -> None:
-        data, self._queue, self._queued = b"".join(self._queue), [], 0
+        data, self._queue, self._queued = b"".join(self._queue or ()), None, 0
         if self._room is not None:
             self._room.set()
             self._room = None
@@ -178,6 +191,15 @@ class ExchangeOutlet:
 
     async def _body(self, data: bytes, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    def answer(self, status: int, body: bytes) -> bool:
+        """Answer with one JSON object at once; False where `finish` has to be awaited."""
+        if self._direct is None or self._pump is not None:
+            return False
+        self._open = False
+        if self._silence is not None:
+            self._silence.stop(self._start_pump)
+        return self._direct.answer(status, _answer_headers(self._headers, self._revision), body)
 
     async def finish(self, status: int, body: bytes) -> None:
         """Send the answer: as the last event of a stream that was begun, else as one JSON object."""
@@ -189,11 +211,9 @@ class ExchangeOutlet:
             await self._pump
             await self._body(encode_event(body), more=False)
             return
-        headers = (_JSON, *self._headers)
-        if self._direct is None or not self._direct.answer(status, headers, body):
-            length = (b"content-length", b"%d" % len(body))
-            await self._send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-            await self._body(body, more=False)
+        headers = [*_answer_headers(self._headers, self._revision), (b"content-length", b"%d" % len(body))]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._body(body, more=False)
 
     async def abandon(self) -> None:
         """Nobody is there any more."""

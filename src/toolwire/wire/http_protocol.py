@@ -11,6 +11,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import MutableMapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ import httptools
 
 from toolwire.wire.http_cycle import STATUS_LINES, RequestCycle
 from toolwire.wire.http_outlet import DIRECT
+from toolwire.wire.loops import task_starter
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -49,7 +51,6 @@ class HttpProtocol(asyncio.Protocol):
         "_fresh",
         "_headers",
         "_keep_alive",
-        "_loop",
         "_parser",
         "_phase",
         "_reads",
@@ -57,12 +58,14 @@ class HttpProtocol(asyncio.Protocol):
         "_refusal",
         "_rings",
         "_running",
+        "_start_task",
         "_state",
         "_unfinished",
         "_upgrade",
         "_url",
         "_waiting",
         "default_headers",
+        "loop",
         "transport",
         "writable",
     )
@@ -78,7 +81,8 @@ class HttpProtocol(asyncio.Protocol):
         self._keep_alive: float = config.timeout_keep_alive
         self._state = server_state
         self._app_state = app_state
-        self._loop = _loop or asyncio.get_running_loop()
+        self.loop = loop = _loop or asyncio.get_running_loop()
+        self._start_task = task_starter(loop)
         self._parser: Any = _new_parser(self)
         self.transport: asyncio.Transport
         self.default_headers = b""
@@ -173,7 +177,7 @@ class HttpProtocol(asyncio.Protocol):
     def _note_unfinished(self) -> None:
         """Add up what is held of headers, or of what may become some, and of what lies between the parts of a body."""
         if not self._unfinished and self._phase != "body" and self._running is None:
-            self._expect_by(min(self._due, self._loop.time() + HEADER_SECONDS))
+            self._expect_within(min(HEADER_SECONDS, self._due - self.loop.time()))
         self._unfinished += self._fresh
         if self._unfinished > HEADER_BYTES:
             self._refuse(431, f"The headers are over the limit of {HEADER_BYTES} bytes")
@@ -239,17 +243,12 @@ class HttpProtocol(asyncio.Protocol):
 
     def _scope(self, method: str, version: str, cycle: RequestCycle) -> MutableMapping[str, Any]:
         url = self._url
-        if url[:1] == b"/" and b"#" not in url:
-            raw_path, _, query = url.partition(b"?")
-        else:
-            parsed = httptools.parse_url(url)
-            raw_path, query = parsed.path, parsed.query or b""
-        path = raw_path.decode("ascii")
+        path, raw_path, query = _known_parts(url) if len(url) < 256 else _parts(url)
         # Copied and changed, which is faster than made anew.
         scope = self._blank.copy()
         scope["http_version"] = version
         scope["method"] = method
-        scope["path"] = unquote(path) if "%" in path else path
+        scope["path"] = path
         scope["raw_path"] = raw_path
         scope["query_string"] = query
         scope["headers"] = self._headers
@@ -295,7 +294,7 @@ class HttpProtocol(asyncio.Protocol):
             # A new list whenever the date has changed.
             self._dated = state.default_headers
             self.default_headers = b"".join(b"%b: %b\r\n" % header for header in self._dated)
-        task = self._loop.create_task(cycle.run(self._application, scope, state.tasks))
+        cycle.task = task = self._start_task(cycle.run(self._application, scope, state.tasks))
         state.tasks.add(task)
 
     def answered(self) -> None:
@@ -318,22 +317,20 @@ class HttpProtocol(asyncio.Protocol):
     # --- time ---
 
     def _expect_within(self, seconds: float) -> None:
-        self._expect_by(self._loop.time() + seconds)
-
-    def _expect_by(self, due: float) -> None:
         """Something has to happen by then. An alarm that rings before is left alone: it will be set again."""
-        self._due = due
+        self._due = due = self.loop.time() + seconds
         if due < self._rings:
             if self._alarm is not None:
                 self._alarm.cancel()
             self._rings = due
-            self._alarm = self._loop.call_at(due, self._ring)
+            self._alarm = self.loop.call_at(due, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
         self._rings = math.inf
-        if self._due > self._loop.time():
-            self._expect_by(self._due)
+        left = self._due - self.loop.time()
+        if left > 0:
+            self._expect_within(left)
         elif self._unfinished and self._refusal is None and self._phase != "body":
             self._refuse(408, "The headers did not arrive in time")
         else:
@@ -379,6 +376,19 @@ def _new_parser(protocol: HttpProtocol) -> Any:
     if hasattr(parser, "set_dangerous_leniencies"):
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
+
+
+def _parts(url: bytes) -> tuple[str, bytes, bytes]:
+    """The path, also as it was sent, and the query."""
+    if url[:1] == b"/" and b"#" not in url:
+        raw_path, _, query = url.partition(b"?")
+    else:
+        parsed = httptools.parse_url(url)
+        raw_path, query = parsed.path, parsed.query or b""
+    return unquote(raw_path.decode("ascii")), raw_path, query
+
+
+_known_parts: Final = lru_cache(maxsize=64)(_parts)
 
 
 def _blank_scope(transport: asyncio.Transport) -> dict[str, Any]:
