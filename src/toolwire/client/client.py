@@ -96,6 +96,7 @@ class Client:
       False, a text that says why not, or other arguments to call it with.
     * `budget`, `pins`, `audit`: how much may be called (`Budget`), that tools stay what they were (`Pins`), and a
       record of every call (`toolwire.audit.AuditLog`).
+    * `tracing`: True, or a `TracerProvider` of OpenTelemetry: a span for each request, whose trace the server can join.
     * `revision`: speak this one only, instead of the newest that both sides know.
     * `env`, `cwd`: for a server that the client starts.
     * `headers`, `auth`, `tls`, `proxy`: for a server that is reached by URL. `headers` go along with every request,
@@ -119,6 +120,7 @@ class Client:
         budget: Budget | None = None,
         pins: Pins | None = None,
         audit: AuditLog | None = None,
+        tracing: Any = None,
         probe_timeout: float = PROBE_SECONDS,
         revision: str | None = None,
         name: str = "toolwire",
@@ -187,6 +189,11 @@ class Client:
             from toolwire.client.safety import Safety
 
             self._safety = Safety(self._target.label, approve, budget, pins, audit)
+        if tracing:
+            from toolwire.client.tracing import traced
+
+            # In place of the method, so that a client without spans does not look for them.
+            self._ask = traced(self._ask, tracing)  # type: ignore[method-assign]
 
     # --- the connection ---
 
