@@ -23,6 +23,7 @@ from toolwire.auth import (
     Refused,
     SignInFailed,
     WorkloadIdentity,
+    jose,
 )
 from toolwire.auth.signing import ProofKey
 from toolwire.protocol.errors import ToolwireError
@@ -73,6 +74,21 @@ async def test_a_key(scene: Scene) -> None:
     assert claims["jti"]
 
 
+@pytest.mark.parametrize("known", ["client_id", "client_metadata_url"])
+async def test_a_key_for_a_client_with_a_person(scene: Scene, known: str) -> None:
+    scene.login.document = {"client_id_metadata_document_supported": True}
+    key = ECKey.generate_key("P-256", private=True)
+    options: dict[str, Any] = {known: "https://client.example/me.json"}
+    auth = OAuth(login=scene.person, client_key=PrivateKey(key.as_pem(private=True)), **options)
+    assert await scene.call(auth) == 200
+    scene.login.expire()
+    assert await scene.call(auth) == 200
+    for form in scene.login.grants:
+        assert read_jwt(form["client_assertion"], key)[1]["sub"] == "https://client.example/me.json"
+        assert form["client_id"] == "https://client.example/me.json"
+    assert [each["grant_type"] for each in scene.login.grants] == ["authorization_code", "refresh_token"]
+
+
 async def test_an_expired_token_is_asked_for_again(scene: Scene) -> None:
     now = [1000.0]
     auth = OAuth(grant=ClientCredentials("robot", "hush"), clock=lambda: now[0])
@@ -116,6 +132,7 @@ def test_credentials_that_cannot_work(make: Any) -> None:
 
 
 def test_a_missing_extra_names_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    jose._joserfc.cache_clear()
     monkeypatch.setitem(sys.modules, "joserfc.jwk", None)
     with pytest.raises(ToolwireError, match=r"pip install 'toolwire\[auth\]'"):
         PrivateKey("x")

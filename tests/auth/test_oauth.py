@@ -469,6 +469,8 @@ async def test_no_pkce_no_login(scene: Scene) -> None:
         {"redirect_uri": "http://app.example/"},
         {"redirect_uri": "https://app.example/"},
         {"client_metadata_url": "https://app.example"},
+        {"client_key": object()},
+        {"client_key": object(), "client_id": "x", "client_secret": "s"},
     ],
 )
 def test_settings_that_cannot_work(options: Any) -> None:

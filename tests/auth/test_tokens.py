@@ -34,7 +34,7 @@ class Prover:
 def test_the_code_goes_to_the_issuer_of_the_attempt() -> None:
     site = Site({TOKEN: GOOD})
     made = attempt()
-    assert site.play(exchange_code(made, "c1")).access_token == "t1"
+    assert site.play(exchange_code(made, made.client, "c1")).access_token == "t1"
     assert form(site.asked[0]) == {
         "grant_type": "authorization_code",
         "code": "c1",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from toolwire.auth.authorization import Attempt
-from toolwire.auth.clients import Credentials, Registration
+from toolwire.auth.clients import Credentials
 from toolwire.auth.errors import SignInFailed, quoted
 from toolwire.auth.messages import Flow
 from toolwire.auth.metadata import AuthorizationServer, Discovered
@@ -23,7 +23,12 @@ ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
 def exchange_code(
-    attempt: Attempt, code: str, *, prover: Prover | None = None, send_resource: bool = True
+    attempt: Attempt,
+    credentials: Credentials,
+    code: str,
+    *,
+    prover: Prover | None = None,
+    send_resource: bool = True,
 ) -> Flow[TokenResponse]:
     """The code for a token, at the issuer that was recorded with the attempt and nowhere else."""
     form = {
@@ -35,14 +40,14 @@ def exchange_code(
     }
     return (
         yield from request_token(
-            attempt.found.server, attempt.client, form, prover=prover, step="The exchange of the code"
+            attempt.found.server, credentials, form, prover=prover, step="The exchange of the code"
         )
     )
 
 
 def refresh(
     found: Discovered,
-    client: Registration,
+    credentials: Credentials,
     token: Token,
     *,
     prover: Prover | None = None,
@@ -56,7 +61,7 @@ def refresh(
         "refresh_token": token.refresh_token,
         **_resource(found, send_resource),
     }
-    return (yield from request_token(found.server, client, form, prover=prover, step="The refresh"))
+    return (yield from request_token(found.server, credentials, form, prover=prover, step="The refresh"))
 
 
 def client_credentials(

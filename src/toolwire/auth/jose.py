@@ -6,7 +6,7 @@ key can then never be taken for a shared secret (RFC 8725 section 2.1).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.auth.verifier import InvalidToken
-from toolwire.protocol.errors import ServerError
+from toolwire.extras import require
 from toolwire.protocol.sealing import decode_base64url
 
 #: Every algorithm that verifies with a public key. EdDSA is the old name of Ed25519 (RFC 9864).
@@ -22,7 +22,6 @@ ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
 )
-INSTALL: Final = "pip install 'toolwire[auth]'"
 MAX_KEYS: Final = 64
 MIN_RSA_BITS: Final = 2048
 
@@ -89,7 +88,7 @@ def is_signed_by(signed: Signed, key: PublicKey, algorithms: Collection[str]) ->
     name = signed.header.alg
     if name not in algorithms or name not in ALGORITHMS:
         return False
-    algorithm = _joserfc().algorithms["Ed25519" if name == "EdDSA" else name]
+    algorithm = _joserfc("jws").JWSRegistry.algorithms["Ed25519" if name == "EdDSA" else name]
     try:
         algorithm.check_key(key.key)
         return bool(algorithm.verify(signed.signed, signed.signature, key.key))
@@ -125,7 +124,7 @@ def import_key(parameters: Any) -> PublicKey | None:
     if kty == "OKP" and public.get("alg") == "EdDSA":
         del public["alg"]
     try:
-        key = _jwk().import_key(public, kty)
+        key = _joserfc("jwk").JWKRegistry.import_key(public, kty)
         if kty == "RSA" and key.public_key.key_size < MIN_RSA_BITS:
             return None
     except Exception:  # The document is somebody else's; a member that cannot be read is like one we do not know.
@@ -142,24 +141,33 @@ def thumbprint(key: PublicKey) -> str:
 _PUBLIC_MEMBERS: Final = frozenset({"kty", "n", "e", "crv", "x", "y", "alg", "kid"})
 
 
-@cache
-def _joserfc() -> Any:
-    try:
-        from joserfc.jws import JWSRegistry
-    except ImportError:
-        raise ServerError(f"Signed tokens need joserfc: {INSTALL}") from None
-    return JWSRegistry
+# --- signing ---
+
+
+def import_private_key(key: str | bytes, algorithm: str) -> Any:
+    """A private key for an algorithm, from PEM or a JWK; `ValueError` when it is none."""
+    data = msgspec.json.decode(key) if key[:1] in ("{", b"{") else key
+    found = _joserfc("jwk").import_key(data, key_type(algorithm))
+    if not found.is_private:
+        raise ValueError("a private key is needed to sign with")
+    return found
+
+
+def generate_private_key() -> Any:
+    """A key for ES256."""
+    return _joserfc("jwk").ECKey.generate_key("P-256", private=True)
+
+
+def sign(header: dict[str, Any], claims: Mapping[str, Any], key: Any) -> str:
+    """A compact token; `alg` of the header says how it is signed."""
+    return str(_joserfc("jws").serialize_compact(header, msgspec.json.encode(claims), key, algorithms=[header["alg"]]))
 
 
 @cache
-def _jwk() -> Any:
-    try:
-        from joserfc.jwk import JWKRegistry
-    except ImportError:
-        raise ServerError(f"Signed tokens need joserfc: {INSTALL}") from None
-    return JWKRegistry
+def _joserfc(module: str) -> Any:
+    return require(f"joserfc.{module}", extra="auth", what="A signed token")
 
 
 def check_installed() -> None:
     """Raise `ServerError` when what verifies signatures is not installed."""
-    _joserfc()
+    _joserfc("jws")

@@ -17,6 +17,7 @@ from toolwire.auth.records import Records
 from toolwire.auth.scopes import clean_scopes
 from toolwire.auth.settings import Settings
 from toolwire.auth.sign_in import SignIn
+from toolwire.auth.signing import PrivateKey
 from toolwire.auth.storage import MemoryStorage, Storage
 from toolwire.auth.token_source import TokenSource
 from toolwire.auth.urls import is_loopback_host, without_query
@@ -38,6 +39,7 @@ class OAuth:
     * `client_id`, `client_secret`, `issuer`: a client that was registered by hand, and the authorization server it is
       for. Without `issuer` the first one that a server names is it from then on.
     * `client_metadata_url`: the URL of the client ID metadata document of the application.
+    * `client_key`: proves who such a client is, instead of a secret (`private_key_jwt`).
     * `redirect_uri`: where the browser comes back to; by default a free port of this machine.
     * `scopes`: what to ask for instead of all that the server lists.
     * `grant`: sign in without a person: `ClientCredentials`, `WorkloadIdentity`, `EnterpriseManaged`.
@@ -55,6 +57,7 @@ class OAuth:
         login: Login = "browser",
         client_id: str | None = None,
         client_secret: str | None = None,
+        client_key: PrivateKey | None = None,
         issuer: str | None = None,
         token_endpoint_auth_method: str | None = None,
         client_metadata_url: str | None = None,
@@ -86,10 +89,13 @@ class OAuth:
             raise ValueError(
                 "a browser can only come back to this machine: redirect_uri= is on localhost, or login= differs"
             )
+        if client_key is not None and (client_secret is not None or not (client_id or client_metadata_url)):
+            raise ValueError("client_key= is for client_id= or client_metadata_url=, instead of client_secret=")
         metadata_url = None if client_metadata_url is None else check_metadata_url(client_metadata_url)
         self._settings = Settings(
             naming=Naming(client_name, client_uri, metadata_url),
             client=None if client_id is None else Registration(client_id, client_secret, token_endpoint_auth_method),
+            key=client_key,
             issuer=issuer,
             scopes=clean_scopes(scopes),
             login=login,

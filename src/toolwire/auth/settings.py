@@ -10,12 +10,14 @@ from toolwire.auth.clients import Naming, Registration
 from toolwire.auth.grants import Grant
 from toolwire.auth.login import Login
 from toolwire.auth.scopes import Scopes
+from toolwire.auth.signing import PrivateKey
 
 
 @dataclass(frozen=True)
 class Settings:
     naming: Naming
     client: Registration | None
+    key: PrivateKey | None
     issuer: str | None
     scopes: Scopes
     login: Login

@@ -6,17 +6,14 @@ import hashlib
 import secrets
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from toolwire.auth.jose import ALGORITHMS, generate_private_key, import_private_key, sign
 from toolwire.auth.metadata import AuthorizationServer
 from toolwire.auth.urls import origin_url
-from toolwire.extras import require
 from toolwire.protocol.sealing import encode_base64url
-
-if TYPE_CHECKING:
-    from joserfc.jwk import Key
 
 ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 #: An assertion is made for the request that it goes with.
@@ -29,23 +26,16 @@ class PrivateKey:
     """A key that a client proves itself with: PEM or a JWK, and the algorithm that was agreed on."""
 
     def __init__(self, key: str | bytes, *, algorithm: str = "ES256", key_id: str | None = None) -> None:
-        if algorithm not in _FAMILIES:
-            raise ValueError(f"{algorithm!r:.50} is not among {', '.join(_FAMILIES)}")
-        self._key = _import(key, _FAMILIES[algorithm])
+        if algorithm not in ALGORITHMS:
+            raise ValueError(f"{algorithm!r:.50} is not among {', '.join(ALGORITHMS)}")
+        self._key = import_private_key(key, algorithm)
         self._header = {"alg": algorithm} | ({} if key_id is None else {"kid": key_id})
 
-    def sign(self, claims: Mapping[str, Any], **header: Any) -> str:
-        return _sign({**self._header, **header}, claims, self._key)
+    def sign(self, claims: Mapping[str, Any]) -> str:
+        return sign(self._header, claims, self._key)
 
     def __repr__(self) -> str:
         return f"PrivateKey({self._header['alg']!r})"
-
-
-_FAMILIES: Final = {
-    **dict.fromkeys(("ES256", "ES384", "ES512"), "EC"),
-    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "RSA"),
-    "Ed25519": "OKP",
-}
 
 
 class KeyCredentials:
@@ -76,7 +66,7 @@ class ProofKey:
     """A key that tokens are bound to (DPoP, RFC 9449), and the nonces of the servers that it was used at."""
 
     def __init__(self, jwk: str | None = None) -> None:
-        self._key = _generate() if jwk is None else _import(jwk, "EC")
+        self._key = generate_private_key() if jwk is None else import_private_key(jwk, "ES256")
         self._header = {"alg": "ES256", "typ": "dpop+jwt", "jwk": self._key.as_dict(private=False)}
         self._nonces: dict[str, str] = {}
 
@@ -96,7 +86,7 @@ class ProofKey:
         nonce = self._nonces.get(origin_url(url))
         if nonce is not None:
             claims["nonce"] = nonce
-        return _sign(self._header, claims, self._key)
+        return sign(self._header, claims, self._key)
 
     def learn(self, url: str, nonce: str) -> None:
         if not nonce or len(nonce) > _MAX_NONCE:
@@ -106,27 +96,3 @@ class ProofKey:
         self._nonces[origin] = nonce
         while len(self._nonces) > _MAX_NONCES:
             del self._nonces[next(iter(self._nonces))]
-
-
-def _sign(header: dict[str, Any], claims: Mapping[str, Any], key: Key) -> str:
-    signed: str = _joserfc("jws").serialize_compact(
-        header, msgspec.json.encode(claims), key, algorithms=[header["alg"]]
-    )
-    return signed
-
-
-def _import(key: str | bytes, family: str) -> Key:
-    data = msgspec.json.decode(key) if key[:1] in ("{", b"{") else key
-    found: Key = _joserfc("jwk").import_key(data, family)
-    if not found.is_private:
-        raise ValueError("a private key is needed to sign with")
-    return found
-
-
-def _generate() -> Key:
-    made: Key = _joserfc("jwk").ECKey.generate_key("P-256", private=True)
-    return made
-
-
-def _joserfc(module: str) -> Any:
-    return require(f"joserfc.{module}", extra="auth", what="Signing in with a key")

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from toolwire.auth.authorization import Attempt, answer_parameters, begin, query_parameters, read_code
 from toolwire.auth.challenges import Challenge
-from toolwire.auth.clients import Registration, published_client, register
+from toolwire.auth.clients import Credentials, Registration, published_client, register
 from toolwire.auth.discovery import discover
 from toolwire.auth.errors import NeedsLogin, Refused, SignInFailed, quoted
 from toolwire.auth.flow import exchange_code, refresh
@@ -21,7 +21,7 @@ from toolwire.auth.metadata import Discovered
 from toolwire.auth.records import Record, Records
 from toolwire.auth.scopes import Scopes, select_scopes, union, with_offline_access
 from toolwire.auth.settings import Settings
-from toolwire.auth.signing import ProofKey
+from toolwire.auth.signing import KeyCredentials, ProofKey
 from toolwire.auth.tokens import Token, TokenResponse, keep
 from toolwire.auth.urls import Reach
 
@@ -137,7 +137,7 @@ class TokenSource:
             return False
         flow = refresh(
             record.found,
-            client,
+            self._credentials(client),
             record.token,
             prover=self._prover(),
             send_resource=self._settings.send_resource,
@@ -249,7 +249,13 @@ class TokenSource:
 
     async def _exchange(self, fetcher: Fetcher, attempt: Attempt, parameters: Mapping[str, str]) -> None:
         code = read_code(attempt, parameters, self._settings.clock())
-        flow = exchange_code(attempt, code, prover=self._prover(), send_resource=self._settings.send_resource)
+        flow = exchange_code(
+            attempt,
+            self._credentials(attempt.client),
+            code,
+            prover=self._prover(),
+            send_resource=self._settings.send_resource,
+        )
         try:
             response = await fetcher.run(flow)
         except Refused as refusal:
@@ -282,6 +288,10 @@ class TokenSource:
         self._record, self._loaded = Record(found, token, known, key), True
         await self._records.keep_record(self.server_url, self._record)
         log.info("there is a token of %s for %s", quoted(found.issuer), self.server_url)
+
+    def _credentials(self, client: Registration) -> Credentials:
+        key = self._settings.key
+        return client if key is None else KeyCredentials(client.client_id, key)
 
     def _prover(self) -> ProofKey | None:
         return self.proof_key if self._settings.dpop else None
