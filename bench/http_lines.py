@@ -1,14 +1,19 @@
-"""The lines of the benchmark that are measured over HTTP: calls, the number of tools, and the memory of sessions."""
+"""The lines of the benchmark that are measured over HTTP: calls, clients, the number of tools, and sessions."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from driver import ServerFailed
 from notes import Notes, say
 from web import HttpServer, affordable_streams
 
+HERE = Path(__file__).resolve().parent
 QUICK = os.environ.get("BENCH_QUICK") == "1"
 ROUNDS = 2 if QUICK else 5
 SECONDS = 1 if QUICK else 2
@@ -51,6 +56,35 @@ def _one_turn(notes: Notes, who: str, server: HttpServer) -> None:
     called_def = server.calls_a_second("add_sync", SECONDS)
     notes.note("HTTP, def tool", who, called_def)
     say(f"    {who}: {called:,.0f}/s, def {called_def:,.0f}/s")
+
+
+def clients(notes: Notes) -> None:
+    """The clients take turns at one server of ours, which is faster than any of them."""
+    server: HttpServer | None = None
+    try:
+        server = HttpServer("toolwire")
+        for _ in range(ROUNDS):
+            for who in ("toolwire", "mcp", "fastmcp"):
+                _client(notes, who, server.url)
+    except (ServerFailed, OSError) as error:
+        notes.failed("HTTP, clients", "all", error)
+    finally:
+        if server is not None:
+            server.close()
+
+
+def _client(notes: Notes, who: str, url: str) -> None:
+    command = [sys.executable, str(HERE / "client_calls.py"), who, url, str(SECONDS)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        notes.failed("HTTP, clients", who, ServerFailed(said[-1]))
+        return
+    measured = json.loads(done.stdout)
+    notes.note("client over HTTP, one call at a time", who, measured["one"])
+    notes.note("client over HTTP, 16 calls at a time", who, measured["many"])
+    notes.note("client over HTTP, resident memory", who, measured["resident"])
+    say(f"    {who}'s client: {measured['one']:,.0f}/s, 16 at a time {measured['many']:,.0f}/s")
 
 
 def many_tools(notes: Notes) -> None:

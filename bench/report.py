@@ -74,6 +74,9 @@ BUDGETS = (
     Budget("HTTP, async tool", rate, "7x mcp", "mcp", 7, more_is_better=True),
     Budget("HTTP, async tool", rate, "60 % of the echo", "bare echo", 0.6, more_is_better=True),
     Budget("HTTP, def tool", rate, "5x mcp", "mcp", 5, more_is_better=True),
+    Budget("client over HTTP, one call at a time", rate, "4x mcp's client", "mcp", 4, more_is_better=True),
+    Budget("client over HTTP, 16 calls at a time", rate, "4x mcp's client", "mcp", 4, more_is_better=True),
+    Budget("client over HTTP, resident memory", mebibytes, "less than mcp's client", "mcp", 1),
     Budget("HTTP call cost, 10 tools against 2", times, "within 10 %", None, 1.10),
     Budget("HTTP call cost, 100 tools against 2", times, "within 10 %", None, 1.10),
     Budget("HTTP call cost, 1,000 tools against 2", times, "within 10 %", None, 1.10),
@@ -109,6 +112,8 @@ def closing_table(medians: dict[str, Row], failures: dict[str, str], facts: dict
         "Over HTTP, `wrk` calls on 16 connections, all in 2026-07-28, and the servers run on one worker of uvicorn with"
         " httptools and uvloop. Sessions speak 2025-11-25; what they add to the resident memory is shown for each, and"
         " the bare echo has a stream and no session.",
+        "The clients over HTTP take turns at one server, Toolwire's, each in a process of its own, in the revision that"
+        " both sides agree on.",
         markdown(["what", *CONTENDERS], list(measured.values())),
         markdown(["what", "who", "budget", "result"], judged),
     ]

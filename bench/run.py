@@ -183,6 +183,8 @@ def main() -> None:
     if not WITHOUT_HTTP:
         say("HTTP")
         http_lines.calls(bench)
+        say("HTTP, clients")
+        http_lines.clients(bench)
         say("HTTP, many tools")
         http_lines.many_tools(bench)
         say("HTTP, sessions")
