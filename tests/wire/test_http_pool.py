@@ -340,6 +340,26 @@ async def test_a_proxy_is_asked_instead() -> None:
     assert lines == [b"GET http://far.example/x HTTP/1.1\r\n"]
 
 
+async def test_the_environment_names_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[bytes] = []
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines.append(await reader.readline())
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    proxy = await asyncio.start_server(one, "127.0.0.1", 0)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    async with serving(answering(b"204 No")) as url, HttpPool() as pool:
+        for address, status in (("http://far.example/x", 200), (url, 204)):
+            response = await pool.request("GET", address)
+            assert response.status == status
+            response.close()
+    proxy.close()
+    assert lines == [b"GET http://far.example/x HTTP/1.1\r\n"]
+
+
 def test_an_origin_shows_no_secret() -> None:
     assert origin("https://user:secret@Host.example:443/path?token=1") == "https://host.example"
     assert origin("http://[::1]:8000/x") == "http://[::1]:8000"

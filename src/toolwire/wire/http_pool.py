@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib import request
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from toolwire._version import __version__
@@ -38,6 +39,7 @@ CONNECT_SECONDS: Final = 10.0
 MAX_REDIRECTS: Final = 3
 # Below the 5 seconds after which uvicorn closes an idle connection, so that a request is not sent into the closing.
 IDLE_SECONDS: Final = 4.0
+_MANY_URLS: Final = 1_000
 _REDIRECTS_ANY_METHOD: Final = frozenset({307, 308})
 _REDIRECTS_TO_GET: Final = frozenset({301, 302, 303})
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
@@ -202,6 +204,7 @@ class HttpPool(Pool):
         self._connections = connections
         self._connect_timeout = connect_timeout
         self._session: ClientSession | None = None
+        self._proxies: dict[str, str | None] = {}
         self._closed = False
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
@@ -210,9 +213,10 @@ class HttpPool(Pool):
         session = self._session or self._open()
         if self._vet is not None:
             self._vet_literal(url)
+        proxy = self._proxy if self._proxy is not None or self._vet is not None else self._proxy_of(url)
         try:
             response = await session.request(
-                method, url, headers=headers, data=body, allow_redirects=False, proxy=self._proxy
+                method, url, headers=headers, data=body, allow_redirects=False, proxy=proxy
             )
         except _errors() as error:
             if isinstance(error, ToolwireError):
@@ -246,9 +250,17 @@ class HttpPool(Pool):
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"user-agent": USER_AGENT},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
-            trust_env=self._vet is None,
         )
         return self._session
+
+    def _proxy_of(self, url: str) -> str | None:
+        """What the environment names for a URL. The library would look it up in a thread for every single request."""
+        where = url.partition("?")[0]
+        if where not in self._proxies:
+            if len(self._proxies) >= _MANY_URLS:
+                self._proxies.clear()
+            self._proxies[where] = _proxy_in_environment(url)
+        return self._proxies[where]
 
     def _vet_literal(self, url: str) -> None:
         """An address written out in the URL is never resolved, so it is judged here."""
@@ -302,6 +314,14 @@ class _Streamed(HttpResponse):
     def close(self) -> None:
         # Whole answers give their connection back; `close` on those does nothing more.
         self._response.close()
+
+
+def _proxy_in_environment(url: str) -> str | None:
+    parts = urlsplit(url)
+    host = parts.hostname
+    if not host or request.proxy_bypass(host if (port := _port(parts)) is None else f"{host}:{port}"):
+        return None
+    return request.getproxies().get(parts.scheme)
 
 
 # --- Addresses -------------------------------------------------------------------------------------------------------
