@@ -26,9 +26,17 @@ DEPENDENCIES = {"msgspec", "jsonschema-rs"}
 NEEDS = [
     ("http", "server.run('http')"),
     ("http", "asyncio.run(Client('http://127.0.0.1:1/mcp').connect())"),
+    ("auth", "JWT('https://login.example', audience='https://mcp.example/mcp')"),
     ("policy", "Server('s', policy=Policy(rate='1/minute'))"),
+    ("otel", "Server('s', tracing=True)"),
 ]
-BEFORE = "import asyncio; from toolwire import Client, Policy, Server; server = Server('s')"
+BEFORE = """
+import asyncio
+from toolwire import Client, Policy, Server
+from toolwire.auth import JWT
+
+server = Server("s")
+"""
 
 
 def main() -> int:
@@ -58,12 +66,15 @@ def install(folder: Path) -> Path:
 
 def run(python: Path, *words: str, cwd: Path | None = None, fails: bool = False) -> str:
     """What the command printed; it has to succeed, or to fail where that is expected."""
-    # Nothing of the tree that this script stands in may take part.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run([str(python), *words], cwd=cwd, env=environment, capture_output=True, text=True)
+    command = [str(python), *words]
+    done = subprocess.run(command, cwd=cwd, env=_without_this_tree(), capture_output=True, text=True)
     if (done.returncode != 0) is not fails:
         raise SystemExit(f"wheel: {' '.join(words)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stderr if fails else done.stdout
+
+
+def _without_this_tree() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def check_dependencies(python: Path) -> None:
@@ -88,7 +99,7 @@ def check_readme(python: Path, folder: Path) -> None:
 
 def check_extras(python: Path) -> None:
     for extra, statement in NEEDS:
-        said = run(python, "-c", f"{BEFORE}; {statement}", fails=True).strip().splitlines()[-1]
+        said = run(python, "-c", f"{BEFORE}{statement}", fails=True).strip().splitlines()[-1]
         if f"pip install 'toolwire[{extra}]'" not in said:
             raise SystemExit(f"wheel: {statement} does not say what is missing: {said}")
         print(f"wheel: {said.partition(': ')[2]}")
@@ -96,18 +107,11 @@ def check_extras(python: Path) -> None:
 
 def check_types(python: Path) -> None:
     run(python, "-m", "pip", "install", "--quiet", PYRIGHT)
-    words = [
-        "-m",
-        "pyright",
-        "--pythonpath",
-        str(python),
-        "--verifytypes",
-        "toolwire",
-        "--ignoreexternal",
-        "--outputjson",
-    ]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run([str(python), *words], env=environment, capture_output=True, text=True)
+    environment = _without_this_tree()
+    # Pyright looks for the packages of the first Python on the path.
+    environment["PATH"] = f"{python.parent}{os.pathsep}{environment.get('PATH', '')}"
+    command = [str(python), "-m", "pyright", "--verifytypes", "toolwire", "--ignoreexternal", "--outputjson"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     report = json.loads(done.stdout)["typeCompleteness"]
     score = report["completenessScore"]
     unknown = [symbol["name"] for symbol in report["symbols"] if symbol["isExported"] and not symbol["isTypeKnown"]]
