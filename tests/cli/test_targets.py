@@ -24,9 +24,10 @@ HELLO = Path(__file__).parents[2] / "examples" / "hello.py"
 
 CONFIGURATION = {
     "mcpServers": {
-        "here": {"command": "python", "args": ["-m", "here", 7], "env": {"KEY": "x"}, "cwd": "/srv"},
+        "here": {"command": "python", "args": ["-m", "here"], "env": {"KEY": "x"}, "cwd": "/srv"},
         "there": {"url": "https://there.example/mcp", "headers": {"Authorization": "Bearer t"}},
         "nowhere": {},
+        "odd": {"command": "x", "args": 7},
     }
 }
 
@@ -48,17 +49,28 @@ def test_a_single_word_is_a_command_if_there_is_one(monkeypatch: pytest.MonkeyPa
 def test_an_entry_of_a_configuration_file(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps(CONFIGURATION))
-    assert locate(f"{file}:here") == Place(["python", "-m", "here", "7"], {"KEY": "x"}, "/srv")
+    assert locate(f"{file}:here") == Place(["python", "-m", "here"], {"KEY": "x"}, "/srv")
     assert locate(f"{file}:there") == Place("https://there.example/mcp", headers={"Authorization": "Bearer t"})
     for target, says in (
-        (f"{file}", "the servers here, there, nowhere: say which, as mcp.json:NAME"),
-        (f"{file}:elsewhere", "no server 'elsewhere'; it has the servers here, there, nowhere"),
+        (f"{file}:elsewhere", "no server 'elsewhere'; it has here, there, nowhere, odd"),
         (f"{file}:nowhere", "neither a command nor a url"),
+        (f"{file}:odd", "the entry 'odd' of .* can not be used: Expected `array`"),
     ):
         with pytest.raises(UsageError, match=says):
             locate(target)
     file.write_text(json.dumps({"servers": {"only": {"command": "it"}}}))
     assert locate(str(file)).target == ["it"]
+
+
+def test_all_the_servers_of_a_configuration(toolwire: Command, tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": [str(HELLO)]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"servers": {"one": entry, "two": entry}}))
+    listed = toolwire("list", str(tmp_path / "mcp.json"), "tools").out
+    assert "4 tools" in listed
+    assert "two_add" in listed
+    called = toolwire("call", str(tmp_path / "mcp.json"), "two_add", "a=1", "b=2")
+    assert (called.status, called.out) == (0, "3\n")
+    assert "name it, as mcp.json:NAME" in toolwire("doctor", str(tmp_path / "mcp.json")).err
 
 
 def test_an_entry_of_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

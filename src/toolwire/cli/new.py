@@ -65,30 +65,29 @@ if __name__ == "__main__":
 
 _TEST: Final = '''"""Tests of the {name} server, in memory: no process, no network. `pytest` runs them."""
 
-import asyncio
+from collections.abc import Iterator
 
-from toolwire import Client
+import pytest
+from toolwire.client.sync import Client
 
 from server import Amount, server
 
 
-def test_converting() -> None:
-    async def main() -> None:
-        async with Client(server) as client:
-            amount = await client.call_tool("convert_amount", {{"value": 116, "currency": "NOK"}}, returns=Amount)
-            assert amount == Amount(10.0, "EUR")
-
-    asyncio.run(main())
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with Client(server) as client:
+        yield client
 
 
-def test_an_unknown_currency_is_explained_to_the_model() -> None:
-    async def main() -> None:
-        async with Client(server) as client:
-            result = await client.call_tool("convert_amount", {{"value": 1, "currency": "XXX"}})
-            assert result.is_error
-            assert "use one of EUR, NOK, USD" in result.text
+def test_converting(client: Client) -> None:
+    arguments = {{"value": 116, "currency": "NOK"}}
+    assert client.call_tool("convert_amount", arguments, returns=Amount) == Amount(10.0, "EUR")
 
-    asyncio.run(main())
+
+def test_an_unknown_currency_is_explained_to_the_model(client: Client) -> None:
+    result = client.call_tool("convert_amount", {{"value": 1, "currency": "XXX"}})
+    assert result.is_error
+    assert "use one of EUR, NOK, USD" in result.text
 '''
 
 _PYPROJECT: Final = """[project]

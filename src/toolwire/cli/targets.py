@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HELP: Final = (
     "a URL, a server file (server.py, server.py:OBJECT, server.js), a command in quotes ('npx -y some-server'), "
-    "or an entry of a configuration (mcp.json:NAME, claude-desktop:NAME, cursor:NAME, …)"
+    "or an entry of a configuration (mcp.json:NAME, claude-desktop:NAME, cursor:NAME; without :NAME all of them)"
 )
 TOKEN_VARIABLE: Final = "TOOLWIRE_TOKEN"
 _FILES: Final = (".py", ".js", ".mjs")
@@ -135,7 +135,7 @@ def command(place: Place) -> list[str]:
 
     found = resolve(place.target) if isinstance(place.target, str | list) else None
     if not isinstance(found, CommandTarget):
-        raise UsageError("there is no command that starts this server")
+        raise UsageError("one server is wanted: name it, as mcp.json:NAME")
     return found.command
 
 
@@ -150,29 +150,27 @@ def _configured(target: str, file: str, name: str) -> Place | None:
 
 
 def _entry(path: Path, wanted: str | None) -> Place:
+    """One server of a configuration; all of them together where there are several and none is named."""
+    # Imported here because most targets are not in a configuration.
+    from toolwire.client.config import ServerEntry
+
     entries = client_files.entries(path)
-    if wanted is None:
-        if len(entries) != 1:
-            raise UsageError(f"{path} has {_named(entries)}: say which, as {path.name}:NAME")
-        wanted = next(iter(entries))
+    if not entries:
+        raise UsageError(f"{path} has no servers")
+    if wanted is None and len(entries) > 1:
+        return Place({"mcpServers": entries})
+    wanted = next(iter(entries)) if wanted is None else wanted
     if wanted not in entries:
-        raise UsageError(f"{path} has no server {wanted!r}; it has {_named(entries)}")
-    entry = entries[wanted]
-    url = entry.get("url", entry.get("serverUrl"))
-    if isinstance(url, str):
-        return Place(url, headers=_texts(entry.get("headers")))
-    if not isinstance(entry.get("command"), str):
+        raise UsageError(f"{path} has no server {wanted!r}; it has {', '.join(entries)}")
+    try:
+        entry = msgspec.convert(entries[wanted], ServerEntry)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the entry {wanted!r} of {path} can not be used: {error}") from None
+    if entry.url is not None:
+        return Place(entry.url, headers=entry.headers)
+    if entry.command is None:
         raise UsageError(f"the entry {wanted!r} of {path} has neither a command nor a url")
-    words = [entry["command"], *(str(word) for word in entry.get("args") or ())]
-    return Place(words, _texts(entry.get("env")), entry.get("cwd"))
-
-
-def _named(entries: Mapping[str, Any]) -> str:
-    return "no servers" if not entries else f"the servers {', '.join(entries)}"
-
-
-def _texts(value: Any) -> dict[str, str]:
-    return {str(key): str(text) for key, text in value.items()} if isinstance(value, dict) else {}
+    return Place([entry.command, *entry.args], entry.env, entry.cwd)
 
 
 def pairs(words: list[str]) -> dict[str, str]:
