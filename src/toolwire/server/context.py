@@ -96,6 +96,7 @@ class Context:
     _error_id: str | None = None
     _guard: Callable[[float, Coroutine[Any, Any, Any]], tuple[float, Coroutine[Any, Any, Any]]] | None = None
     _last_progress: float | None = None
+    _mask: Callable[[Any], Any] | None = None
     _meta: dict[str, Any] | None = None
     _refusal: str | None = None
     _state: dict[str, Any] | None = None
@@ -230,6 +231,8 @@ class Context:
             return False  # SUB-7
         if token is UNSET or (self._last_progress is not None and progress <= self._last_progress):
             return False
+        if self._mask is not None:
+            message = self._mask(message)
         self._last_progress = progress
         params = t.ProgressNotificationParams(
             progress_token=token,
@@ -252,6 +255,8 @@ class Context:
             _warn_deprecated("Logging to the client")
         if threshold is None or rank < threshold:
             return False
+        if self._mask is not None:
+            data = self._mask(data)
         params = t.LoggingMessageNotificationParams(level=level, data=data, logger=UNSET if logger is None else logger)
         sent = self._outlet.notify("notifications/message", params)
         if self._outlet.congested:
@@ -396,6 +401,8 @@ class Context:
         return self._asking
 
     async def _ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw:
+        if self._mask is not None:
+            params = self._mask(params)
         asking = self._asking or await self._open_asking()
         deadline = self._deadline
         if deadline is None:
@@ -563,6 +570,7 @@ class SyncContext(Context):
         self._asking = ctx._asking
         self._deadline = ctx._deadline
         self._last_progress = ctx._last_progress
+        self._mask = ctx._mask
         self._owner = ctx._owner
         self._state = ctx.state
         self.replay = ctx.replay

@@ -449,7 +449,7 @@ class Kernel(Offering):
             self.access.check_read(ctx._request, ctx._outlet, uri)
         inner = Context(self, ctx._request, ctx._outlet)
         inner.replay, inner._deadline, inner._state = ctx.replay, ctx._deadline, ctx.state
-        inner._threaded = ctx._threaded
+        inner._threaded, inner._mask = ctx._threaded, ctx._mask
         if ctx._request.row.rounds:
             inner._asking = ctx._asking or await ctx._open_asking()
         found: Found[Any] | None = self.catalog.resource(uri, sees)

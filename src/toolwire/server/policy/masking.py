@@ -10,7 +10,6 @@ from msgspec import UNSET, Raw
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError
 from toolwire.redaction import Redaction
-from toolwire.wire.session import Outlet
 
 
 def masked(redaction: Redaction, value: Any) -> Any:
@@ -36,21 +35,3 @@ def masked_error(redaction: Redaction, error: ProtocolError | ToolError) -> Exce
     if isinstance(error, CallRefused):
         return CallRefused(text, reason=error.reason, retry_after=error.retry_after)
     return ToolError(text)
-
-
-class MaskedOutlet:
-    """What a handler says while it runs."""
-
-    def __init__(self, outlet: Outlet, redaction: Redaction) -> None:
-        self._outlet = outlet
-        self._redaction = redaction
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._outlet, name)
-
-    def notify(self, method: str, params: t.Wire) -> bool:
-        return self._outlet.notify(method, masked(self._redaction, params))
-
-    async def request(self, method: str, params: t.Wire | None, timeout: float | None = None) -> Raw:
-        clean = None if params is None else masked(self._redaction, params)
-        return await self._outlet.request(method, clean, timeout)  # type: ignore[arg-type]

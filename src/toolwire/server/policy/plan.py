@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple, TypeAlias, cast
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Raw
 
@@ -15,7 +16,7 @@ from toolwire.redaction import Redaction
 from toolwire.server.context import Context
 from toolwire.server.middleware import Next
 from toolwire.server.policy.concurrency import Gates, Placed, compile_slots
-from toolwire.server.policy.masking import MaskedOutlet, masked, masked_error
+from toolwire.server.policy.masking import masked, masked_error
 from toolwire.server.policy.policy import Call, Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
 from toolwire.server.policy.rules import Rule, check
@@ -69,7 +70,7 @@ class Plan:
     async def run(self, ctx: Context, subject: Subject, call_next: Next) -> Any:
         """A request, from outside of everything else that has to do with it."""
         if self.redaction.patterns:
-            ctx._outlet = cast("Any", MaskedOutlet(ctx._outlet, self.redaction))
+            ctx._mask = partial(masked, self.redaction)
         try:
             await self._admit(ctx, subject)
             return self._leaving(await call_next(ctx), subject)
