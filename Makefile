@@ -29,7 +29,7 @@ $(READY): pyproject.toml
 $(PEERS)/.ready: bench/requirements.txt pyproject.toml
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(PEERS)/bin/python -m pip install --quiet --requirement bench/requirements.txt --editable '.[http,policy]'
+	$(PEERS)/bin/python -m pip install --quiet --requirement bench/requirements.txt --editable '.[http,auth,policy]'
 	@touch $@
 
 run: $(READY) ## play a short session with examples/hello.py over stdio and print it

@@ -67,6 +67,8 @@ BUDGETS = (
     Budget("in memory call, added by a rate limit", microseconds, "40 µs", None, 40),
     Budget("in memory call, added by an audit line", microseconds, "40 µs", None, 40),
     Budget("in memory call, added by metrics", microseconds, "40 µs", None, 40),
+    Budget("HTTP call, added by a JWT seen before", microseconds, "40 µs", None, 40),
+    Budget("JWT seen for the first time", microseconds, "1.5x joserfc", "joserfc", 1.5),
     Budget("import", seconds, "0.15 s", None, 0.15),
     Budget("spawn to first answer", seconds, "0.25 s", None, 0.25),
     Budget("call cost, 1,000 tools against 2", times, "within 10 %", None, 1.10),

@@ -122,6 +122,19 @@ class Bench(Notes):
         for feature, cost in json.loads(done.stdout).items():
             self.note(f"in memory call, added by {feature}", "toolwire", cost)
 
+    def token_cost(self) -> None:
+        """What a signed token costs, seen before and seen for the first time."""
+        release()
+        command = [sys.executable, str(HERE / "token_cost.py"), str(SECONDS)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            self.failed("token cost", "toolwire", ServerFailed(last_line(done.stderr)))
+            return
+        found = json.loads(done.stdout)
+        self.note("HTTP call, added by a JWT seen before", "toolwire", found["seen before"])
+        self.note("JWT seen for the first time", "toolwire", found["first time"])
+        self.note("JWT seen for the first time", "joserfc", found["joserfc"])
+
     def imports(self) -> None:
         release()
         for who, statement in IMPORTS.items():
@@ -175,6 +188,7 @@ def main() -> None:
         say("  in memory")
         bench.memory()
         bench.added_cost()
+        bench.token_cost()
         say("  imports")
         for _ in range(1 if QUICK else 3):
             bench.imports()

@@ -1,5 +1,6 @@
 // An authorization server built on `oidc-provider`: registers anybody, signs everybody in as "ada" and agrees to all.
 // Started as `node serve_oidc.mjs PORT RESOURCE SECONDS`: its port, the resource its tokens are for, how long they live.
+import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 
@@ -44,4 +45,16 @@ provider.use(async (context, next) => {
   return provider.interactionFinished(context.req, context.res, { consent });
 });
 
-provider.listen(Number(port), '127.0.0.1', () => console.log('ready'));
+// Clients register with the scopes they know of at that time; held to those, none could ever step up.
+async function register(request, response) {
+  const chunks = await Array.fromAsync(request);
+  const { scope, ...metadata } = JSON.parse(Buffer.concat(chunks).toString());
+  request.body = metadata;
+  return answer(request, response);
+}
+
+const answer = provider.callback();
+const server = createServer((request, response) =>
+  request.method === 'POST' && request.url === '/reg' ? register(request, response) : answer(request, response),
+);
+server.listen(Number(port), '127.0.0.1', () => console.log('ready'));

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -19,17 +15,12 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
-from tests.interop import peers
+from tests.interop.protected import needs_oidc_provider, protected
 
 from toolwire.auth import FileStorage, NeedsLogin, OAuth
 from toolwire.client import Client
 
-FOLDER = Path(os.environ["TOOLWIRE_PEERS"], "node")
-HERE = Path(__file__).resolve().parent
-
-pytestmark = pytest.mark.skipif(
-    not (FOLDER / "node_modules" / "oidc-provider").is_dir(), reason="oidc-provider is not installed: run make interop"
-)
+pytestmark = needs_oidc_provider
 
 
 class Person:
@@ -63,38 +54,10 @@ class _Stops(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def server_url() -> Iterator[str]:
-    """A protected server and its authorization server, both running."""
-    login_port, port = free_port(), free_port()
-    url, issuer = f"http://127.0.0.1:{port}/mcp", f"http://127.0.0.1:{login_port}"
-    login = [str(peers.node()), str(HERE / "serve_oidc.mjs"), str(login_port), url, "3600"]
-    server = [sys.executable, str(HERE / "serve_notes.py"), str(port), issuer]
-    with subprocess.Popen(login, cwd=FOLDER) as first, subprocess.Popen(server) as second:
-        try:
-            _answers(f"{issuer}/.well-known/openid-configuration")
-            _answers(f"http://127.0.0.1:{port}/.well-known/oauth-protected-resource/mcp")
-            yield url
-        finally:
-            first.kill()
-            second.kill()
-
-
-def _answers(url: str) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline, f"{url} does not answer"
-            time.sleep(0.05)
+    with protected() as url:
+        yield url
 
 
 async def text(client: Client, tool: str, **arguments: str) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
@@ -12,6 +11,9 @@ from msgspec import Struct
 
 from toolwire.auth.fetching import Answer, checked_url, fetch
 from toolwire.auth.verifier import InvalidToken, Unavailable
+
+#: An access token that lives longer than a year is one that does not end.
+MAX_SECONDS: Final = 366 * 24 * 3600.0
 
 
 def joined(scopes: Iterable[str]) -> str:
@@ -103,9 +105,9 @@ def _text(value: Any) -> str | None:
 
 
 def _seconds(value: Any) -> float | None:
-    # Google and Entra write a number, others a text.
+    # A number, or a text that is one.
     try:
         seconds = float(value)
     except (TypeError, ValueError):
         return None
-    return seconds if 0 < seconds < time.time() else None
+    return seconds if 0 < seconds < MAX_SECONDS else None

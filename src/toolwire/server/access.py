@@ -206,7 +206,8 @@ class Access:
         return () if found is None else (found,)
 
     def _held(self, principal: Any) -> frozenset[str]:
-        return self.effective(getattr(principal, "scopes", frozenset()))
+        # Whoever authenticates in front of us may have a principal of their own making.
+        return self.effective(frozenset(getattr(principal, "scopes", None) or ()))
 
 
 def _is_local(request: Incoming, outlet: Any) -> bool:

@@ -1,0 +1,56 @@
+"""A server of ours that asks for tokens, and an authorization server of others that issues them, both running."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.interop import peers
+
+FOLDER = Path(os.environ["TOOLWIRE_PEERS"], "node")
+
+needs_oidc_provider = pytest.mark.skipif(
+    not (FOLDER / "node_modules" / "oidc-provider").is_dir(), reason="oidc-provider is not installed: run make interop"
+)
+
+
+@contextmanager
+def protected(*, seconds: int = 3600, skew: int = 60) -> Iterator[str]:
+    """The address of the server. Tokens live for so many seconds, and for `skew` more where clocks may differ."""
+    login_port, port = free_port(), free_port()
+    url, issuer = f"http://127.0.0.1:{port}/mcp", f"http://127.0.0.1:{login_port}"
+    login = [str(peers.node()), str(peers.SCRIPTS / "serve_oidc.mjs"), str(login_port), url, str(seconds)]
+    server = [sys.executable, str(peers.SCRIPTS / "serve_notes.py"), str(port), issuer, str(skew)]
+    with subprocess.Popen(login, cwd=FOLDER) as first, subprocess.Popen(server) as second:
+        try:
+            _answers(f"{issuer}/.well-known/openid-configuration")
+            _answers(f"http://127.0.0.1:{port}/.well-known/oauth-protected-resource/mcp")
+            yield url
+        finally:
+            first.kill()
+            second.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(url: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, f"{url} does not answer"
+            time.sleep(0.05)

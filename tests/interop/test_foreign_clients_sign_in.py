@@ -1,0 +1,77 @@
+"""Clients that we did not write sign in to our server, at an authorization server that we did not write either.
+
+The whole way each time: 401, discovery, registration, code, token, call; then a call that needs more scopes, and one
+after the token has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interop import peers
+from tests.interop.protected import needs_oidc_provider, protected
+
+#: How long a token lives, and how long a client waits until its own has ended.
+LIFETIME, LONGER = 4, "5"
+
+pytestmark = [needs_oidc_provider, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def server_url() -> Iterator[str]:
+    with protected(seconds=LIFETIME, skew=0) as url:
+        yield url
+
+
+def play(command: list[str], cwd: Path | None, url: str, **environment: str) -> dict[str, Any]:
+    """Let a client play its part; what it reports."""
+    played = subprocess.run(
+        [*command, url, LONGER],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    assert played.returncode == 0, played.stderr
+    report: dict[str, Any] = json.loads(played.stdout)
+    return report
+
+
+def check(report: dict[str, Any], *, refreshes: bool = True) -> None:
+    # What needs a scope is listed; what is for others is not.
+    assert report["tools"] == ["whoami", "write"]
+    assert report["whoami"] == "ada may notes:read"
+    visits = [set(scopes) - {"offline_access"} for scopes in report["visits"]]
+    assert report["write"] == "wrote this"
+    # They ask for little at first, and for all that is needed at once when that did not do.
+    assert visits == [{"notes:read"}, {"notes:read", "notes:write"}]
+    # The token has ended meanwhile; the user is asked again only by a client that did not ask for a refresh token.
+    assert report["later"].startswith("ada may notes:read")
+    assert report["visits_later"] == len(visits) + (not refreshes)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_python(server_url: str, mode: str) -> None:
+    peer = peers.BY_NAME["mcp-2.3.0"]
+    if not peer.ready:
+        pytest.skip(f"no {peer.name} installed")
+    driver = str(peers.SCRIPTS / "drive_oauth_mcp2.py")
+    check(play([str(peer.python), driver], None, server_url, DRIVE_MODE=mode))
+
+
+# Release 1, the package "sdk", knows one era only.
+@pytest.mark.parametrize(("package", "mode"), [("client", "auto"), ("client", "legacy"), ("sdk", "legacy")])
+def test_typescript(server_url: str, package: str, mode: str) -> None:
+    if not peers.node_ready():
+        pytest.skip("no TypeScript clients installed")
+    command = [str(peers.node()), str(peers.SCRIPTS / "drive_oauth_node.mjs")]
+    report = play(command, peers.node_folder(), server_url, DRIVE_PACKAGE=package, DRIVE_MODE=mode)
+    check(report, refreshes=package == "client")
