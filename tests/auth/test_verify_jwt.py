@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from tests.auth.issuing import (
     token,
 )
 
-from toolwire.auth import JWT, InvalidToken, Principal
+from toolwire.auth import JWT, InvalidToken, Principal, jose
 from toolwire.auth.jose import parse
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import encode_base64url
@@ -251,6 +252,16 @@ async def test_another_spelling_of_the_same_bytes(place: int) -> None:
 
 async def test_what_is_no_signed_token_is_left_to_others() -> None:
     assert await make().verify("an-opaque-token") is None
+
+
+def test_without_joserfc_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    jose._joserfc.cache_clear()
+    monkeypatch.setitem(sys.modules, "joserfc.jws", None)
+    try:
+        with pytest.raises(ServerError, match="pip install 'toolwire\\[auth\\]'"):
+            make()
+    finally:
+        jose._joserfc.cache_clear()
 
 
 # --- scopes and names ---

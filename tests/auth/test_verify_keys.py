@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hmac
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.auth.test_dpop_proof import application, bound_token, call, proof
+from tests.auth.test_proxy import world
 
 from toolwire.auth import Anonymous, ApiKeys, Chain, InvalidToken, Principal, Unavailable, hashed
+from toolwire.auth.remembering import Remembered
 from toolwire.auth.verifier import as_verifier
 from toolwire.protocol.errors import ServerError
 
@@ -60,6 +64,40 @@ async def test_every_key_is_compared_by_digest_in_constant_time(monkeypatch: pyt
 def test_keys_that_cannot_be_sent_are_refused(keys: dict[str, str]) -> None:
     with pytest.raises(ServerError):
         ApiKeys(keys)
+
+
+async def test_every_secret_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing compares as equal, nobody gets in: no path compares in another way."""
+    monkeypatch.setattr(hmac, "compare_digest", lambda first, second: False)
+    assert await ApiKeys({KEY: "alice"}).verify(KEY) is None
+    async with world() as proxied:
+        client = await proxied.register()
+        assert (await proxied.consent(client)).status == 400
+    async with application() as app:
+        token = bound_token()
+        assert (await call(app, token, proof(token))).status == 401
+    monkeypatch.undo()
+    async with world() as proxied:
+        client = await proxied.register()
+        code = await proxied.code(client)
+        monkeypatch.setattr(hmac, "compare_digest", lambda first, second: False)
+        assert (await proxied.token(client, code)).status == 400
+
+
+@pytest.mark.covers("J102")
+def test_threads_may_share_what_is_remembered() -> None:
+    remembered = Remembered(60, capacity=50)
+
+    def use(thread: int) -> None:
+        for number in range(300):
+            digest, _, _ = remembered.get(f"{thread}-{number}")
+            remembered.keep(digest, Principal(str(number)))
+            known, principal = remembered.get(f"{thread}-{number}")[1:]
+            assert not known or principal == Principal(str(number))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(use, range(4)))
+    assert len(remembered) <= 50
 
 
 @pytest.mark.covers("J106")
