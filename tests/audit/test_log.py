@@ -234,6 +234,19 @@ def test_a_forked_process_has_a_chain_of_its_own(tmp_path: Path) -> None:
     assert [json.loads(line)["from"] for line in lines if b'"from"' in line].count("child") == 1
 
 
+def test_a_record_that_has_no_json_form_breaks_neither_the_call_nor_the_chain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    got: list[str] = []
+    log = AuditLog(got.append, key=SECRET)
+    for entry in ({"call": 1}, {"call": object()}, {"call": 3}):
+        log.record(entry)
+    log.close()
+    assert verify([line.encode() for line in got]) == []
+    assert [json.loads(line).get("unreadable", False) for line in got[1:-1]] == [False, True, False]
+    assert "could not be written as JSON" in caplog.text
+
+
 def test_threads_share_one_chain(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "a", key=SECRET)
     threads = [threading.Thread(target=lambda: [log.record({}) for _ in range(100)]) for _ in range(4)]

@@ -54,8 +54,8 @@ class Chain:
 
     def line(self, kind: str, entry: Mapping[str, Any]) -> bytes:
         """The next line, without its end."""
-        self.count += 1
         rest = b"," + encode(entry)[1:] if entry else b"}"
+        self.count += 1
         body = self._prefix % (self.count, kind.encode()) + rest
         signed = self._hmac.copy()
         signed.update(self._last + body)

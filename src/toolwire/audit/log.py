@@ -89,7 +89,7 @@ class AuditLog:
         return writer is None or self._process != os.getpid() or writer.lines.qsize() < self._limit
 
     def record(self, entry: Mapping[str, Any]) -> None:
-        """Add a line about a call. It is never raised what becomes of it."""
+        """Add a line about a call. Nothing that becomes of it is raised: the call has been made."""
         if self._process != os.getpid():
             self._start_anew()
         with self._lock:
@@ -100,7 +100,12 @@ class AuditLog:
             if self._lost:
                 lost, self._lost = self._lost, 0
                 self._write("lost", {"time": now(), "calls": lost})
-            self._write("call", entry)
+            try:
+                self._write("call", entry)
+            except Exception:
+                log.exception("a record could not be written as JSON")
+                # Numbered all the same: that there was a call is not lost.
+                self._write("call", {"time": now(), "unreadable": True})
 
     def shown(self, arguments: Callable[[], Any], size: int, redaction: Redaction | None = None) -> Any:
         """What a line shows of the arguments of a call, given how many bytes of JSON they are."""

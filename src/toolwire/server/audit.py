@@ -91,7 +91,10 @@ class AuditObserver:
     def _arguments(self, params: Any, subject: Subject, redaction: Redaction) -> Any:
         raw = getattr(params, "arguments", UNSET)
         size = len(raw) if isinstance(raw, Raw) else 0
-        return self._log.shown(lambda: subject.arguments, size, redaction)
+        try:
+            return self._log.shown(lambda: subject.arguments, size, redaction)
+        except CallRefused:
+            return {"unreadable": size}
 
     def _redaction(self, ctx: Context, subject: Subject) -> Redaction:
         """What the log leaves out, and what the policies say on top of it."""

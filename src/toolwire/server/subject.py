@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Final, cast
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import CallRefused
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.context import Context
 
@@ -27,8 +28,9 @@ class Subject:
 
     @property
     def arguments(self) -> dict[str, Any]:
+        """What the caller sent; `CallRefused` where that cannot be read, so that nothing passes for want of a look."""
         if self._plain is None:
-            self._plain = _arguments(self._params)
+            self._plain = _arguments(self._params, self.name)
         return self._plain
 
 
@@ -60,7 +62,7 @@ def _subject(ctx: Context) -> Subject | None:
     return None
 
 
-def _arguments(params: Any) -> dict[str, Any]:
+def _arguments(params: Any, name: str) -> dict[str, Any]:
     if isinstance(params, t.ReadResourceRequestParams):
         return {"uri": params.uri}
     if isinstance(params, t.CompleteRequestParams):
@@ -69,8 +71,9 @@ def _arguments(params: Any) -> dict[str, Any]:
     if raw is UNSET:
         return {}
     try:
-        value = msgspec.json.decode(raw) if isinstance(raw, Raw) else raw
+        return _decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        return {}
-    # What is no object is refused when the arguments are read.
-    return value if isinstance(value, dict) else {}
+        raise CallRefused(f"The arguments of {name} cannot be read", reason="rule") from None
+
+
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode

@@ -111,6 +111,24 @@ async def test_a_rule_that_breaks_lets_nothing_through_and_reveals_nothing() -> 
     assert called == []
 
 
+async def test_arguments_that_the_rules_cannot_read_do_not_pass_them_by() -> None:
+    called: list[str] = []
+    server = Server("s", policy=Policy(rules={"path": lambda path: "no" if ".." in path else None}))
+
+    @server.tool
+    async def read(path: str, scale: float = 1.0) -> str:
+        called.append(path)
+        return ""
+
+    # Too long for an integer, and yet a number that fits the parameter.
+    number = "1" * 4400
+    async with connect(server, MODERN) as client:
+        answer = await call_raw(client, f'{{"path": "../x", "scale": {number}}}')
+        assert text(answer) == "The arguments of read cannot be read"
+        assert (await call_raw(client, '["../x"]'))["isError"] is True
+    assert called == []
+
+
 def test_a_rule_for_an_argument_the_tool_does_not_have_is_a_mistake() -> None:
     async def f(path: str) -> str:
         return path
