@@ -11,7 +11,7 @@ READY   := $(VENV)/.ready
 PEERS   := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test check interop browser bench conformance docs build mutation fuzz soak clean
+.PHONY: help setup run play test check interop browser bench conformance docs build mutation fuzz soak clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 20
@@ -32,11 +32,11 @@ $(PEERS)/.ready: bench/requirements.txt pyproject.toml
 	$(PEERS)/bin/python -m pip install --quiet --requirement bench/requirements.txt --editable '.[http,auth,policy]'
 	@touch $@
 
-run: $(READY) ## play a short session with examples/hello.py over stdio and print it
-	@$(BIN)/python scripts/play.py
+run: $(READY) ## serve examples/everything.py over HTTP and open the inspector (PORT=8001 for another port)
+	@$(BIN)/toolwire dev examples/everything.py --port $(PORT)
 
-serve: $(READY) ## serve examples/everything.py over HTTP and say how to connect (PORT=8001 for another port)
-	@$(BIN)/python scripts/serve.py $(PORT)
+play: $(READY) ## play a short session with examples/hello.py over stdio and print it
+	@$(BIN)/python scripts/play.py
 
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS)
@@ -58,7 +58,8 @@ interop: $(READY) ## run the tests against other MCP libraries (installs them an
 browser: $(READY) ## test the inspector's page in a real browser (needs chromium); screenshots in .browser/
 	@command -v $(CHROMIUM) >/dev/null || { echo "browser: there is no $(CHROMIUM); install Debian's chromium, or say CHROMIUM=..."; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
-	TOOLWIRE_BROWSER=$$(command -v $(CHROMIUM)) $(BIN)/python -m pytest -q -n $(WORKERS) tests/browser
+	@$(BIN)/python tests/interop/peers.py node fastmcp-4.1.2
+	TOOLWIRE_BROWSER=$$(command -v $(CHROMIUM)) TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) tests/browser
 
 bench: $(PEERS)/.ready ## measure against mcp and fastmcp (BENCH_QUICK=1 for a short look)
 	@$(PEERS)/bin/python bench/run.py

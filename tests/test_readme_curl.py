@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -63,10 +63,12 @@ async def test_the_session_works_as_printed() -> None:
         assert matches(printed, shown), f"{command}printed {printed}where the README shows {shown}"
 
 
-async def test_make_serve_says_a_command_that_connects() -> None:
-    async with started([sys.executable, ROOT / "scripts" / "serve.py", "0"]) as served:
-        while "curl" not in (line := await served.line()):
+async def test_make_run_says_a_command_that_connects() -> None:
+    command = [sys.executable, "-m", "toolwire", "dev", ROOT / "examples" / "everything.py", "--port", "0", "--no-open"]
+    async with started(command) as served:
+        while "toolwire list" not in (line := await served.line()):
             assert line, "it never said how to connect"
-        done = subprocess.run(["bash", "-euc", line], capture_output=True, text=True, timeout=50)
+        words = shlex.split(line.partition("  ")[2])
+        done = subprocess.run([sys.executable, "-m", *words, "--json"], capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "everything"
+    assert "test_simple_text" in done.stdout

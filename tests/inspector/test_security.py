@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.inspector.page_client import inspected
 from tests.wire.httpclient import HttpClient
 
 from toolwire import Server
+from toolwire.auth.errors import SignInFailed
 from toolwire.inspector import Inspector, InspectorApp
 
 
@@ -102,3 +105,32 @@ async def test_nonsense_is_refused(body: bytes) -> None:
 async def test_a_body_without_end_is_refused() -> None:
     async with inspected(Server("quiet")) as page:
         assert (await page.http.post(b"x", {"content-length": str(10**9)}, path="/api/call")).status == 413
+
+
+async def test_signing_in_ends_where_it_began(app: InspectorApp) -> None:
+    questions = app.inspector.questions
+    client = HttpClient(app, headers={"x-toolwire-token": app.token})
+    signing_in = asyncio.create_task(questions.sign_in("https://login.example/authorize?state=secret&x=1"))
+    await asyncio.sleep(0)
+    [question] = (await client.post({}, path="/api/state")).json()["questions"]
+    assert question["kind"] == "sign-in"
+    # A page of somebody else's, or an older attempt, does not know the state.
+    for query in ("code=stolen", "code=stolen&state=guess", "code=stolen&state="):
+        assert (await client.start("GET", path="/callback", query=query).finished()).status == 404
+    claimed = {"question": question["id"], "answer": {"action": "accept", "address": "http://evil.example"}}
+    assert (await client.post(claimed, path="/api/answer")).status == 422
+    # The browser that comes back has no token to show.
+    back = await HttpClient(app).start("GET", path="/callback", query="code=good&state=secret").finished()
+    assert back.status == 200 and b"good" not in back.body
+    assert await signing_in == "http://127.0.0.1:8000/callback?code=good&state=secret"
+    assert (await client.start("GET", path="/callback", query="code=good&state=secret").finished()).status == 404
+
+
+async def test_signing_in_can_be_given_up(app: InspectorApp) -> None:
+    client = HttpClient(app, headers={"x-toolwire-token": app.token})
+    signing_in = asyncio.create_task(app.inspector.questions.sign_in("https://login.example/authorize?state=secret"))
+    await asyncio.sleep(0)
+    [question] = app.inspector.questions.shown()
+    await client.post({"question": question["id"], "answer": {"action": "cancel"}}, path="/api/answer")
+    with pytest.raises(SignInFailed):
+        await signing_in

@@ -78,7 +78,10 @@ class Development:
             inspector.stop()
 
         def ready() -> None:
-            sys.stderr.write(f"toolwire: serving at {self._url}, loaded again on every change\n")
+            sys.stderr.write(
+                f"toolwire: {self._reloader.label} serves at {self._url}, and is loaded again on every change\n"
+                f"toolwire: give that address to any MCP client, or say\n  toolwire list {self._url}\n"
+            )
             announce_page(serving.address(page, page_sockets), open_it=open_page)
 
         logging.getLogger("toolwire").addHandler(_ToPage(self.inspector))

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import webbrowser
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from toolwire.cli.errors import UsageError
+from toolwire.cli import targets
+from toolwire.cli.errors import FAILED, UsageError
 from toolwire.inspector import Inspector, InspectorApp, serving
+from toolwire.inspector.app import CALLBACK
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.wire import stdio
+from toolwire.wire.http_server import url_of
 from toolwire.wire.loops import run
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+#: As long as a person may take to sign in.
+_SIGN_IN_SECONDS: Final = 300.0
+
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET", nargs="+", help="a server file, or a command with its arguments")
-    parser.add_argument("--revision", choices=REVISIONS, help="speak this revision only (default: the newest of both)")
+    targets.add_arguments(parser)
     add_page_arguments(parser, "--port")
 
 
@@ -31,27 +34,42 @@ def add_page_arguments(parser: ArgumentParser, port: str) -> None:
 
 
 def main(arguments: Namespace) -> int:
+    if arguments.revision is not None and arguments.revision not in REVISIONS:
+        raise UsageError(f"{arguments.revision!r} is no revision: use one of {', '.join(REVISIONS)}")
+    place = targets.locate(arguments.target)
     try:
         sockets = serving.listen(arguments.port)
     except ServerError as error:
         sys.stderr.write(f"toolwire: {error}\n")
-        return 1
-    app = InspectorApp(_inspector(arguments.target, arguments.revision))
+        return FAILED
+    app = InspectorApp(_inspector(arguments, place, url_of(sockets, serving.HOST, CALLBACK)))
     address = serving.address(app, sockets)
     run(serving.serve(app, sockets, stdio.signals, lambda: announce_page(address, open_it=not arguments.no_open)))
     return 0
 
 
-def _inspector(words: list[str], revision: str | None) -> Inspector:
-    path = Path(words[0])
-    is_file = len(words) == 1 and path.suffix in (".py", ".js", ".mjs")
+def _inspector(arguments: Namespace, place: targets.Place, callback: str) -> Inspector:
+    about = _at_url(arguments, place, callback) if targets.is_url(place.target) else _started(arguments, place)
     try:
-        if is_file:
-            command = [sys.executable if path.suffix == ".py" else "node", str(path)]
-            return Inspector(words[0], label=path.name, command=command, revision=revision)
-        return Inspector(words, label=shlex.join(words), command=words, revision=revision)
-    except ValueError as error:
+        return Inspector(place.target, label=arguments.target, revision=arguments.revision, **about)
+    except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
+
+
+def _at_url(arguments: Namespace, place: targets.Place, callback: str) -> dict[str, Any]:
+    headers, token = targets.headers(arguments, place), targets.token(arguments)
+    options: dict[str, Any] = {"headers": headers, "timeout": arguments.timeout}
+    if token is not None or any(name.lower() == "authorization" for name in headers):
+        return {"url": place.target, "options": {**options, "auth": token}}
+    options["timeout"] = max(arguments.timeout, _SIGN_IN_SECONDS)
+    return {"url": place.target, "callback": callback, "options": options}
+
+
+def _started(arguments: Namespace, place: targets.Place) -> dict[str, Any]:
+    options: dict[str, Any] = {"timeout": arguments.timeout}
+    if place.env is not None or place.cwd is not None or arguments.env:
+        options |= {"env": {**(place.env or {}), **targets.pairs(arguments.env)}, "cwd": place.cwd}
+    return {"command": targets.command(place), "options": options}
 
 
 def announce_page(address: str, *, open_it: bool) -> None:

@@ -108,6 +108,9 @@ def locate(target: str) -> Place:
         return Place(target)
     if target.endswith(_FILES) and Path(target).is_file():
         return Place(target)
+    words = _words(target)
+    if len(words) > 1 and shutil.which(words[0]):
+        return Place(words)  # It may end with the name of a file, as `python server.py` does.
     file, _, name = target.rpartition(":")
     if target.endswith(_FILES) or file.endswith(".py"):
         server_file.parse(target)
@@ -115,13 +118,16 @@ def locate(target: str) -> Place:
     entry = _configured(target, file, name)
     if entry is not None:
         return entry
-    try:
-        words = shlex.split(target, posix=sys.platform != "win32")
-    except ValueError as error:
-        raise UsageError(f"{target!r} can not be read as a command: {error}") from None
     if words and (len(words) > 1 or shutil.which(words[0])):
         return Place(words)
     raise UsageError(f"{target!r} is no server: TARGET is {HELP}")
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command, posix=sys.platform != "win32")
+    except ValueError as error:
+        raise UsageError(f"{command!r} can not be read as a command: {error}") from None
 
 
 def is_url(target: Any) -> bool:

@@ -22,6 +22,8 @@ from toolwire.wire.http_body import read_body
 from toolwire.wire.http_outlet import Receive, SendMessage
 from toolwire.wire.http_reply import HeaderList, Refused, Scope, respond
 
+#: Where a browser comes back to after signing in at a server that is looked at.
+CALLBACK: Final = "/callback"
 MAX_BODY: Final = 16 * 1024 * 1024
 BODY_SECONDS: Final = 30.0
 KEEP_ALIVE_SECONDS: Final = 15.0
@@ -100,6 +102,9 @@ class InspectorApp:
             local, remote = scope.get("server"), scope.get("client")
             self._door.check_source(headers, local and local[0], remote and remote[0])
             path, method = scope["path"], scope["method"]
+            if path == CALLBACK and method == "GET":
+                await self._came_back(headers["host"], scope.get("query_string", b"").decode("latin-1"), send)
+                return
             if not path.startswith("/api/"):
                 await self._file(path, method, send)
                 return
@@ -122,6 +127,12 @@ class InspectorApp:
         if file is None:
             raise Refused(404, "There is no such page")
         await respond(send, 200, file.read_bytes(), ((b"content-type", _TYPES[file.suffix]), *HEADERS))
+
+    async def _came_back(self, host: str, query: str, send: SendMessage) -> None:
+        """A browser, sent here by an authorization server; only the one that was sent there is listened to."""
+        taken = self.inspector.questions.signed_in(f"http://{host}{CALLBACK}?{query}")
+        text = "Signed in. Go back to the inspector." if taken else "Nobody waits for this sign-in any more."
+        await respond(send, 200 if taken else 404, text.encode(), (*_PLAIN, *HEADERS))
 
     async def _operate(
         self, name: str, method: str, headers: Mapping[str, str], receive: Receive, send: SendMessage
@@ -265,7 +276,15 @@ class InspectorApp:
             raise LookupError("The message is no longer kept")
         inspector = self.inspector
         revision = inspector.connection().get("revision")
-        return {"text": as_command(entry.text, revision=revision, url=inspector.url, command=inspector.command)}
+        return {
+            "text": as_command(
+                entry.text,
+                revision=revision,
+                url=inspector.url,
+                command=inspector.command,
+                headers=inspector.header_names,
+            )
+        }
 
     async def _forget(self, asked: Asked) -> Any:
         self.inspector.log.forget()

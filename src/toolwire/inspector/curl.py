@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -13,12 +15,20 @@ from toolwire.protocol.http import METHOD, NAME, SESSION, VERSION, encode_value
 from toolwire.protocol.revisions import is_modern
 
 MAX_BYTES: Final = 128 * 1024
+_HEADER: Final = re.compile("[A-Za-z0-9-]{1,100}")
 
 
-def as_command(message: bytes, *, revision: str | None, url: str | None, command: list[str] | None) -> str:
+def as_command(
+    message: bytes,
+    *,
+    revision: str | None,
+    url: str | None,
+    command: list[str] | None,
+    headers: Iterable[str] = (),
+) -> str:
     """curl for a server with an address, a pipe into its command for one on stdio; `ValueError` for what has neither.
 
-    Sessions and credentials are not written out: `$SESSION` and `$TOKEN` stand for them.
+    Sessions are not written out, nor are the values of `headers`, which may be secrets: variables stand for them.
     """
     if len(message) > MAX_BYTES:
         raise ValueError(f"The message is over {MAX_BYTES} bytes, too long for a command line")
@@ -26,10 +36,15 @@ def as_command(message: bytes, *, revision: str | None, url: str | None, command
     # ASCII only, so that no control character of a name reaches the terminal it is pasted into.
     body = shlex.quote(json.dumps(members, ensure_ascii=True))
     if url is not None:
-        return " \\\n  ".join([f"curl -sS {shlex.quote(url)}", *_headers(members, revision), f"-d {body}"])
+        own = [f'-H "{name}: ${_variable(name)}"' for name in headers if _HEADER.fullmatch(name)]
+        return " \\\n  ".join([f"curl -sS {shlex.quote(url)}", *_headers(members, revision), *own, f"-d {body}"])
     if command:
         return f"printf '%s\\n' {body} | {shlex.join(command)}"
     raise ValueError("The server has no address and no command: it runs inside this program")
+
+
+def _variable(header: str) -> str:
+    return re.sub("[^A-Z0-9]", "_", header.upper())
 
 
 def _headers(members: Any, revision: str | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -34,7 +34,8 @@ class Inspector:
     """One server, and everything that a page can see of it and do with it.
 
     `label` names the target for people. `url` is the address of its endpoint and `command` what started it, where there
-    is one, for those who want to send a message by hand. `options` go to `Client`.
+    is one, for those who want to send a message by hand. `callback` is where a browser comes back to after signing in,
+    for servers that want that. `options` go to `Client`.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Inspector:
         url: str | None = None,
         command: list[str] | None = None,
         revision: str | None = None,
+        callback: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.label = label
@@ -61,10 +63,13 @@ class Inspector:
         self.reload: dict[str, Any] | None = None
         self._target = target
         self._options = dict(options or {})
+        if callback is not None:
+            self._options["auth"] = _signing_in(self.questions.sign_in, callback)
         self._state = "closed"
         self._problem: str | None = None
         self._client = self._make_client()
-        self._connecting = asyncio.Lock()
+        self._lock = asyncio.Lock()
+        self._attempt: asyncio.Task[None] | None = None
         self._watching: set[asyncio.Task[None]] = set()
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
 
@@ -95,7 +100,19 @@ class Inspector:
         """Connect anew, on one revision or (None) the newest that both sides know."""
         if revision is not None and revision not in REVISIONS:
             raise ToolwireError(f"There is no revision {revision[:50]!r}")
-        async with self._connecting:
+        self._give_up()
+        attempt = self._attempt = asyncio.get_running_loop().create_task(self._connect(revision))
+        await asyncio.wait({attempt})
+        if not attempt.cancelled():
+            attempt.result()
+
+    def _give_up(self) -> None:
+        """Somebody wants something else than the attempt that is under way."""
+        if self._attempt is not None:
+            self._attempt.cancel()
+
+    async def _connect(self, revision: str | None) -> None:
+        async with self._lock:
             await self._let_go()
             self.revision = revision
             self._client = self._make_client()
@@ -115,7 +132,8 @@ class Inspector:
             self._watch_lists()
 
     async def close(self) -> None:
-        async with self._connecting:
+        self._give_up()
+        async with self._lock:
             await self._let_go()
             self._become("closed")
 
@@ -135,6 +153,11 @@ class Inspector:
         self.events.tell("connection", connection=self.connection())
 
     # --- what the page is shown ---
+
+    @property
+    def header_names(self) -> list[str]:
+        """The headers that go along with every request, beside those of the protocol."""
+        return list(self._options.get("headers") or ())
 
     def connection(self) -> dict[str, Any]:
         shown: dict[str, Any] = {
@@ -241,3 +264,10 @@ class Inspector:
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
         return task
+
+
+def _signing_in(ask: Callable[[str], Awaitable[str]], callback: str) -> Any:
+    # Imported here because most servers want nobody to sign in.
+    from toolwire.auth import OAuth
+
+    return OAuth(login=ask, redirect_uri=callback, client_name="Toolwire inspector")

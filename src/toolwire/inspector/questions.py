@@ -1,12 +1,14 @@
-"""What the server asks while somebody looks: each question waits for an answer from the page."""
+"""What is asked while somebody looks, by the server or by who signs in there: each waits for an answer of the page."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 from toolwire import schemas
+from toolwire.auth.errors import SignInFailed
 from toolwire.client import Accept, Cancel, Decline, Elicitation, Rejected, Sampling
 from toolwire.inspector.events import Events
 from toolwire.protocol import types as t
@@ -50,13 +52,15 @@ class Questions:
             return False
         if question.kind == "form" and answer.get("action") == "accept":
             _check(answer.get("content"), question.params.get("requestedSchema"))
+        if question.kind == "sign-in" and answer.get("action") == "accept":
+            raise BadAnswer("Signing in is answered by the page where it happens")
         question.answer.set_result(answer)
         return True
 
     async def _ask(self, kind: str, params: Any) -> dict[str, Any]:
         if len(self._open) >= MAX_OPEN:
             return {"action": "decline"}
-        question = _Question(str(next(self._numbers)), kind, params.to_dict())
+        question = _Question(str(next(self._numbers)), kind, params)
         self._open[question.identifier] = question
         self._events.tell("question", question=question.shown())
         try:
@@ -66,18 +70,34 @@ class Questions:
             del self._open[question.identifier]
             self._events.tell("answered", id=question.identifier)
 
+    async def sign_in(self, url: str) -> str:
+        """Have a person open `url` and sign in; the address that their browser is sent to in the end."""
+        answer = await self._ask("sign-in", {"url": url})
+        if answer.get("action") != "accept":
+            raise SignInFailed("Nobody signed in")
+        return str(answer["address"])
+
+    def signed_in(self, address: str) -> bool:
+        """A browser came back from signing in; False when nobody waits for just this."""
+        for question in self._open.values():
+            waits = question.kind == "sign-in" and not question.answer.done()
+            if waits and _state(question.params["url"]) == _state(address) != "":
+                question.answer.set_result({"action": "accept", "address": address})
+                return True
+        return False
+
     async def _form(self, message: str, params: t.ElicitRequestParams) -> Any:
-        answer = await self._ask("form", params)
+        answer = await self._ask("form", params.to_dict())
         return _chosen(answer, Accept(answer.get("content") or {}))
 
     async def _url(self, message: str, params: t.ElicitRequestParams) -> Any:
-        return _chosen(await self._ask("url", params), Accept())
+        return _chosen(await self._ask("url", params.to_dict()), Accept())
 
     def _completed(self, elicitation_id: str) -> None:
         self._events.tell("completed", id=elicitation_id)
 
     async def _sample(self, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
-        answer = await self._ask("sampling", params)
+        answer = await self._ask("sampling", params.to_dict())
         if answer.get("action") != "accept":
             raise Rejected("The user of the inspector refused")
         return t.CreateMessageResult(
@@ -86,6 +106,11 @@ class Questions:
             model=str(answer.get("model") or "a person"),
             stop_reason="endTurn",
         )
+
+
+def _state(address: str) -> str:
+    """What ties the answer of an authorization server to the question (RFC 6749, section 10.12)."""
+    return parse_qs(urlsplit(address).query).get("state", [""])[0]
 
 
 def _chosen(answer: dict[str, Any], accepted: Accept) -> Any:

