@@ -37,6 +37,7 @@ def test_a_url_a_file_and_a_command() -> None:
     assert locate(str(HELLO)) == Place(str(HELLO))
     assert locate(f"{HELLO}:server").target[1:] == ["-m", "toolwire", "run", f"{HELLO}:server"]
     assert locate("npx -y 'some server'") == Place(["npx", "-y", "some server"])
+    assert locate(f"{sys.executable} {HELLO}") == Place([sys.executable, str(HELLO)])
 
 
 def test_a_single_word_is_a_command_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
