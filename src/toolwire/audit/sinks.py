@@ -16,6 +16,8 @@ from toolwire.audit.chain import MAX_LINE, mac_of
 Target: TypeAlias = str | os.PathLike[str] | logging.Logger | Callable[[str], Any]
 
 _MAX_BATCH: Final = 512 * 1024
+# Windows would write the end of a line in its own way.
+_AS_IT_IS: Final[int] = getattr(os, "O_BINARY", 0)
 
 
 class Sink(ABC):
@@ -106,7 +108,7 @@ class FileSink(Sink):
         if self._file is not None and self._identity != self._found():
             self.close()
         if self._file is None:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _AS_IT_IS, 0o600)
             self._identity = self._found()
             if self._ends_within_a_line():
                 os.write(self._file, b"\n")
