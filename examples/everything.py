@@ -15,7 +15,20 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from toolwire import Audio, Context, Image, Message, Prompt, Resource, Server, Text, Tool, ToolError, types
+from toolwire import (
+    Audio,
+    Context,
+    Image,
+    Message,
+    Prompt,
+    ProtocolError,
+    Resource,
+    Server,
+    Text,
+    Tool,
+    ToolError,
+    types,
+)
 from toolwire.protocol.errors import NotSupported
 from toolwire.server.binding import Header
 
@@ -305,6 +318,78 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
 def _text_of(message: types.CreateMessageResult) -> str:
     content = message.content[0] if isinstance(message.content, list) else message.content
     return getattr(content, "text", f"a {type(content).__name__}")
+
+
+# --- Tasks: work that outlives its request ----------------------------------------------------------------------------
+
+
+@server.tool
+def greet(name: str) -> str:
+    """Answers at once, never as a task."""
+    return f"Hello, {name}!"
+
+
+@server.tool(task="optional")
+async def slow_compute(ctx: Context, seconds: float = 1, label: str = "result") -> str:
+    """Works for a while and says how far it is; a task for clients that can take one."""
+    steps = 10
+    for step in range(steps):
+        await ctx.progress(step, total=steps, message=f"step {step + 1} of {steps}")
+        await asyncio.sleep(seconds / steps)
+    return f"{label}: computed for {seconds:g} seconds"
+
+
+@server.tool(task="required")
+async def failing_job() -> str:
+    """Only runs as a task, and fails in a way that the model can see."""
+    await asyncio.sleep(1)
+    raise ToolError("This job intentionally fails")
+
+
+@server.tool(task="optional")
+async def protocol_error_job() -> str:
+    """Ends with an error of the protocol."""
+    await asyncio.sleep(0.5)
+    raise ProtocolError(-32603, "This job intentionally ends with an error of the protocol")
+
+
+@dataclass
+class Agreement:
+    confirm: bool
+
+
+@server.tool(task="optional")
+async def confirm_delete(ctx: Context, filename: str = "notes.txt") -> str:
+    """Asks before it deletes (nothing is deleted)."""
+    answer = await ctx.elicit(f"Delete {filename}?", Agreement)
+    agreed = answer.data is not None and answer.data.confirm
+    return f"Deleted {filename}" if agreed else f"Kept {filename}"
+
+
+@dataclass
+class Signature:
+    name: str
+    confirm: bool
+
+
+@server.tool(task="optional")
+async def multi_input(ctx: Context) -> str:
+    """Asks for two signatures at once."""
+    answers = await asyncio.gather(
+        ctx.elicit("Who signs for the first party?", Signature, key="first"),
+        ctx.elicit("Who signs for the second party?", Signature, key="second"),
+    )
+    signed = [answer.data.name for answer in answers if answer.data is not None and answer.data.confirm]
+    return f"Signed by {' and '.join(signed) or 'nobody'}"
+
+
+@server.tool(task="optional")
+async def test_tool_with_task(ctx: Context) -> str:
+    """Asks for a name first, and then goes on as a task."""
+    answer = await ctx.elicit("What is your name?", Name, key="user_name")
+    await ctx.detach()
+    await asyncio.sleep(0.2)
+    return f"Prepared for {answer.data.name if answer.data else 'nobody'}"
 
 
 # --- Schemas and headers ---------------------------------------------------------------------------------------------

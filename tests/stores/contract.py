@@ -157,6 +157,24 @@ class KVContract:
         with pytest.raises(StoreFull):
             await kv.put("one too many", b"1")
 
+    async def test_keys_come_in_order_and_in_pages(self, make: Make) -> None:
+        clock = Clock()
+        kv = make(clock=clock).kv
+        for key in ("a:1", "b:3", "b:1", "b:ü", "b:2", "b;", "b", "\ud800"):
+            await kv.put(key, b"")
+        assert await kv.keys("b:") == ["b:1", "b:2", "b:3", "b:ü"]
+        assert await kv.keys("b:", limit=2) == ["b:1", "b:2"]
+        assert await kv.keys("b:", after="b:2", limit=2) == ["b:3", "b:ü"]
+        assert await kv.keys("b:", after="b:25") == ["b:3", "b:ü"]
+        assert await kv.keys("b:", after="a") == ["b:1", "b:2", "b:3", "b:ü"]
+        assert await kv.keys("b:", after="c") == await kv.keys("none") == await kv.keys("b:", limit=0) == []
+        await kv.delete("b:2")
+        await kv.put("b:25", b"", ttl=1)
+        await kv.put("b:1", b"again")
+        assert await kv.keys("b:") == ["b:1", "b:25", "b:3", "b:ü"]
+        clock.now += 1
+        assert await kv.keys("b:") == ["b:1", "b:3", "b:ü"]
+
     @settings(
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors], deadline=None
     )
@@ -197,6 +215,7 @@ class KVContract:
             expected = model.get(f"{example} {letter}")
             found = await kv.get(f"{example} {letter}")
             assert found == (expected[0] if expected and expected[1] > clock.now else None)
+        assert await kv.keys(f"{example} ") == sorted(k for k, item in model.items() if item[1] > clock.now)
 
     def test_only_one_thread_wins_a_put_if_absent(self, make: Make) -> None:
         kv = make().kv

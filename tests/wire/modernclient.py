@@ -10,7 +10,14 @@ from tests.wireclient import MODERN, modern_meta
 
 from toolwire.protocol.http import encode_value
 
-NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 
 
 class ModernClient(HttpClient):

@@ -87,6 +87,27 @@ def invalid_state() -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, "The requestState is not valid for this request; start again without it")
 
 
+class Keys:
+    """The names of the questions that one call asks."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self._seen: dict[str, int] = {}
+
+    def choose(self, kind: str, asked: str, key: str | None) -> str:
+        """The key that was wished for, or one made out of the digest of what is asked."""
+        if key is not None:
+            check_key(key, self.used)
+            return key
+        # Never a running number: a question keeps its name however often and in whatever order it is asked.
+        name = f"{kind.partition('/')[0]}-{asked[:16]}"
+        occurrence = self._seen.get(name, 0)
+        self._seen[name] = occurrence + 1
+        key = f"{name}-{occurrence}" if occurrence else name
+        self.used.add(key)
+        return key
+
+
 class Rounds:
     """The questions of one run of a handler."""
 
@@ -97,8 +118,7 @@ class Rounds:
         self.pending: dict[str, tuple[Asked, Any]] = {}
         self.steps: dict[str, Raw] = {}
         self._answers: dict[str, Answered] = {}
-        self._seen: dict[str, int] = {}
-        self._used: set[str] = set()
+        self._keys = Keys()
         self._offered: dict[str, Raw] = {}
         self._max_rounds = max_rounds
 
@@ -117,7 +137,7 @@ class Rounds:
             # MRTR-9: an answer that is missing is asked for again, one that nobody asked for is ignored.
             response = responses.get(key)
             if response is not None:
-                self._answers[key] = Answered(asked.digest, _checked(key, asked.kind, response))
+                self._answers[key] = Answered(asked.digest, checked_answer(key, asked.kind, response))
 
     def offer(self, responses: Mapping[str, Raw]) -> None:
         """Take answers that came before anything was asked: a client may know what a named question will be."""
@@ -125,18 +145,10 @@ class Rounds:
 
     def ask(self, kind: Kind, params: t.Wire | None, key: str | None = None) -> Raw | None:
         """The answer to a question; None when it has to wait for the next round."""
-        asked = Asked(kind, digest(kind, _plain(params)))
-        if key is None:
-            # Never a running number: a question keeps its name however often and in whatever order it is asked.
-            name = f"{kind.partition('/')[0]}-{asked.digest[:16]}"
-            occurrence = self._seen.get(name, 0)
-            self._seen[name] = occurrence + 1
-            key = f"{name}-{occurrence}" if occurrence else name
-            self._used.add(key)
-        else:
-            check_key(key, self._used)
-            if key in self._offered:
-                self._answers[key] = Answered(asked.digest, _checked(key, kind, self._offered[key]))
+        asked = Asked(kind, digest(kind, params))
+        named, key = key is not None, self._keys.choose(kind, asked.digest, key)
+        if named and key in self._offered:
+            self._answers[key] = Answered(asked.digest, checked_answer(key, kind, self._offered[key]))
         answered = self._answers.get(key)
         if answered is not None and answered.digest == asked.digest:
             return answered.result
@@ -156,7 +168,7 @@ class Rounds:
             round=self.round + 1,
             asked={key: asked for key, (asked, _) in self.pending.items()},
             # Only answers that this run used, so that a stale one does not travel for ever.
-            answers={key: self._answers[key] for key in self._answers if key in self._used},
+            answers={key: self._answers[key] for key in self._answers if key in self._keys.used},
             steps=self.steps,
         )
 
@@ -178,11 +190,8 @@ def dump_state(state: State) -> bytes:
     return _encode_state(state)
 
 
-def _plain(params: t.Wire | None) -> Any:
-    return None if params is None else params
-
-
-def _checked(key: str, kind: str, response: Raw) -> Raw:
+def checked_answer(key: str, kind: str, response: Raw) -> Raw:
+    """The answer to a question, if it is one; -32602 otherwise."""
     decoder = _RESULTS.get(kind)
     if decoder is None:
         raise invalid_state()

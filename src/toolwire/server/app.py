@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from toolwire.server.metrics import Metrics
     from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcing import Enforcer
+    from toolwire.server.tasks.hosting import HostTasks
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -313,6 +314,12 @@ class Server:
     @property
     def prompts(self) -> list[Prompt]:
         return [found.component for _, found in sorted(self.catalog.all("prompts").items())]
+
+    @property
+    def tasks(self) -> HostTasks:
+        """Tasks whose work the host does itself: `create`, `update`, `finish`, `fail`, `cancel`."""
+        self.kernel.offer_tasks()
+        return self.kernel.tasks.hosted
 
     @property
     def active(self) -> bool:

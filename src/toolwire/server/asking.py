@@ -74,8 +74,8 @@ class BackChannel:
 
     async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         # Nothing is ever replayed here, so the step simply runs; the value looks as it would after a replay.
-        _check_step(name, self._names)
-        return msgspec.json.decode(_step_result(name, await run()))
+        check_step(name, self._names)
+        return msgspec.json.decode(step_result(name, await run()))
 
 
 class Replay:
@@ -123,7 +123,7 @@ class Replay:
             self.task.cancel()
 
     async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        _check_step(name, self._names)
+        check_step(name, self._names)
         done = self.rounds.steps.get(name)
         if done is None:
             # A task of its own: once begun, a side effect is not torn down because a question was asked beside it.
@@ -139,7 +139,7 @@ class Replay:
         return msgspec.json.decode(done)
 
     async def _performed(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Raw:
-        done = self.rounds.steps[name] = Raw(_step_result(name, await run()))
+        done = self.rounds.steps[name] = Raw(step_result(name, await run()))
         return done
 
     async def unwound(self, seconds: float) -> None:
@@ -181,17 +181,17 @@ class NoReplay:
         )
 
     async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        _check_step(name, self._names)
-        return msgspec.json.decode(_step_result(name, await run()))
+        check_step(name, self._names)
+        return msgspec.json.decode(step_result(name, await run()))
 
 
-def _check_step(name: str, names: set[str]) -> None:
+def check_step(name: str, names: set[str]) -> None:
     if name in names:
         raise ValueError(f"Two steps of the same call are named {name!r}")
     names.add(name)
 
 
-def _step_result(name: str, value: Any) -> bytes:
+def step_result(name: str, value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError) as error:

@@ -65,6 +65,17 @@ class Elicited(Generic[T]):
         return f"Elicited({self.action!r}, {self.data!r})"
 
 
+class TaskRun(Protocol):
+    """A call that is a task, or may become one."""
+
+    @property
+    def is_task(self) -> bool: ...
+
+    def report(self, progress: float, total: float | None, message: str | None) -> bool: ...
+
+    async def detach(self, ctx: Context) -> None: ...
+
+
 class Host(Protocol):
     """What a context needs of the server that made it."""
 
@@ -102,6 +113,7 @@ class Context:
     _state: dict[str, Any] | None = None
     _subject: Any = None
     _task: asyncio.Task[Any] | None = None
+    _task_run: TaskRun | None = None
     _threaded: bool = False
     _trace: str | None = None
     replay: bool = True
@@ -174,7 +186,7 @@ class Context:
     @property
     def is_task(self) -> bool:
         """Whether the call goes on as a task after its request was answered."""
-        return False
+        return self._task_run is not None and self._task_run.is_task
 
     @property
     def lifespan(self) -> Any:
@@ -227,6 +239,8 @@ class Context:
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report progress; False when the client did not ask for it or the value did not rise (PRG-1)."""
         token = self._request.progress_token
+        if self._task_run is not None and self._task_run.report(progress, total, message):
+            return True
         if self._request.method == "subscriptions/listen":
             return False  # SUB-7
         if token is UNSET or (self._last_progress is not None and progress <= self._last_progress):
@@ -293,7 +307,7 @@ class Context:
             return Elicited("accept", unpack({} if answer.content is UNSET else answer.content))
         except adapters.Invalid as error:
             text = f"The answer does not fit the form: {error}"
-            if self._request.modern:
+            if self._request.modern and not self.is_task:
                 # MRTR-9: there the answer is part of the request.
                 raise ProtocolError(INVALID_PARAMS, text) from None
             raise ToolError(text) from None
@@ -380,7 +394,12 @@ class Context:
         return await self._host.read_for(self, uri)
 
     async def detach(self) -> None:
-        """Let the call go on as a task, where the client can take one; does nothing elsewhere."""
+        """Let the call go on as a task, where the client can take one; does nothing elsewhere.
+
+        Questions asked before are rounds of the original call, questions asked afterwards those of the task.
+        """
+        if self._task_run is not None:
+            await self._task_run.detach(self)
 
     async def close_stream(self, *, retry_ms: int | None = None) -> None:
         """Close the HTTP stream of this request and let the client come back for the rest; nothing elsewhere."""
@@ -573,6 +592,7 @@ class SyncContext(Context):
         self._mask = ctx._mask
         self._owner = ctx._owner
         self._state = ctx.state
+        self._task_run = ctx._task_run
         self.replay = ctx.replay
 
     async def _open_asking(self) -> Asking:
@@ -582,7 +602,7 @@ class SyncContext(Context):
     def progress(  # type: ignore[override]
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> bool:
-        if self._request.progress_token is UNSET:
+        if self._request.progress_token is UNSET and self._task_run is None:
             return False
         return cast(bool, self._call(lambda: Context.progress(self, progress, total, message)))
 

@@ -43,6 +43,14 @@ class Deadline(Struct, eq=False):
         self._pauses -= 1
         self._count()
 
+    def allow(self, seconds: float) -> None:
+        """Give the handler this much time from now on."""
+        self.seconds, self._used = seconds, 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._count()
+
     def stop(self) -> None:
         """The handler has come to its end; a question that is let go of later starts nothing."""
         if self._loop is None:

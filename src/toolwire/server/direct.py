@@ -19,6 +19,7 @@ class Nowhere:
     """The outlet of a call that has no client."""
 
     connection = None
+    local = True  # Whoever calls in this process waits for the result, so it is never handed a task.
     congested = False
 
     async def drain(self) -> None:

@@ -12,6 +12,8 @@ from toolwire.server.access import Access
 from toolwire.server.catalog import Catalog
 from toolwire.server.direct import Nowhere
 from toolwire.server.kernel import Kernel
+from toolwire.protocol.lifecycle import Offer
+from toolwire.server.offering import AnonymousOffer
 from toolwire.server.questions import principal_key
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.wire.channel import Channel
@@ -26,6 +28,7 @@ class Endpoint:
         self._server = server
         self.name = server.name
         self.offer = self.handler = server.kernel
+        self._anonymous = AnonymousOffer(server.kernel)
         self.stores = server.stores
         self.sealer = server.kernel.questions.sealer
         self.link = server._bus_link()
@@ -77,6 +80,9 @@ class Endpoint:
 
     async def serve(self, channel: Channel, principal: Any, revisions: Sequence[str]) -> None:
         await self._server._serve_as(channel, principal, revisions)
+
+    def offer_to(self, principal: Any) -> Offer:
+        return self._anonymous if principal is None else self.offer
 
     async def start(self) -> None:
         from toolwire.wire.http_host import watch_host

@@ -60,6 +60,7 @@ from toolwire.wire.workers import Busy, ThreadWorkers
 
 if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
+    from toolwire.server.tasks.methods import TaskMethods
 
 log = logging.getLogger("toolwire.server")
 
@@ -97,6 +98,7 @@ class Kernel(Offering):
         self.workers = ThreadWorkers(limits.threads, limits.queue)
         self._processes: ProcessWorkers | None = None
         self.audit: AuditLog | None = None
+        self._tasks: TaskMethods | None = None
         self._middleware: list[Middleware] = []
         self._observers: list[Middleware] = []
         self._chain: Next | None = None
@@ -118,6 +120,9 @@ class Kernel(Offering):
             "completion/complete": self._complete,
             "logging/setLevel": self._set_level,
             _LISTEN: self._listen,
+            **dict.fromkeys(
+                ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel", "tasks/update"), self._about_tasks
+            ),
         }
 
     def processes(self) -> ProcessWorkers:
@@ -125,8 +130,25 @@ class Kernel(Offering):
             self._processes = ProcessWorkers(queue=self.limits.queue)
         return self._processes
 
+    @property
+    def tasks(self) -> TaskMethods:
+        if self._tasks is None:
+            # Imported here because most servers have no tasks.
+            from toolwire.server.tasks.manager import Tasks
+            from toolwire.server.tasks.methods import TaskMethods
+
+            self._tasks = TaskMethods(Tasks(self))
+        return self._tasks
+
+    async def start(self) -> None:
+        """Take up what an earlier process left behind."""
+        if self._offers_tasks():
+            await self.tasks.ready()
+
     async def stop(self) -> None:
         """Let go of what runs beside the loop; the next call starts it anew."""
+        if self._tasks is not None:
+            await self._tasks.stop()
         self.hub.end_streams()
         workers, self.workers = self.workers, ThreadWorkers(self.limits.threads, self.limits.queue)
         workers.shutdown()
@@ -385,6 +407,8 @@ class Kernel(Offering):
         found = self.catalog.tool(params.name, self._sees(ctx))
         if found is None:
             return self._call_unlisted(ctx, params)
+        if found.component.task is not None or params.task is not UNSET:
+            return self.tasks.tool_called(ctx, found)
         return self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
 
     async def _call_unlisted(self, ctx: Context, params: t.CallToolRequestParams) -> Any:
@@ -397,7 +421,12 @@ class Kernel(Offering):
             return await self._answer_for(ctx, error, f"the tool {params.name[:200]}")
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
+        if found.component.task is not None or params.task is not UNSET:
+            return await self.tasks.tool_called(ctx, found)
         return await self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
+
+    async def _about_tasks(self, ctx: Context) -> Any:
+        return await self.tasks.handle(ctx)
 
     async def _list_tools(self, ctx: Context) -> Any:
         if self.lowlevel.lists:
@@ -550,12 +579,14 @@ class Kernel(Offering):
 
     async def _listen(self, ctx: Context) -> Any:
         request, outlet = ctx._request, ctx._outlet
+        tasks = ctx.params.notifications.task_ids
         return await listen(
             ctx,
             self.hub,
             self.limits,
             self.capabilities(MODERN),
             self.extensions.values(),
+            more=await self.tasks.listened(ctx, tasks) if tasks is not UNSET and self._offers_tasks() else {},
             hears=lambda uri: self.access.hears(request, outlet, uri),
         )
 

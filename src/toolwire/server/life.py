@@ -55,6 +55,7 @@ class Life:
                 for server in servers:
                     if server.lifespan is not None:
                         server.lifespan_value = await stack.enter_async_context(server.lifespan(server))
+                await self._server.kernel.start()
                 ready.set_result(None)
                 await leave.wait()
                 await self._server.kernel.stop()

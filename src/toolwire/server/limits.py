@@ -44,5 +44,17 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds after which every legacy HTTP session is over."""
     streams: int = 8
     """Streams that one legacy HTTP session may have open by GET."""
+    task_ttl: float = 300.0
+    """Seconds that a task is kept from its creation on, unless its client asks for another time."""
+    task_ttl_max: float = 3600.0
+    """The longest such time."""
+    task_poll: float = 1.0
+    """Seconds that clients are asked to wait between two looks at a task."""
+    task_window: float = 0.25
+    """Seconds within which an optional task of 2026-07-28 is answered like any other call; 0 makes each a task."""
+    tasks: int = 1000
+    """Tasks of one principal that are kept, running or done."""
+    tasks_running: int = 1000
+    """Tasks that run at once in one process."""
     drain: float = 5.0
     """Seconds that calls in flight get to finish when the connection or the server ends."""

@@ -23,13 +23,14 @@ async def listen(
     limits: Limits,
     declared: Mapping[str, Any],
     extensions: Iterable[Extension],
+    more: Mapping[str, Any],
     hears: Callable[[str], bool],
 ) -> t.SubscriptionsListenResult:
-    """Keep a stream open until either side ends it."""
+    """Keep a stream open until either side ends it. `more` is what else was asked for and is honoured."""
     if len(hub.streams) >= limits.listeners:
         raise ProtocolError(INTERNAL_ERROR, "Too many listen streams are open; try again later")
     stream = Stream(ctx._outlet, ctx.request_id, _accepted(ctx.params.notifications, limits, declared), hears)
-    stream.extra = _extension_filters(ctx, extensions)
+    stream.extra = {**_extension_filters(ctx, extensions), **more}
     stream.acknowledge()
     hub.streams.add(stream)
     try:

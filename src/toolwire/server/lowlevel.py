@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
@@ -79,12 +80,14 @@ class LowLevel:
             return await result if inspect.isawaitable(result) else result
 
         output = definition.output_schema
+        execution = definition.execution
         return Found(
             Tool(
                 call,
                 name=name,
                 input_schema=definition.input_schema,
                 output_schema=output if isinstance(output, dict) else None,
+                task=None if execution is UNSET or execution.task_support is UNSET else execution.task_support,
             ),
             owner,
         )

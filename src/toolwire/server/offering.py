@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, ProtocolError
 from toolwire.protocol.methods import Method
+from toolwire.protocol.revisions import supports
 from toolwire.protocol.shaping import shape
 from toolwire.server.catalog import Catalog
 from toolwire.server.extensions import Extension
@@ -56,8 +57,14 @@ class Offering:
             declared["prompts"] = {"listChanged": True}
         if self.catalog.has_completions():
             declared["completions"] = {}
-        if self.extensions:
-            declared["extensions"] = {name: each.settings for name, each in self.extensions.items()}
+        extensions = {name: each.settings for name, each in self.extensions.items()}
+        if self._offers_tasks():
+            # Each dialect where it is known, and nowhere else.
+            declared["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+            if supports(revision, "tasks_extension"):
+                extensions[t.TASKS_EXTENSION] = {}
+        if extensions:
+            declared["extensions"] = extensions
         declared = merge_capabilities(declared, self._extra_capabilities)
         result = shape(
             t.InitializeResult(protocol_version=revision, capabilities=declared, server_info=self.implementation),
@@ -65,6 +72,17 @@ class Offering:
         ).capabilities
         self._capabilities[revision] = (version, result)
         return result
+
+    def _offers_tasks(self) -> bool:
+        if any(found.component.task is not None for found in self.catalog.all("tools").values()):
+            self._families.add("tasks")
+        return "tasks" in self._families
+
+    def offer_tasks(self) -> None:
+        """Declare tasks, also where no tool of the catalogue runs as one."""
+        if "tasks" not in self._families:
+            self._families.add("tasks")
+            self.refresh()
 
     def _offers_anything(self) -> bool:
         return any(self.catalog.has(kind) for kind in ("tools", "resources", "templates", "prompts"))
@@ -90,6 +108,37 @@ class Offering:
                 )
             return row
         return None
+
+
+class AnonymousOffer:
+    """The same offer to whoever comes over HTTP and has not said who they are."""
+
+    def __init__(self, offer: Offering) -> None:
+        self._offer = offer
+        self._full: dict[str, Any] = {}
+        self._reduced: dict[str, Any] = {}
+
+    @property
+    def implementation(self) -> t.Implementation:
+        return self._offer.implementation
+
+    @property
+    def instructions(self) -> str | UnsetType:
+        return self._offer.instructions
+
+    def capabilities(self, revision: str) -> dict[str, Any]:
+        full = self._offer.capabilities(revision)
+        tasks = full.get("tasks")
+        if not isinstance(tasks, dict) or "list" not in tasks:
+            return full
+        if full is not self._full:
+            # J81, 2025-11-25 tasks, security: those who cannot be told apart must not see each other's tasks.
+            kept = {name: value for name, value in tasks.items() if name != "list"}
+            self._full, self._reduced = full, {**full, "tasks": kept}
+        return self._reduced
+
+    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
+        return self._offer.extension_method(method, capabilities)
 
 
 def merge_capabilities(declared: dict[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,11 @@ import heapq
 import logging
 import threading
 import time
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from toolwire.protocol.errors import ToolwireError
@@ -60,6 +62,9 @@ class KV(Protocol):
 
     async def expire(self, key: str, ttl: float | None) -> bool:
         """Give the value a new time to live (None: for good), and say whether there was one."""
+
+    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        """At most `limit` keys that begin with `prefix` and come after `after`, in the order of their UTF-8 bytes."""
 
 
 class Log(Protocol):
@@ -124,6 +129,8 @@ class MemoryKV:
         self._bytes = 0
         # Every deadline ever set; one that is no longer its key's own is skipped when its turn comes.
         self._deadlines: list[tuple[float, str]] = []
+        # The keys in order, from the first time on that somebody asks for them.
+        self._sorted: list[str] | None = None
 
     async def get(self, key: str) -> bytes | None:
         with self._lock:
@@ -145,7 +152,10 @@ class MemoryKV:
             if (if_absent and present is not None) or (expect is not None and present != expect):
                 return False
             self._make_room(key, value, present)
-            self._remove(key)
+            if present is not None:
+                self._bytes -= len(key) + len(present)
+            elif self._sorted is not None:
+                insort(self._sorted, key)
             self._items[key] = (bytes(value), None)
             self._bytes += len(key) + len(value)
             self._set_deadline(key, ttl)
@@ -163,6 +173,19 @@ class MemoryKV:
             self._set_deadline(key, ttl)
             return True
 
+    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        with self._lock:
+            self._sweep(len(self._deadlines))
+            if self._sorted is None:
+                self._sorted = sorted(self._items)
+            found: list[str] = []
+            start = bisect_right(self._sorted, after) if after > prefix else bisect_left(self._sorted, prefix)
+            for key in islice(self._sorted, start, start + max(limit, 0)):
+                if not key.startswith(prefix):
+                    break
+                found.append(key)
+            return found
+
     def _live(self, key: str) -> bytes | None:
         item = self._items.get(key)
         if item is None:
@@ -178,6 +201,8 @@ class MemoryKV:
         if item is None:
             return False
         self._bytes -= len(key) + len(item[0])
+        if self._sorted is not None:
+            del self._sorted[bisect_left(self._sorted, key)]
         return True
 
     def _set_deadline(self, key: str, ttl: float | None) -> None:

@@ -234,6 +234,20 @@ class SqliteKV:
 
         return await self._file.write(work)
 
+    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        first, last = _encode(prefix), _encode(after)
+
+        def work(connection: sqlite3.Connection) -> list[str]:
+            # No byte of UTF-8 is 0xff, so this comes after every key that begins with the prefix.
+            found = connection.execute(
+                "SELECT key FROM kv WHERE key >= ? AND key > ? AND key < ? AND (deadline IS NULL OR deadline > ?)"
+                " ORDER BY key LIMIT ?",
+                (first, last, first + b"\xff", self._clock(), max(limit, 0)),
+            )
+            return [bytes(key).decode("utf-8", "surrogatepass") for (key,) in found]
+
+        return await self._file.read(work)
+
     def _live(self, connection: sqlite3.Connection, name: bytes) -> bytes | None:
         row = connection.execute(
             "SELECT value FROM kv WHERE key = ? AND (deadline IS NULL OR deadline > ?)", (name, self._clock())

@@ -91,7 +91,7 @@ class HttpApp:
         self._in_flight = 0
         self._stateless = None
         if stateless:
-            self._stateless = Stateless(endpoint.offer, endpoint.handler, self._limits, endpoint.admit)
+            self._stateless = Stateless(endpoint.offer_to, endpoint.handler, self._limits, endpoint.admit)
         self._offers_sse = sse
         self._pages = pages or {}
         self.sessions: Sessions | None = None

@@ -66,6 +66,9 @@ class SessionHost(Protocol):
     @property
     def offer(self) -> Offer: ...
 
+    def offer_to(self, principal: Any) -> Offer:
+        """What is offered to a caller; None for one who has not said who they are."""
+
     @property
     def handler(self) -> Handler: ...
 
@@ -130,8 +133,9 @@ class Sessions:
             self.streams.say,
             limits.result,
         )
-        # Read by one request after the other without a pause in between, so one for each revision is enough.
-        self._lifecycles: dict[str, ServerLifecycle] = {}
+        # Read by one request after the other without a pause in between, so one for each offer and revision is enough.
+        self._lifecycles: dict[tuple[str, bool], ServerLifecycle] = {}
+        self._nobody = self._digest(None)
         # When the sessions that this process opened are over, in the order of their last use.
         self._opened: dict[str, float] = {}
         self._leave: list[Callable[[], None]] = []
@@ -221,7 +225,7 @@ class Sessions:
             await respond(send, 202, b"", extra)
 
     def _batch(self, batch: Batch, token: SessionToken) -> list[Message]:
-        lifecycle = self._lifecycle(token.revision)
+        lifecycle = self._lifecycle(token)
         if not lifecycle.batches:
             # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
             raise refused(400, "This revision has no JSON-RPC batches: send one message a request")
@@ -273,7 +277,7 @@ class Sessions:
         self, principal: Any, headers: Mapping[str, str], request: Request, send: SendMessage, extra: HeaderList
     ) -> None:
         _check_accept(headers, request.id)
-        lifecycle = ServerLifecycle(self._host.offer)
+        lifecycle = ServerLifecycle(self._host.offer_to(principal))
         try:
             result = lifecycle.accept(request)
             assert lifecycle.revision is not None
@@ -402,15 +406,17 @@ class Sessions:
     def _digest(self, principal: Any) -> bytes:
         return principal_digest(self._host.principal_key(principal))
 
-    def _lifecycle(self, revision: str) -> ServerLifecycle:
-        lifecycle = self._lifecycles.get(revision)
+    def _lifecycle(self, token: SessionToken) -> ServerLifecycle:
+        anonymous = token.principal == self._nobody
+        lifecycle = self._lifecycles.get((token.revision, anonymous))
         if lifecycle is None:
-            lifecycle = self._lifecycles[revision] = ServerLifecycle(self._host.offer)
-            lifecycle.adopt(revision)
+            lifecycle = ServerLifecycle(self._host.offer_to(None) if anonymous else self._host.offer)
+            lifecycle.adopt(token.revision)
+            self._lifecycles[token.revision, anonymous] = lifecycle
         return lifecycle
 
     def _lifecycle_for(self, token: SessionToken, record: Record) -> ServerLifecycle:
-        lifecycle = self._lifecycle(token.revision)
+        lifecycle = self._lifecycle(token)
         known = record.capabilities
         lifecycle.capabilities = from_bits(token.capabilities) if known is UNSET else known
         lifecycle.client = record.client

@@ -34,14 +34,16 @@ ASSUMED: Final = "2025-03-26"
 
 
 Admit: TypeAlias = Callable[[Sequence[Incoming]], Awaitable[None]]
+OfferTo: TypeAlias = Callable[[Any], Offer]
 
 
 class Stateless:
     """Serves 2024-11-05 to 2025-11-25 and remembers nothing between requests."""
 
-    def __init__(self, offer: Offer, handler: Handler, limits: HttpLimits, admit: Admit) -> None:
-        """`admit` raises `InsufficientScope` when the caller lacks what the calls need."""
-        self._offer = offer
+    def __init__(self, offer_to: OfferTo, handler: Handler, limits: HttpLimits, admit: Admit) -> None:
+        """`offer_to` says what is offered to a principal, `admit` raises `InsufficientScope` when the caller lacks what
+        the calls need."""
+        self._offer_to = offer_to
         self._handler = handler
         self._admit = admit
         self._limits = limits
@@ -63,8 +65,9 @@ class Stateless:
             raise refused(400, f"Unsupported protocol version {revision[:40]!r}")
         ready: list[bytes] = []
         calls: list[Incoming] = []
-        for item in self._batch(message, revision) if isinstance(message, Batch) else [message]:
-            self._take(item, revision, isinstance(message, Batch), ready, calls)
+        offer = self._offer_to(principal)
+        for item in self._batch(message, revision, offer) if isinstance(message, Batch) else [message]:
+            self._take(item, revision, offer, isinstance(message, Batch), ready, calls)
         for call in calls:
             call.headers, call.principal = headers, principal
         if calls:
@@ -77,9 +80,9 @@ class Stateless:
         else:
             await respond(send, 202, b"", extra)
 
-    def _batch(self, batch: Batch, revision: str) -> list[Message]:
+    def _batch(self, batch: Batch, revision: str, offer: Offer) -> list[Message]:
         # spec-earlier 3.4.6.5: without a version header batches have to be taken, too.
-        lifecycle = ServerLifecycle(self._offer)
+        lifecycle = ServerLifecycle(offer)
         lifecycle.adopt(revision)
         if not lifecycle.batches:
             raise refused(400, "This revision has no JSON-RPC batches: send one message a request")
@@ -87,13 +90,15 @@ class Stateless:
             raise refused(400, f"A batch has 1 to {self._limits.batch} messages")
         return batch.items
 
-    def _take(self, item: Message, revision: str, batch: bool, ready: list[bytes], calls: list[Incoming]) -> None:
+    def _take(
+        self, item: Message, revision: str, offer: Offer, batch: bool, ready: list[bytes], calls: list[Incoming]
+    ) -> None:
         """Deal with one message; notifications and answers concern nobody here."""
         if isinstance(item, Malformed) and item.code:
             ready.append(encode_error(item.id, item.code, item.message))
         if not isinstance(item, Request):
             return
-        lifecycle = ServerLifecycle(self._offer)
+        lifecycle = ServerLifecycle(offer)
         try:
             if item.method != "initialize":
                 lifecycle.adopt(revision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,6 +58,8 @@ class Tool(Component):
         structured: bool | None = None,
         decoder: Callable[[dict[str, Any]], Any] | None = None,
         encoder: Callable[[Any], Any] | None = None,
+        task: t.TaskSupport | None = None,
+        long_running: bool = False,
         executor: Executor | None = None,
         timeout: float | None = None,
         replay: bool = True,
@@ -85,6 +88,11 @@ class Tool(Component):
         self.key = self.name = checked_name(binding.name, "tool")
         _advise(self.name)
         self.annotations = _tool_annotations(annotations)
+        self.task = _task_support(self.name, task, long_running)
+        """Whether calls may, or must, run as tasks; None for never."""
+        self.detaches = _detaches(function)
+        if self.detaches and self.task is None:
+            raise ServerError(f"{self.name!r}: ctx.detach() makes the call a task, which takes task='optional'")
         self.input_schema = binding.input_schema
         self.output_schema = binding.output_schema
         # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
@@ -105,6 +113,11 @@ class Tool(Component):
         if policy is not None:
             _check_rules(policy, self.input_schema, self.name)
 
+    @property
+    def idempotent(self) -> bool:
+        """Whether calling it twice does no more than calling it once."""
+        return self.annotations is not UNSET and self.annotations.idempotent_hint is True
+
     def definition(self, revision: str) -> t.Tool:
         output = self.output_schema
         if output is not None and self.wraps and revision != MODERN:
@@ -116,6 +129,7 @@ class Tool(Component):
             input_schema=self.input_schema,
             output_schema=UNSET if output is None else output,
             annotations=self.annotations,
+            execution=UNSET if self.task is None else t.ToolExecution(task_support=self.task),
             icons=self.icons,
             meta=self.meta,
         )
@@ -205,6 +219,20 @@ def _advise(name: str) -> None:
         log.warning(
             "some clients refuse the tool name %r: use at most 128 of the characters A-Z a-z 0-9 _ - and .", name[:200]
         )
+
+
+def _task_support(name: str, task: t.TaskSupport | None, long_running: bool) -> t.TaskSupport | None:
+    if task not in (None, "forbidden", "optional", "required"):
+        raise ServerError(f"{name!r}: task is 'forbidden', 'optional' or 'required', not {task!r}")
+    if long_running and task is None:
+        return "optional"
+    return None if task == "forbidden" else task
+
+
+def _detaches(function: Callable[..., Any]) -> bool:
+    """Whether a handler decides by itself, with `ctx.detach()`, when its call becomes a task."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code is not None and "detach" in code.co_names
 
 
 def _tool_annotations(annotations: Any) -> t.ToolAnnotations | UnsetType:

@@ -1,0 +1,349 @@
+"""Tasks: work that outlives its request, in the two dialects of the protocol.
+
+2025-11-25 has tasks in its core (basic/utilities/tasks): the client asks for one, polls with `tasks/get`, fetches the
+outcome with `tasks/result`. 2026-07-28 has the extension io.modelcontextprotocol/tasks: the server decides, and
+`tasks/get` carries questions and outcome. Both are views of the same `Record`; what may happen to a record, and how it
+looks in either dialect, is decided here. Keeping it, and the clock, are the caller's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    ProtocolError,
+)
+from toolwire.protocol.revisions import supports
+from toolwire.protocol.rounds import Kind, checked_answer
+
+TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
+#: Questions that one task may ask.
+MAX_QUESTIONS: Final = 100
+#: Characters of a status message that are kept.
+MAX_MESSAGE: Final = 1000
+# Kept free in the record of a task that runs: a store that is full takes what is no longer than what it replaces, and
+# so the end of a task can always be written down.
+_ROOM: Final = "." * 512
+
+Verdict: TypeAlias = Literal["call", "task", "may"]
+W = TypeVar("W", bound=t.Wire)
+
+
+# --- Who gets a task -------------------------------------------------------------------------------------------------
+
+
+def is_declared(capabilities: Mapping[str, Any]) -> bool:
+    """Whether a modern request says that its client can take a task."""
+    return t.has_capability(capabilities, _EXTENSION)
+
+
+def verdict(
+    support: t.TaskSupport, revision: str, client: Mapping[str, Any], server: Mapping[str, Any], wanted: bool
+) -> Verdict:
+    """What becomes of a call: an ordinary call, a task, or whatever suits the server.
+
+    `wanted` says whether the call carried `params.task`. Refusals are raised.
+    """
+    if supports(revision, "core_tasks"):
+        if not t.has_capability(server, "tasks.requests.tools.call"):
+            return "call"  # 2025-11-25 tasks, capability negotiation: what was not offered is ignored.
+        if support == "forbidden" and wanted:
+            raise ProtocolError(METHOD_NOT_FOUND, "This tool cannot run as a task: call it without `task`")
+        if support == "required" and not wanted:
+            raise ProtocolError(METHOD_NOT_FOUND, "This tool only runs as a task: call it with `task`")
+        return "task" if wanted else "call"
+    if not supports(revision, "tasks_extension") or support == "forbidden" or not t.has_capability(server, _EXTENSION):
+        return "call"
+    if not is_declared(client):
+        # TSK-1: never a task for whoever did not declare it.
+        if support == "required":
+            raise missing_extension("This tool only runs as a task")
+        return "call"
+    return "task" if support == "required" else "may"
+
+
+_EXTENSION: Final = f"extensions.{t.TASKS_EXTENSION}"
+
+
+def missing_extension(reason: str) -> ProtocolError:
+    """TSK-4, TSK-5"""
+    required: dict[str, Any] = {"extensions": {t.TASKS_EXTENSION: {}}}
+    text = f"{reason}, and this request does not declare the extension {t.TASKS_EXTENSION}"
+    return ProtocolError(MISSING_CLIENT_CAPABILITY, text, {"requiredCapabilities": required})
+
+
+def unknown_task() -> ProtocolError:
+    """One text for a task that never was, that is over, and that is somebody else's (2025-11-25 tasks, security)."""
+    return ProtocolError(INVALID_PARAMS, "There is no such task, or it has expired")
+
+
+def lifetime(wanted: int | UnsetType | None, default: float, longest: float) -> int:
+    """How long a task is kept, in milliseconds: what was asked for, within bounds; -32602 for what is no time."""
+    if wanted is UNSET or wanted is None:
+        wanted = int(default * 1000)
+    if wanted <= 0:
+        raise ProtocolError(INVALID_PARAMS, "The ttl of a task is a number of milliseconds above zero")
+    return min(wanted, int(longest * 1000))
+
+
+# --- The record ------------------------------------------------------------------------------------------------------
+
+
+class Question(Struct, omit_defaults=True):
+    """Something that a task has asked and that is not answered."""
+
+    kind: Kind
+    digest: str
+    params: Raw | UnsetType = UNSET
+
+
+class Reply(Struct, omit_defaults=True):
+    """An answer, or the error that came instead of one; with the digest of what was asked."""
+
+    digest: str
+    result: Raw | UnsetType = UNSET
+    error: t.Error | UnsetType = UNSET
+
+
+class Again(Struct, omit_defaults=True):
+    """What it takes to run a call again, where the tool allows that."""
+
+    params: Raw
+    revision: str
+    capabilities: dict[str, Any] = {}
+    client: t.Implementation | UnsetType = UNSET
+    principal: Raw | UnsetType = UNSET
+    runs: int = 1
+
+
+class Record(Struct, omit_defaults=True):
+    """One task, as it is kept."""
+
+    id: str
+    created: float
+    updated: float
+    ttl_ms: int
+    poll_ms: int
+    status: t.TaskStatus = "working"
+    message: str = ""
+    process: str = ""
+    """Who runs it; empty for a task that the host drives."""
+    questions: dict[str, Question] = {}
+    answers: dict[str, Reply] = {}
+    result: Raw | UnsetType = UNSET
+    is_error: bool = False
+    error: t.Error | UnsetType = UNSET
+    again: Again | UnsetType = UNSET
+    room: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.status in TERMINAL
+
+    @property
+    def expires(self) -> float:
+        return self.created + self.ttl_ms / 1000
+
+
+encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Record).decode
+
+
+def decode(data: bytes) -> Record:
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        raise ProtocolError(INTERNAL_ERROR, "The task cannot be read any more") from None
+
+
+def new_record(identifier: str, now: float, ttl_ms: int, poll_ms: int, **details: Any) -> Record:
+    return Record(identifier, now, now, ttl_ms, poll_ms, room=_ROOM, **details)
+
+
+# --- What may happen to it: each says whether anything changed -------------------------------------------------------
+
+
+def complete(record: Record, result: Raw, failure: str | None = None) -> bool:
+    """The call has a result; `failure` is what a result that is a tool's error says."""
+    if record.over:
+        return False  # A result that comes late is discarded.
+    _end(record, "completed")
+    record.result, record.is_error = result, failure is not None
+    record.message = (failure or "")[:MAX_MESSAGE]
+    return True
+
+
+def fail(record: Record, error: ProtocolError) -> bool:
+    if record.over:
+        return False
+    _end(record, "failed")
+    record.error = t.Error(code=error.code, message=error.message, data=error.data)
+    record.message = error.message[:MAX_MESSAGE]
+    return True
+
+
+def cancel(record: Record) -> bool:
+    if record.over:
+        return False
+    _end(record, "cancelled")
+    record.message = "Cancelled"
+    return True
+
+
+def hand_over(record: Record, process: str, most_runs: int) -> bool:
+    """The process that ran a task is gone: another runs it again where the tool allows that, else it has failed."""
+    if record.over:
+        return False
+    again = record.again
+    if again is UNSET or again.runs >= most_runs:
+        text = "The server process that ran this task ended before the task did"
+        return fail(record, ProtocolError(INTERNAL_ERROR, text))
+    record.process, again.runs = process, again.runs + 1
+    # What was asked and not answered is asked again by the new run.
+    record.questions, record.status = {}, "working"
+    return True
+
+
+def _end(record: Record, status: t.TaskStatus) -> None:
+    record.status = status
+    record.questions, record.answers = {}, {}
+    record.again = UNSET
+    record.room = record.process = ""
+
+
+def say(record: Record, message: str) -> bool:
+    message = message[:MAX_MESSAGE]
+    if record.over or record.message == message:
+        return False
+    record.message = message
+    return True
+
+
+def ask(record: Record, questions: Mapping[str, Question]) -> bool:
+    if record.over:
+        return False
+    if len(record.questions) + len(record.answers) + len(questions) > MAX_QUESTIONS:
+        raise ProtocolError(INVALID_PARAMS, f"The task asked more than {MAX_QUESTIONS} questions")
+    record.questions = {**record.questions, **questions}
+    record.status = "input_required"
+    return True
+
+
+def take_answers(record: Record, responses: Mapping[str, Raw]) -> bool:
+    """Answers to questions that are open; -32602 for one that does not have the shape of an answer.
+
+    TSK-12: those to questions that nobody asked, or that are answered, are passed over.
+    """
+    taken = {
+        key: Reply(question.digest, checked_answer(key, question.kind, responses[key]))
+        for key, question in record.questions.items()
+        if key in responses
+    }
+    return _take(record, taken)
+
+
+def take_refusal(record: Record, key: str, error: ProtocolError) -> bool:
+    """A question that the client answered with an error, as only a 2025-11-25 client can."""
+    question = record.questions.get(key)
+    if question is None:
+        return False
+    return _take(record, {key: Reply(question.digest, error=t.Error(code=error.code, message=error.message))})
+
+
+def _take(record: Record, taken: Mapping[str, Reply]) -> bool:
+    if record.over or not taken:
+        return False
+    record.answers = {**record.answers, **taken}
+    record.questions = {key: question for key, question in record.questions.items() if key not in taken}
+    if not record.questions:
+        record.status = "working"
+    return True
+
+
+# --- How it looks ----------------------------------------------------------------------------------------------------
+
+
+def rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def core_task(record: Record, type_: type[W]) -> W:
+    """The task as 2025-11-25 knows it, as a value of `Task` or of a type made from it."""
+    # 2025-11-25 tasks: there a tool's error fails the task.
+    failed = record.status == "completed" and record.is_error
+    return type_(
+        **_fields(record, "failed" if failed else record.status), ttl=record.ttl_ms, poll_interval=record.poll_ms
+    )
+
+
+def task_created(record: Record) -> t.TaskCreatedResult:
+    return t.TaskCreatedResult(**_fields(record), ttl_ms=record.ttl_ms, poll_interval_ms=record.poll_ms)
+
+
+def detailed_task(record: Record, type_: type[W]) -> W:
+    """The task as the extension knows it, with its questions or its outcome (TSK-10)."""
+    details: dict[str, Any] = {}
+    if record.status == "input_required":
+        details["input_requests"] = {key: _input_request(question) for key, question in record.questions.items()}
+    elif record.status == "completed":
+        details["result"] = record.result
+    elif record.status == "failed":
+        details["error"] = record.error
+    return type_(**_fields(record), **details, ttl_ms=record.ttl_ms, poll_interval_ms=record.poll_ms)
+
+
+def _fields(record: Record, status: str | None = None) -> dict[str, Any]:
+    return {
+        "task_id": record.id,
+        "status": status or record.status,
+        "status_message": record.message or UNSET,
+        "created_at": rfc3339(record.created),
+        "last_updated_at": rfc3339(record.updated),
+    }
+
+
+def _input_request(question: Question) -> dict[str, Any]:
+    request: dict[str, Any] = {"method": question.kind}
+    if question.params is not UNSET:
+        request["params"] = question.params
+    return request
+
+
+def related_meta(identifier: str) -> dict[str, Any]:
+    """2025-11-25 tasks: every message that belongs to a task names it, but for those of the task methods."""
+    return {t.RELATED_TASK_KEY: {"taskId": identifier}}
+
+
+def payload(record: Record) -> dict[str, Any]:
+    """The answer to `tasks/result` of a task that is over: what the call would have answered, errors included."""
+    if record.status == "completed":
+        result: dict[str, Any] = msgspec.json.decode(record.result or b"{}")
+        result["_meta"] = {**result.get("_meta", {}), **related_meta(record.id)}
+        return result
+    if record.error is not UNSET:
+        raise ProtocolError(record.error.code, record.error.message, record.error.data)
+    raise ProtocolError(INTERNAL_ERROR, "The task was cancelled")
+
+
+def related_params(question: Question, identifier: str) -> dict[str, Any]:
+    """The params of a question as 2025-11-25 asks it: by a request that names its task."""
+    params: dict[str, Any] = {} if question.params is UNSET else msgspec.json.decode(question.params)
+    params["_meta"] = {**params.get("_meta", {}), **related_meta(identifier)}
+    return params
+
+
+def status_text(progress: float, total: float | None, message: str | None) -> str:
+    """Progress as a status message, which is all that the extension has for it (TSK-17)."""
+    if message:
+        return message
+    return f"{progress:g}" if total is None else f"{progress:g} of {total:g}"

@@ -1,0 +1,339 @@
+"""The tasks of one server: from the call that becomes one to the outcome that is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from toolwire.protocol import tasks as rules
+from toolwire.protocol import types as t
+from toolwire.protocol.changes import Change, FrozenParams
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
+from toolwire.protocol.tasks import Record
+from toolwire.server.catalog import Found
+from toolwire.server.components import Tool
+from toolwire.server.context import Context
+from toolwire.server.tasks.owners import owner_of
+from toolwire.server.tasks.processes import Processes
+from toolwire.server.tasks.quota import Quota
+from toolwire.server.tasks.records import NoRoom, Records
+from toolwire.server.tasks.repeating import again_of, context_of
+from toolwire.server.tasks.runs import Followed, Run
+from toolwire.stores import MemoryKV
+from toolwire.wire.workers import ThreadWorkers
+
+log = logging.getLogger("toolwire.tasks")
+
+# How long to wait before the outcome of a task is written again, when the store does not take it.
+_PAUSES: Final = (0.05, 0.5, 2.0, 5.0, 10.0)
+FILTER: Final = "taskIds"
+# How often an idempotent call is begun: one that takes its process down every time must not go on doing so.
+_MOST_RUNS: Final = 3
+
+
+class Host:
+    """What the context of a task needs of its server: the same as any other, but threads of its own."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        # J86: work that takes long must not take the threads away from calls that do not.
+        self.workers = ThreadWorkers(kernel.limits.threads, kernel.limits.queue)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+
+class Tasks:
+    """Creates tasks, runs them, and knows those that run here."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self.limits = kernel.limits
+        self.records = Records(kernel.implementation.name, kernel.stores, self._heard, self._lost)
+        self.quota = Quota(self.records, self.limits)
+        self._host: Host | None = None
+        self._followed: dict[str, Followed] = {}
+        self._running: set[str] = set()
+        self._starting: asyncio.Task[None] | None = None
+        self._looking: set[str] = set()
+        self._background: set[asyncio.Task[Any]] = set()
+        self.processes: Processes | None = None
+
+    # --- calls ---
+
+    async def tool_called(self, ctx: Context, found: Found[Tool]) -> Any:
+        """Answer a call that may become a task: with its result, or with the task."""
+        tool, params = found.component, ctx.params
+        local = getattr(ctx._outlet, "local", False)
+        chosen = "call" if local else self._verdict(ctx, tool)
+        if chosen == "call":
+            return await self._kernel._run(ctx, found, params.name, tool.call(ctx, params.arguments))
+        wanted = UNSET if params.task is UNSET or ctx._request.modern else params.task.ttl
+        ttl = rules.lifetime(wanted, self.limits.task_ttl, self.limits.task_ttl_max)
+        window = None if tool.detaches else self.limits.task_window
+        run = self.new_run(ctx, found, ttl)
+        try:
+            if chosen == "task" or window == 0:
+                await run.open()
+            run.start()
+            if not run.is_task:
+                await run.settled(window)
+        except BaseException:
+            self.abandon(run)  # Nobody will ever know its id.
+            raise
+        return self._created(run) if run.is_task else run.outcome()
+
+    def _verdict(self, ctx: Context, tool: Tool) -> rules.Verdict:
+        return rules.verdict(
+            tool.task or "forbidden",
+            ctx.revision,
+            ctx.client_capabilities,
+            self._kernel.capabilities(ctx.revision),
+            ctx.params.task is not UNSET,
+        )
+
+    def new_run(self, ctx: Context, found: Found[Tool], ttl_ms: int) -> Run:
+        if self._host is None:
+            self._host = Host(self._kernel)
+        ctx._host = self._host
+        return Run(self, ctx, found, ttl_ms)
+
+    def _created(self, run: Run) -> Any:
+        assert run.created is not None
+        if run.ctx._request.modern:
+            return self.signed(rules.task_created(run.created))
+        return t.CreateTaskResult(task=rules.core_task(run.created, t.Task))
+
+    def signed(self, result: Any) -> Any:
+        """META-8: every modern result names its server."""
+        result.meta = self._kernel._result_meta
+        return result
+
+    def abandon(self, run: Run) -> None:
+        run.stop()
+        if run.is_task:
+            self.in_background(self.change(run.key, rules.cancel))
+
+    # --- what a run needs ---
+
+    def call(self, run: Run) -> Coroutine[Any, Any, Any]:
+        """The call itself, under the deadline and with the clean-up of any other."""
+        ctx, params = run.ctx, run.ctx.params
+        return self._kernel._run(ctx, run.found, params.name, run.work(params.arguments))  # type: ignore[no-any-return]
+
+    async def open(self, run: Run) -> Record:
+        """Write down a new task for a run."""
+        if len(self._running) >= self.limits.tasks_running:
+            raise ProtocolError(INTERNAL_ERROR, "Too many tasks are running; try again later")
+        process = "" if self.processes is None else await self.processes.registered()
+        again = again_of(run.ctx) if run.tool.idempotent and process else UNSET
+        return await self.create(owner_of(run.ctx), run.ttl_ms, run, message=run.said, process=process, again=again)
+
+    async def create(self, owner: str, ttl_ms: int, followed: Followed, **details: Any) -> Record:
+        """A new record, within what its owner may have, whose changes are told to its client."""
+        await self.ready()
+        await self.quota.check(owner)
+        now = time.time()
+        record = rules.new_record(self.records.new_id(now), now, ttl_ms, int(self.limits.task_poll * 1000), **details)
+        key = self.records.key(owner, record.id)
+        self.follow(key, followed)
+        try:
+            await self.records.create(key, record)
+        except BaseException:
+            self.over(followed)
+            raise
+        followed.id, followed.created = record.id, record
+        return record
+
+    def follow(self, key: str, followed: Followed) -> None:
+        followed.key = key
+        self._followed[key] = followed
+        if isinstance(followed, Run):
+            self._running.add(key)
+
+    def forget_later(self, followed: Followed, seconds: float) -> None:
+        """Follow a task that nobody runs here to the end of its time."""
+        asyncio.get_running_loop().call_later(seconds, self.over, followed)
+
+    async def change(self, key: str, edit: Callable[[Record], bool]) -> Record | None:
+        """Change a record, and tell of it; None when there is no such task."""
+        record, changed = await self.records.change(key, edit)
+        if changed:
+            self._tell(key, record)
+        return record
+
+    async def finish(self, run: Run, outcome: Any) -> None:
+        """Keep the outcome of a run; one that comes too late is discarded."""
+        await self.settle(run.key, self.ending(run.revision, outcome))
+
+    def ending(self, revision: str, outcome: Any) -> Callable[[Record], bool]:
+        """How a record changes when the call comes to this outcome."""
+        if isinstance(outcome, ProtocolError):
+            return lambda record: rules.fail(record, outcome)
+        try:
+            result = Raw(msgspec.json.encode(self._kernel.finish(revision, outcome)))
+        except (TypeError, ValueError, RecursionError):
+            log.exception("the outcome of a task could not be written as JSON")
+            failure = ProtocolError(INTERNAL_ERROR, "Internal error")
+            return lambda record: rules.fail(record, failure)
+        if len(result) > self.limits.result:
+            failure = ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self.limits.result} bytes")
+            return lambda record: rules.fail(record, failure)
+        return lambda record: rules.complete(record, result, _failure_in(outcome))
+
+    async def settle(self, key: str, ending: Callable[[Record], bool]) -> Record | None:
+        """Write down the end of a task, also where the store is full or out of reach for a while."""
+        for pause in (*_PAUSES, None):
+            try:
+                return await self.change(key, ending)
+            except NoRoom:
+                ending = _no_room  # Shorter than what it replaces, so that the store takes it.
+            except ProtocolError:
+                if pause is not None:
+                    await asyncio.sleep(pause)
+        log.error("the end of a task could not be kept")
+        return None
+
+    def over(self, run: Followed) -> None:
+        self._followed.pop(run.key, None)
+        self._running.discard(run.key)
+
+    # --- changes ---
+
+    def _tell(self, key: str, record: Record | None) -> None:
+        followed = self._followed.get(key)
+        if followed is not None:
+            followed.heard(record)
+            if record is None or record.over:
+                self.over(followed)
+
+    def _heard(self, key: str) -> None:
+        """Somebody changed a record: look at it, if anybody here cares."""
+        identifier = key.rpartition(":")[2]
+        if key not in self._looking and (key in self._followed or self._is_listened_to(identifier)):
+            self._looking.add(key)
+            self.in_background(self._look(key, identifier))
+
+    def _is_listened_to(self, identifier: str) -> bool:
+        return any(identifier in stream.extra.get(FILTER, ()) for stream in self._kernel.hub.streams)
+
+    async def _look(self, key: str, identifier: str) -> None:
+        self._looking.discard(key)
+        record = await self.records.find(key)
+        self._tell(key, record)
+        if record is not None and self._is_listened_to(identifier):
+            task = rules.detailed_task(record, t.TaskNotificationParams)
+            params = FrozenParams(msgspec.json.decode(msgspec.json.encode(task)))
+            self._kernel.hub.tell_here(Change(FILTER, identifier, "notifications/tasks", params))
+
+    def _lost(self) -> None:
+        for key in tuple(self._followed):
+            self._heard(key)
+
+    def in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("looking after the tasks failed", exc_info=error)
+
+    # --- the life of the server ---
+
+    async def ready(self) -> None:
+        """Take part, and take over what a process that is gone has left behind; once, before anything else."""
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+        if not self._starting.done():
+            await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        kv = self._kernel.stores.kv
+        # What lives in the memory of this process dies with it, and nobody is left to take anything over.
+        if not isinstance(kv, MemoryKV):
+            self.processes = Processes(self._kernel.implementation.name, kv, self._recover)
+            self.records.listen()
+            await self.processes.start()
+
+    async def _recover(self) -> None:
+        """Take over the tasks of processes that are gone."""
+        assert self.processes is not None
+        for key, record in await self.records.each():
+            if not record.process and record.again is UNSET:
+                continue  # The host drives it, and its host may be back.
+            if not await self.processes.lives(record.process):
+                await self._take_over(key, record.process)
+
+    async def _take_over(self, key: str, process: str) -> None:
+        assert self.processes is not None
+        name = await self.processes.registered()
+
+        def edit(record: Record) -> bool:
+            return record.process == process and rules.hand_over(record, name, _MOST_RUNS)
+
+        record, changed = await self.records.change(key, edit)
+        if record is not None and changed and not record.over:
+            self._run_again(key, record)
+
+    def _run_again(self, key: str, record: Record) -> None:
+        assert record.again is not UNSET
+        ctx = context_of(self._kernel, record.again)
+        found = self._kernel.catalog.tool(ctx.params.name)
+        if found is None:
+            gone = ProtocolError(INTERNAL_ERROR, "The tool of this task is no longer there")
+            self.in_background(self.settle(key, lambda record: rules.fail(record, gone)))
+            return
+        run = self.new_run(ctx, found, record.ttl_ms)
+        run.id, run.created = record.id, record
+        self.follow(key, run)
+        run.follow(record, record.expires - time.time())
+        run.start()
+
+    async def stop(self) -> None:
+        """End what runs here. What may be run again is left for the next process, everything else has failed."""
+        runs = [each for each in self._followed.values() if isinstance(each, Run)]
+        for run in runs:
+            run.stop()
+        workers = [run.worker for run in runs if run.worker is not None]
+        if workers:
+            await asyncio.wait(workers, timeout=1.0)
+        await asyncio.gather(*(self.change(run.key, left_behind) for run in runs), return_exceptions=True)
+        if self.processes is not None:
+            await self.processes.stop()
+        self._followed.clear()
+        if self._background:
+            await asyncio.wait(set(self._background), timeout=1.0)
+        self.records.close()
+        self._starting = self.processes = None
+        if self._host is not None:
+            self._host.workers.shutdown()
+            self._host = None
+
+
+def left_behind(record: Record) -> bool:
+    """The process that ran a task ends."""
+    if not record.over and record.again is not UNSET:
+        record.process = ""
+        return True
+    return rules.fail(record, ProtocolError(INTERNAL_ERROR, "The server stopped while the task was running"))
+
+
+def _failure_in(outcome: Any) -> str | None:
+    """What a tool's error says; None for a result that is none."""
+    if getattr(outcome, "is_error", False) is not True:
+        return None
+    texts = (block.text for block in outcome.content if isinstance(block, t.TextContent))
+    return next(texts, "The tool failed")
+
+
+def _no_room(record: Record) -> bool:
+    text = "The result could not be kept: the store of the server is full"
+    return rules.fail(record, ProtocolError(INTERNAL_ERROR, text))

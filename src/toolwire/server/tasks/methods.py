@@ -1,0 +1,193 @@
+"""The methods of both dialects: `tasks/get`, `result`, `list` and `cancel` of 2025-11-25, and `tasks/get`, `update` and
+`cancel` of the extension."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from toolwire.protocol import tasks as rules
+from toolwire.protocol import types as t
+from toolwire.protocol.cursors import decode_cursor, encode_cursor
+from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError, Timeout, TransportError
+from toolwire.protocol.tasks import Question, Record
+from toolwire.server.catalog import Found
+from toolwire.server.components import Tool
+from toolwire.server.context import Context
+from toolwire.server.tasks.hosting import HostTasks
+from toolwire.server.tasks.manager import FILTER, Tasks
+from toolwire.server.tasks.owners import owner_of
+
+_PAGE: Final = 100
+_LONGEST_ID: Final = 200
+
+
+class TaskMethods:
+    """Answers the requests about tasks."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self.hosted = HostTasks(tasks)
+        self._records = tasks.records
+        # Questions that a waiting `tasks/result` is asking right now.
+        self._asking: set[tuple[str, str]] = set()
+        self._core: dict[str, Callable[[Context], Awaitable[Any]]] = {
+            "tasks/get": self._get,
+            "tasks/result": self._result,
+            "tasks/list": self._list,
+            "tasks/cancel": self._cancel,
+        }
+        self._extension: dict[str, Callable[[Context], Awaitable[Any]]] = {
+            "tasks/get": self._get_detailed,
+            "tasks/update": self._update,
+            "tasks/cancel": self._cancel_softly,
+        }
+
+    async def tool_called(self, ctx: Context, found: Found[Tool]) -> Any:
+        return await self._tasks.tool_called(ctx, found)
+
+    async def ready(self) -> None:
+        await self._tasks.ready()
+
+    async def stop(self) -> None:
+        await self._tasks.stop()
+
+    async def handle(self, ctx: Context) -> Any:
+        await self._tasks.ready()
+        if not ctx._request.modern:
+            return await self._core[ctx.method](ctx)
+        if not rules.is_declared(ctx.client_capabilities):
+            raise rules.missing_extension(f"{ctx.method} belongs to tasks")
+        return self._tasks.signed(await self._extension[ctx.method](ctx))
+
+    def _key(self, ctx: Context) -> str:
+        if len(ctx.params.task_id) > _LONGEST_ID:
+            raise rules.unknown_task()
+        return self._records.key(owner_of(ctx), ctx.params.task_id)
+
+    async def _find(self, ctx: Context) -> Record:
+        record = await self._records.find(self._key(ctx))
+        if record is None:
+            raise rules.unknown_task()
+        return record
+
+    # --- 2025-11-25 ---
+
+    async def _get(self, ctx: Context) -> t.GetTaskResult:
+        return rules.core_task(await self._find(ctx), t.GetTaskResult)
+
+    async def _cancel(self, ctx: Context) -> t.CancelTaskResult:
+        cancelled = False
+
+        def edit(record: Record) -> bool:
+            nonlocal cancelled
+            cancelled = rules.cancel(record)
+            return cancelled
+
+        record = await self._tasks.change(self._key(ctx), edit)
+        if record is None:
+            raise rules.unknown_task()
+        if not cancelled:
+            raise ProtocolError(INVALID_PARAMS, "The task is over, so it cannot be cancelled")
+        return rules.core_task(record, t.CancelTaskResult)
+
+    async def _list(self, ctx: Context) -> t.ListTasksResult:
+        owner = owner_of(ctx)
+        try:
+            after = "" if not isinstance(ctx.params.cursor, str) else decode_cursor(ctx.params.cursor, "tasks")
+        except ValueError as error:
+            raise ProtocolError(INVALID_PARAMS, str(error)) from None
+        ids = await self._records.ids(owner, after, _PAGE + 1)
+        found = await asyncio.gather(*(self._records.find(self._records.key(owner, each)) for each in ids[:_PAGE]))
+        return t.ListTasksResult(
+            tasks=[rules.core_task(record, t.Task) for record in found if record is not None],
+            next_cursor=encode_cursor("tasks", ids[_PAGE - 1]) if len(ids) > _PAGE else UNSET,
+        )
+
+    async def _result(self, ctx: Context) -> Any:
+        """Wait for the end of a task. Meanwhile its questions are asked here, where the client is sure to listen."""
+        key = self._key(ctx)
+        relays: dict[str, asyncio.Task[None]] = {}
+        with self._records.watch(key) as bell:
+            try:
+                while True:
+                    bell.clear()
+                    record = await self._find(ctx)
+                    if record.over:
+                        return rules.payload(record)
+                    self._ask(ctx, key, record, relays)
+                    await _rings(bell, record.expires)
+            finally:
+                for relay in relays.values():
+                    relay.cancel()
+
+    def _ask(self, ctx: Context, key: str, record: Record, relays: dict[str, asyncio.Task[None]]) -> None:
+        for name, relay in tuple(relays.items()):
+            if name not in record.questions:
+                relay.cancel()  # Answered elsewhere; the client is told that nobody waits for its answer.
+                del relays[name]
+        for name, question in record.questions.items():
+            if name not in relays and (key, name) not in self._asking:
+                # 2025-11-25 tasks, input required: a client that sees the status calls `tasks/result`.
+                self._asking.add((key, name))
+                relays[name] = asyncio.create_task(self._relay(ctx, key, record, name, question))
+
+    async def _relay(self, ctx: Context, key: str, record: Record, name: str, question: Question) -> None:
+        """Ask one question of a task, and put the answer into its record."""
+        params: Any = rules.related_params(question, record.id)
+        try:
+            answer = await ctx._outlet.request(question.kind, params, timeout=record.expires - time.time())
+            await self._tasks.change(key, lambda record: rules.take_answers(record, {name: answer}))
+        except ProtocolError as error:
+            refusal = error
+            await self._tasks.change(key, lambda record: rules.take_refusal(record, name, refusal))
+        except (Timeout, TransportError, NotSupported):
+            pass  # The client is gone or cannot be asked here: the question stays open for another.
+        finally:
+            self._asking.discard((key, name))
+            self._records.wake(key)
+
+    # --- the extension ---
+
+    async def _get_detailed(self, ctx: Context) -> t.DetailedTaskResult:
+        return rules.detailed_task(await self._find(ctx), t.DetailedTaskResult)
+
+    async def _update(self, ctx: Context) -> t.Result:
+        responses = ctx.params.input_responses
+        return await self._acknowledged(ctx, lambda record: rules.take_answers(record, responses))
+
+    async def _cancel_softly(self, ctx: Context) -> t.Result:
+        return await self._acknowledged(ctx, rules.cancel)
+
+    async def _acknowledged(self, ctx: Context, edit: Callable[[Record], bool]) -> t.Result:
+        # TSK-14: an empty answer, also where there was nothing left to change.
+        if await self._tasks.change(self._key(ctx), edit) is None:
+            raise rules.unknown_task()
+        return t.Result()
+
+    # --- listening ---
+
+    async def listened(self, ctx: Context, wanted: list[str]) -> dict[str, Any]:
+        """The tasks that a listen stream may hear of: those of its own principal (TSK-18)."""
+        if not rules.is_declared(ctx.client_capabilities):
+            raise rules.missing_extension("taskIds belong to tasks")
+        if len(wanted) > self._tasks.limits.uris:
+            raise ProtocolError(INVALID_PARAMS, f"At most {self._tasks.limits.uris} tasks can be listened to at once")
+        await self._tasks.ready()
+        self._records.listen()
+        owner = owner_of(ctx)
+        found = await asyncio.gather(*(self._records.find(self._records.key(owner, each)) for each in wanted))
+        return {FILTER: [name for name, record in zip(wanted, found, strict=True) if record is not None]}
+
+
+async def _rings(bell: asyncio.Event, expires: float) -> None:
+    """Wait for a change, or for the end of the record's time."""
+    try:
+        async with asyncio.timeout(max(expires - time.time(), 0.0) + 0.01):
+            await bell.wait()
+    except TimeoutError:
+        pass

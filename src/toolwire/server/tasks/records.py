@@ -1,0 +1,178 @@
+"""The records of tasks in the stores, and the bell that rings when one has changed.
+
+A record is the whole truth about its task. Whoever changes one says so on the bus, with nothing but its key; whoever
+cares, in whichever process, reads the record again. The key begins with the owner, so that a task of somebody else is
+not found rather than refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from toolwire.protocol import tasks as rules
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolwireError
+from toolwire.protocol.rounds import digest
+from toolwire.protocol.tasks import Record
+from toolwire.stores import StoreFull, Stores
+
+log = logging.getLogger("toolwire.tasks")
+
+T = TypeVar("T")
+_ATTEMPTS: Final = 64
+#: Records that are read at once.
+AT_ONCE: Final = 200
+
+
+class NoRoom(ProtocolError):
+    """The store is full."""
+
+    def __init__(self) -> None:
+        super().__init__(INTERNAL_ERROR, "There is no room for this task now; try again later")
+
+
+class Records:
+    """All tasks of one server."""
+
+    def __init__(self, server: str, stores: Stores, heard: Callable[[str], None], lost: Callable[[], None]) -> None:
+        name = digest(server)[:16]
+        self.prefix = f"toolwire:task:{name}:"
+        self._topic = f"toolwire:tasks:{name}"
+        self._stores = stores
+        self._heard = heard
+        self._lost = lost
+        self._bells: dict[str, set[asyncio.Event]] = {}
+        self._leave: Callable[[], None] | None = None
+
+    # --- one record ---
+
+    def key(self, owner: str, identifier: str) -> str:
+        return f"{self.prefix}{owner}:{identifier}"
+
+    def new_id(self, now: float) -> str:
+        # The time comes first, so that the order of the keys is that of their making; the rest nobody can guess.
+        return f"{int(now * 1000):012x}-{secrets.token_urlsafe(18)}"
+
+    async def create(self, key: str, record: Record) -> None:
+        """TSK-7: when this returns, everybody can find the task."""
+        self.listen()
+        left = record.expires - time.time()
+        await _reached(self._stores.kv.put(key, rules.encode(record), ttl=left, if_absent=True))
+
+    async def find(self, key: str) -> Record | None:
+        data = await _reached(self._stores.kv.get(key))
+        return None if data is None else rules.decode(data)
+
+    async def change(self, key: str, edit: Callable[[Record], bool]) -> tuple[Record | None, bool]:
+        """Apply an edit to the record as it is now, whatever others do to it meanwhile; the record, and whether it
+        changed. None for a task that is no longer there."""
+        for _ in range(_ATTEMPTS):
+            data = await _reached(self._stores.kv.get(key))
+            if data is None:
+                return None, False
+            record = rules.decode(data)
+            if not edit(record):
+                return record, False
+            now = time.time()
+            record.updated = max(record.updated, now)
+            changed = self._stores.kv.put(key, rules.encode(record), ttl=max(record.expires - now, 0.001), expect=data)
+            if await _reached(changed):
+                await self._ring(key)
+                return record, True
+        raise ProtocolError(INTERNAL_ERROR, "Too many changes at once; try again")
+
+    # --- many of them ---
+
+    async def ids(self, owner: str, after: str = "", limit: int = AT_ONCE) -> list[str]:
+        """Ids of an owner's tasks after one of them, in the order of their making."""
+        start = self.key(owner, "")
+        found = await _reached(self._stores.kv.keys(start, after=f"{start}{after}", limit=limit))
+        return [key.removeprefix(start) for key in found]
+
+    async def each(self) -> list[tuple[str, Record]]:
+        """Every task that is not over, whoever owns it."""
+        found: list[tuple[str, Record]] = []
+        after = ""
+        while keys := await _reached(self._stores.kv.keys(self.prefix, after=after, limit=AT_ONCE)):
+            values = await asyncio.gather(*map(self._readable, keys))
+            found += [(key, value) for key, value in zip(keys, values, strict=True) if value and not value.over]
+            after = keys[-1]
+        return found
+
+    async def _readable(self, key: str) -> Record | None:
+        try:
+            return await self.find(key)
+        except ProtocolError:
+            log.warning("the record of a task cannot be read: %s", key)
+            return None
+
+    # --- the bell ---
+
+    def listen(self) -> None:
+        """Hear of changes from now on, on this loop."""
+        if self._leave is None:
+            self._leave = self._stores.bus.subscribe(self._topic, self._rung, on_lost=self._missed)
+
+    def close(self) -> None:
+        if self._leave is not None:
+            self._leave()
+            self._leave = None
+        self._missed_bells()
+
+    @contextmanager
+    def watch(self, key: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the record may have changed."""
+        self.listen()
+        bell = asyncio.Event()
+        self._bells.setdefault(key, set()).add(bell)
+        try:
+            yield bell
+        finally:
+            bells = self._bells[key]
+            bells.discard(bell)
+            if not bells:
+                del self._bells[key]
+
+    async def _ring(self, key: str) -> None:
+        try:
+            await self._stores.bus.publish(self._topic, key.encode())
+        except ToolwireError:
+            log.warning("the change of a task could not be announced", exc_info=True)
+            self._rung(key.encode())
+
+    def _rung(self, message: bytes) -> None:
+        key = message.decode("utf-8", "replace")
+        self.wake(key)
+        self._heard(key)
+
+    def wake(self, key: str) -> None:
+        """Have those who watch a record look at it again."""
+        for bell in self._bells.get(key, ()):
+            bell.set()
+
+    def _missed(self) -> None:
+        self._missed_bells()
+        self._lost()
+
+    def _missed_bells(self) -> None:
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.set()
+
+
+async def _reached(operation: Awaitable[T]) -> T:
+    """What a store answers; its troubles are its own, and told to nobody outside."""
+    try:
+        return await operation
+    except StoreFull:
+        raise NoRoom from None
+    except ProtocolError:
+        raise
+    except ToolwireError as error:
+        log.error("the store of the tasks failed: %s", error)
+        raise ProtocolError(INTERNAL_ERROR, "The tasks cannot be reached now; try again later") from None

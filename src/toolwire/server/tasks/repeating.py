@@ -1,0 +1,61 @@
+"""Running the call of a task again in another process, where its tool is idempotent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire.auth.principal import Principal
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.lifecycle import Incoming, decode_params
+from toolwire.protocol.methods import methods
+from toolwire.protocol.tasks import Again
+from toolwire.server.context import Context
+
+
+def again_of(ctx: Context) -> Again | UnsetType:
+    """What it takes to run this call again; nothing where its principal cannot be written down."""
+    request = ctx._request
+    principal: Raw | UnsetType = UNSET
+    if request.principal is not None:
+        if not isinstance(request.principal, Principal):
+            return UNSET
+        principal = Raw(msgspec.json.encode(request.principal))
+    return Again(
+        params=Raw(msgspec.json.encode(request.params)),
+        revision=request.revision,
+        capabilities=dict(request.capabilities),
+        client=request.client,
+        principal=principal,
+    )
+
+
+def context_of(host: Any, again: Again) -> Context:
+    """A context like that of the first run, but for the connection, which is gone."""
+    row = methods(again.revision)["tools/call"]
+    params = decode_params(row, again.params)
+    principal = None if again.principal is UNSET else msgspec.json.decode(again.principal, type=Principal)
+    request = Incoming(
+        0, "tools/call", row, params, again.params, again.revision, again.capabilities, again.client, UNSET, UNSET
+    )
+    request.principal = principal
+    return Context(host, request, _Gone())
+
+
+class _Gone:
+    """The outlet of a call whose connection ended with the process that it was made to."""
+
+    connection = None
+    congested = False
+
+    async def drain(self) -> None:
+        return
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        return False
+
+    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
+        raise Unreachable("The connection of this call is gone")

@@ -1,0 +1,353 @@
+"""One call that is a task, or may become one: how it runs, reports and asks.
+
+The handler runs in an asyncio task of its own, so that it can go on when the request is answered. Until the call is a
+task everything is as in any other call; from then on reports and questions go by the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from toolwire.protocol import tasks as rules
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INTERNAL_ERROR, NotSupported, ProtocolError
+from toolwire.protocol.rounds import Keys, Kind, digest
+from toolwire.protocol.shaping import shape
+from toolwire.protocol.tasks import Question, Record
+from toolwire.server.asking import SETTLE_TURNS, Refused, check_step, step_result
+from toolwire.server.catalog import Found
+from toolwire.server.components import Tool
+from toolwire.server.context import CURRENT, Context
+from toolwire.wire.session import Outlet, is_abandoned
+
+log = logging.getLogger("toolwire.tasks")
+
+# A handler that reports often makes a poll no wiser: a new status message is written this seldom.
+_SAY_SECONDS: Final = 0.2
+
+
+class Keeper(Protocol):
+    """What a run needs of the tasks it belongs to."""
+
+    async def open(self, run: Run) -> Record: ...
+
+    async def change(self, key: str, edit: Callable[[Record], bool]) -> Record | None: ...
+
+    async def finish(self, run: Run, outcome: Any) -> None: ...
+
+    def over(self, run: Run) -> None: ...
+
+    def call(self, run: Run) -> Coroutine[Any, Any, Any]: ...
+
+
+class Followed:
+    """A task whose changes its client is told, on the connection that it was made on."""
+
+    def __init__(self, connection: Any, revision: str) -> None:
+        self.key = ""
+        self.id = ""
+        self.connection = connection
+        self.revision = revision
+        self.created: Record | None = None
+        self.announced: str = "working"
+
+    def announce(self, record: Record) -> None:
+        """2025-11-25 tasks, status notification: each transition; 2026-07-28 has listen streams instead."""
+        task = rules.core_task(record, t.TaskStatusNotificationParams)
+        if task.status != self.announced:
+            self.announced = task.status
+            self.notify("notifications/tasks/status", task)
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        if self.revision != "2025-11-25":
+            return False
+        notify = getattr(self.connection, "notify", None)
+        return bool(notify and notify(method, shape(params, self.revision)))
+
+    def heard(self, record: Record | None) -> None:
+        """The record was changed, possibly by another process."""
+        if record is not None:
+            self.announce(record)
+
+
+class Run(Followed):
+    """The call, from its first step to its outcome."""
+
+    def __init__(self, keeper: Keeper, ctx: Context, found: Found[Tool], ttl_ms: int) -> None:
+        super().__init__(ctx._outlet.connection, ctx.revision)
+        self.ctx = ctx
+        self.found = found
+        self.tool = found.component
+        self.ttl_ms = ttl_ms
+        self.worker: asyncio.Task[Any] | None = None
+        self._keeper = keeper
+        self._asking = TaskAsking(self)
+        self._loop = asyncio.get_running_loop()
+        self._opening: asyncio.Task[None] | None = None
+        self._opened = asyncio.Event()
+        self._saying: asyncio.Task[None] | None = None
+        self.said = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._finishing = False
+        ctx._outlet = TaskOutlet(self, ctx._outlet)
+        ctx._task_run = self
+
+    @property
+    def is_task(self) -> bool:
+        return self.created is not None
+
+    # --- becoming a task ---
+
+    async def open(self) -> None:
+        """Become a task, if it is none; returns when it can be found."""
+        if self.is_task:
+            return
+        if self._opening is None:
+            # Of its own, so that whoever waits for it may give up.
+            self._opening = self._loop.create_task(self._open())
+        await asyncio.shield(self._opening)
+
+    async def detach(self, ctx: Context) -> None:
+        """The handler's own wish to become a task."""
+        await self.open()
+        ctx._asking = self.ctx._asking
+
+    async def _open(self) -> None:
+        record = await self._keeper.open(self)
+        self.follow(record)
+        self._take_over()
+        self._opened.set()
+
+    def follow(self, record: Record, left: float | None = None) -> None:
+        """From now on the call is the task of this record."""
+        self.announced = record.status
+        # At the end of its time the record is gone, and the work is for nobody.
+        self._timer = self._loop.call_later(record.ttl_ms / 1000 if left is None else left, self.stop)
+
+    def _take_over(self) -> None:
+        self.ctx._asking = self._asking
+        ctx = self.ctx
+        if ctx._deadline is not None and self.tool.timeout is None and ctx._timeout is None:
+            # The limit for all calls is not meant for tasks, which have their own end.
+            ctx._deadline.allow(self.ttl_ms / 1000)
+
+    async def settled(self, window: float | None) -> None:
+        """Wait until the call is done or a task; after `window` seconds it is made one."""
+        assert self.worker is not None
+        opened = self._loop.create_task(self._opened.wait())
+        try:
+            await asyncio.wait({self.worker, opened}, timeout=window, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            opened.cancel()
+        if not self.worker.done() and not self.is_task:
+            await self.open()
+
+    # --- running ---
+
+    def start(self) -> None:
+        self.worker = self._loop.create_task(self._perform())
+
+    async def work(self, arguments: Raw | msgspec.UnsetType) -> Any:
+        """What is run under the deadline and with the clean-up of any call."""
+        if self.is_task:
+            self._take_over()
+        elif not self.tool.detaches:
+            self.ctx._asking = self._asking
+        return await self.tool.call(self.ctx, arguments)
+
+    async def _perform(self) -> Any:
+        outcome: Any
+        CURRENT.set(self.ctx)
+        try:
+            outcome = await self._keeper.call(self)
+        except ProtocolError as error:
+            outcome = error
+        except asyncio.CancelledError:
+            self._let_go()
+            raise
+        except BaseException as error:
+            if is_abandoned(error):
+                raise
+            log.exception("a task ended with what is no answer")
+            outcome = ProtocolError(INTERNAL_ERROR, "Internal error")
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
+        if self.is_task:
+            self._finishing = True
+            await self._keeper.finish(self, outcome)
+        self._let_go()
+        return outcome
+
+    def outcome(self) -> Any:
+        """What a call that did not become a task is answered with."""
+        assert self.worker is not None
+        outcome = self.worker.result()
+        if isinstance(outcome, ProtocolError):
+            raise outcome
+        return outcome
+
+    def stop(self) -> None:
+        """Nobody wants it any more."""
+        if self.worker is not None and not self._finishing:
+            self.worker.cancel()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._saying is not None:
+            self._saying.cancel()
+        self._keeper.over(self)
+
+    def heard(self, record: Record | None) -> None:
+        super().heard(record)
+        if record is None or record.over or self._is_taken_over(record):
+            self.stop()
+        else:
+            self._asking.deliver(record)
+
+    def _is_taken_over(self, record: Record) -> bool:
+        """Whether another process runs it, having taken this one for dead."""
+        return self.created is not None and record.process != self.created.process
+
+    # --- reports ---
+
+    def report(self, progress: float, total: float | None, message: str | None) -> bool:
+        """Progress as the status message; whether that is all that there is to it."""
+        self.said = rules.status_text(progress, total, message)
+        if not self.is_task:
+            return False
+        if self._saying is None or self._saying.done():
+            self._saying = self._loop.create_task(self._say())
+        return self.revision != "2025-11-25"
+
+    async def _say(self) -> None:
+        written = None
+        while self.said != written:
+            written = self.said
+            try:
+                await self._keeper.change(self.key, lambda record: rules.say(record, self.said))
+            except ProtocolError:
+                return  # The next report tries again; the outcome does not depend on it.
+            await asyncio.sleep(_SAY_SECONDS)
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        if method != "notifications/tasks/status":
+            meta = getattr(params, "meta", UNSET)
+            params.meta = {**(meta or {}), **rules.related_meta(self.id)}  # type: ignore[attr-defined]
+        return super().notify(method, params)
+
+    # --- questions ---
+
+    async def ask(self, questions: dict[str, Question]) -> Record | None:
+        def edit(record: Record) -> bool:
+            # A call that is run again asks what was answered before.
+            fresh = {key: question for key, question in questions.items() if key not in record.answers}
+            return bool(fresh) and rules.ask(record, fresh)
+
+        return await self._keeper.change(self.key, edit)
+
+
+class TaskOutlet:
+    """The way back of a call that may become a task: the request's own until it is one."""
+
+    def __init__(self, run: Run, inner: Outlet) -> None:
+        self.connection = inner.connection
+        self._run = run
+        self._inner = inner
+
+    @property
+    def congested(self) -> bool:
+        return not self._run.is_task and self._inner.congested
+
+    async def drain(self) -> None:
+        await self._inner.drain()
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        return self._run.notify(method, params) if self._run.is_task else self._inner.notify(method, params)
+
+    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
+        return await self._inner.request(method, params, timeout)
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        close = getattr(self._inner, "close_stream", None)
+        if close is not None and not self._run.is_task:
+            await close(retry_ms)
+
+
+class TaskAsking:
+    """Asks by the record of the task, and waits until an answer is in it. Asking makes a call a task."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._keys = Keys()
+        self._names: set[str] = set()
+        self._waiting: dict[str, tuple[Question, asyncio.Future[Raw]]] = {}
+        self._new: dict[str, Question] = {}
+        self._writing: asyncio.Task[None] | None = None
+
+    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None, threaded: bool = False) -> Raw:
+        revision = self._run.revision
+        try:
+            said = UNSET if params is None else Raw(msgspec.json.encode(shape(params, revision)))
+        except ValueError as error:
+            raise NotSupported(f"The client cannot be asked this: {error}") from None
+        await self._run.open()
+        asked = digest(kind, said)
+        # TSK-11: a key is never used twice in the life of a task.
+        name = self._keys.choose(kind, asked, key)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Raw] = loop.create_future()
+        self._waiting[name] = (Question(kind, asked, said), future)
+        self._new[name] = self._waiting[name][0]
+        if self._writing is None or self._writing.done():
+            self._writing = loop.create_task(self._write())
+        try:
+            return await future
+        finally:
+            del self._waiting[name]
+            self._new.pop(name, None)
+
+    async def _write(self) -> None:
+        while self._new:
+            for _ in range(SETTLE_TURNS):
+                await asyncio.sleep(0)  # What is asked together is shown together.
+            questions, self._new = self._new, {}
+            try:
+                record = await self._run.ask(questions)
+            except ProtocolError as error:
+                for name in questions:
+                    self._fail(name, error)
+            else:
+                if record is not None:
+                    self.deliver(record)
+
+    def deliver(self, record: Record) -> None:
+        """Hand out the answers that have come."""
+        for name, (question, future) in tuple(self._waiting.items()):
+            reply = record.answers.get(name)
+            if reply is None or future.done():
+                continue
+            if reply.digest != question.digest:
+                self._fail(name, RuntimeError(f"The question {name!r} changed when the task was run again"))
+            elif reply.error is not UNSET:
+                text = f"The client refused {question.kind}: {reply.error.message}"
+                self._fail(name, Refused(text, reply.error.code))
+            elif reply.result is not UNSET:
+                future.set_result(reply.result)
+
+    def _fail(self, name: str, error: Exception) -> None:
+        waiting = self._waiting.get(name)
+        if waiting is not None and not waiting[1].done():
+            waiting[1].set_exception(error)
+
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        # A task is never replayed, so the step simply runs; the value looks as it would after a replay.
+        check_step(name, self._names)
+        return msgspec.json.decode(step_result(name, await run()))

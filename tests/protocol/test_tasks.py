@@ -1,0 +1,208 @@
+"""What may happen to a task, and how it looks in each dialect, with no server around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from toolwire.protocol import tasks as rules
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.tasks import Question, Record, new_record, verdict
+
+ABLE = {"extensions": {t.TASKS_EXTENSION: {}}}
+OFFERED = {"tasks": {"requests": {"tools": {"call": {}}}}, **ABLE}
+ACCEPTED = Raw(b'{"action":"accept","content":{"value":true}}')
+
+
+def record(**details: Any) -> Record:
+    return new_record("t1", 1_800_000_000.5, 60_000, 1000, **details)
+
+
+def question(text: str = "?") -> Question:
+    return Question("elicitation/create", text, Raw(msgspec.json.encode({"message": text})))
+
+
+@pytest.mark.covers("S16", "J67", "TSK-1")
+@pytest.mark.parametrize(
+    ("support", "revision", "client", "wanted", "expected"),
+    [
+        ("optional", "2025-11-25", {}, True, "task"),
+        ("optional", "2025-11-25", {}, False, "call"),
+        ("required", "2025-11-25", {}, True, "task"),
+        ("required", "2025-11-25", {}, False, -32601),
+        ("forbidden", "2025-11-25", {}, True, -32601),
+        ("forbidden", "2025-11-25", {}, False, "call"),
+        ("required", "2025-06-18", ABLE, True, "call"),
+        ("required", "2024-11-05", {}, False, "call"),
+        ("required", "2026-07-28", ABLE, False, "task"),
+        ("required", "2026-07-28", {}, False, -32021),
+        ("optional", "2026-07-28", ABLE, False, "may"),
+        ("optional", "2026-07-28", {}, True, "call"),
+        ("forbidden", "2026-07-28", ABLE, True, "call"),
+    ],
+)
+def test_who_gets_a_task(support: Any, revision: str, client: Any, wanted: bool, expected: Any) -> None:
+    if isinstance(expected, str):
+        assert verdict(support, revision, client, OFFERED, wanted) == expected
+        return
+    with pytest.raises(ProtocolError) as caught:
+        verdict(support, revision, client, OFFERED, wanted)
+    assert caught.value.code == expected
+
+
+@pytest.mark.covers("T-30")
+@pytest.mark.parametrize("support", ["forbidden", "optional", "required"])
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_a_server_that_offers_no_tasks_ignores_the_wish(support: Any, revision: str) -> None:
+    assert verdict(support, revision, ABLE, {"tools": {}}, True) == "call"
+
+
+@pytest.mark.covers("J84")
+@pytest.mark.parametrize(("wanted", "kept"), [(UNSET, 300_000), (1, 1), (59_999, 59_999), (10**18, 3_600_000)])
+def test_how_long_a_task_is_kept(wanted: Any, kept: int) -> None:
+    assert rules.lifetime(wanted, 300, 3600) == kept
+
+
+@pytest.mark.parametrize("wanted", [0, -1, -(10**18)])
+def test_a_time_to_live_is_above_zero(wanted: int) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        rules.lifetime(wanted, 300, 3600)
+    assert caught.value.code == -32602
+
+
+STEPS: dict[str, Callable[[Record, int], bool]] = {
+    "complete": lambda task, number: rules.complete(task, Raw(b"{}")),
+    "error": lambda task, number: rules.complete(task, Raw(b"{}"), "no"),
+    "fail": lambda task, number: rules.fail(task, ProtocolError(-32603, "broken")),
+    "cancel": lambda task, number: rules.cancel(task),
+    "say": lambda task, number: rules.say(task, f"step {number}"),
+    "ask": lambda task, number: rules.ask(task, {f"q{number}": question()}),
+    "answer": lambda task, number: rules.take_answers(task, dict.fromkeys(task.questions, ACCEPTED)),
+    "hand over": lambda task, number: rules.hand_over(task, "p2", 3),
+}
+
+
+@pytest.mark.covers("J77", "E34")
+@given(st.lists(st.sampled_from(sorted(STEPS)), max_size=12))
+def test_the_end_of_a_task_is_final(steps: list[str]) -> None:
+    task = record()
+    ended: bytes | None = None
+    for number, step in enumerate(steps):
+        before = task.status
+        changed = STEPS[step](task, number)
+        task = rules.decode(rules.encode(task))
+        if ended is not None:
+            assert not changed
+            assert rules.encode(task) == ended
+        elif task.over:
+            ended = rules.encode(task)
+        assert (task.status == "input_required") == bool(task.questions)
+        assert before not in rules.TERMINAL or task.status == before
+        # What a full store has to take is never longer than what it replaces.
+        assert ended is None or len(ended) <= len(rules.encode(record()))
+
+
+@pytest.mark.covers("TSK-12", "TSK-11")
+def test_answers_count_once_and_only_for_what_was_asked() -> None:
+    task = record()
+    rules.ask(task, {"a": question("a"), "b": question("b")})
+    assert not rules.take_answers(task, {"c": ACCEPTED})
+    assert rules.take_answers(task, {"a": ACCEPTED, "c": Raw(b"nonsense")})
+    assert (task.status, list(task.questions)) == ("input_required", ["b"])
+    assert not rules.take_answers(task, {"a": Raw(b'{"action":"decline"}')})
+    assert task.answers["a"].result == ACCEPTED
+    assert rules.take_answers(task, {"b": ACCEPTED})
+    assert task.status == "working"
+
+
+@pytest.mark.parametrize("answer", [b"1", b"{}", b'{"action":"perhaps"}', b"[]"])
+def test_an_answer_of_the_wrong_shape_is_refused(answer: bytes) -> None:
+    task = record()
+    rules.ask(task, {"a": question()})
+    with pytest.raises(ProtocolError) as caught:
+        rules.take_answers(task, {"a": Raw(answer)})
+    assert caught.value.code == -32602
+    assert list(task.questions) == ["a"]
+
+
+def test_a_task_cannot_ask_for_ever() -> None:
+    task = record()
+    rules.ask(task, {str(number): question() for number in range(rules.MAX_QUESTIONS)})
+    with pytest.raises(ProtocolError):
+        rules.ask(task, {"more": question()})
+
+
+@pytest.mark.covers("J73", "E34", "T-27")
+def test_the_core_dialect() -> None:
+    task = record()
+    rules.say(task, "half")
+    shown = msgspec.json.decode(msgspec.json.encode(rules.core_task(task, t.GetTaskResult)))
+    assert shown == {
+        "taskId": "t1",
+        "status": "working",
+        "statusMessage": "half",
+        "createdAt": "2027-01-15T08:00:00.500Z",
+        "lastUpdatedAt": "2027-01-15T08:00:00.500Z",
+        "ttl": 60_000,
+        "pollInterval": 1000,
+    }
+    rules.complete(task, Raw(b'{"content":[],"isError":true}'), "it broke")
+    failed = rules.core_task(task, t.Task)
+    assert (failed.status, failed.status_message) == ("failed", "it broke")
+
+
+@pytest.mark.covers("T-28")
+def test_a_time_to_live_without_end_is_written() -> None:
+    forever = t.Task(task_id="t", status="working", created_at="", last_updated_at="", ttl=None)
+    assert b'"ttl":null' in msgspec.json.encode(forever)
+    assert msgspec.json.decode(msgspec.json.encode(forever), type=t.Task).ttl is None
+
+
+@pytest.mark.covers("TSK-16", "TSK-6")
+def test_the_extension() -> None:
+    task = record()
+    created = msgspec.json.decode(msgspec.json.encode(rules.task_created(task)))
+    assert (created["resultType"], created["ttlMs"], created["pollIntervalMs"]) == ("task", 60_000, 1000)
+    rules.ask(task, {"a": question("why")})
+    asking = msgspec.json.decode(msgspec.json.encode(rules.detailed_task(task, t.DetailedTaskResult)))
+    assert asking["inputRequests"] == {"a": {"method": "elicitation/create", "params": {"message": "why"}}}
+    assert asking["resultType"] == "complete"
+    broken = record()
+    rules.complete(broken, Raw(b'{"content":[],"isError":true}'), "it broke")
+    shown = msgspec.json.decode(msgspec.json.encode(rules.detailed_task(broken, t.DetailedTaskResult)))
+    assert (shown["status"], shown["result"]) == ("completed", {"content": [], "isError": True})
+    failed = record()
+    rules.fail(failed, ProtocolError(-32099, "broken", {"why": 1}))
+    shown = msgspec.json.decode(msgspec.json.encode(rules.detailed_task(failed, t.DetailedTaskResult)))
+    assert shown["error"] == {"code": -32099, "message": "broken", "data": {"why": 1}}
+    assert "result" not in shown
+
+
+@pytest.mark.covers("T-31")
+def test_what_tasks_result_answers() -> None:
+    task = record()
+    rules.complete(task, Raw(b'{"content":[],"_meta":{"own":1}}'))
+    related = {"io.modelcontextprotocol/related-task": {"taskId": "t1"}}
+    assert rules.payload(task) == {"content": [], "_meta": {"own": 1, **related}}
+    failed = record()
+    rules.fail(failed, ProtocolError(-32099, "broken", {"why": 1}))
+    with pytest.raises(ProtocolError) as caught:
+        rules.payload(failed)
+    assert (caught.value.code, caught.value.data) == (-32099, {"why": 1})
+    gone = record()
+    rules.cancel(gone)
+    with pytest.raises(ProtocolError, match="cancelled"):
+        rules.payload(gone)
+
+
+def test_a_record_that_cannot_be_read_is_an_error_of_its_own() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        rules.decode(b"\x00 not a record")
+    assert caught.value.code == -32603

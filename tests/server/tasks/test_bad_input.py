@@ -1,0 +1,266 @@
+"""Whatever clients and stores do wrong: each has its answer, and nothing breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.tasks.handlers import Held, accepted
+from tests.server.tasks.talking import CORE, DIALECTS, begin, look, outcome, reaches, status_of, talk, text_in
+from tests.wireclient import MODERN
+
+from toolwire import Limits
+from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores, sqlite_file
+from toolwire.stores.sqlite import SqliteStores
+
+dialects = pytest.mark.parametrize("revision", DIALECTS)
+
+
+async def until_gone(client: Any, task: str) -> dict[str, Any]:
+    while "error" not in (response := await client.request("tasks/get", {"taskId": task})):
+        await asyncio.sleep(0)
+    error: dict[str, Any] = response["error"]
+    return error
+
+
+# --- ids and times ---------------------------------------------------------------------------------------------------
+
+
+@dialects
+@pytest.mark.covers("TSK-10")
+async def test_unknown_and_expired_ids_are_told_the_same(revision: str) -> None:
+    held = Held(limits=Limits(task_window=0.0, task_ttl=0.05))
+    methods = ["tasks/get", "tasks/cancel", "tasks/update" if revision == MODERN else "tasks/result"]
+    async with talk(held.server, revision) as client:
+        expired = await begin(client, "hold")
+        error = await until_gone(client, expired)
+        assert error["code"] == -32602
+        for method in methods:
+            for identifier in ("never was", expired, "", "a:b", "x" * 100_000, "../local:" + expired):
+                params = {"taskId": identifier, "inputResponses": {}}
+                assert await client.error(method, params) == error
+            for broken in (None, 5, ["t"]):
+                assert (await client.error(method, {"taskId": broken}))["code"] == -32602
+        await held.stopped.wait()
+    assert held.seen == [("cancelled", True)], "the work of a task that is gone is for nobody"
+
+
+@pytest.mark.covers("J84")
+@pytest.mark.parametrize("ttl", [0, -1, -(10**15), "long", 1.5, [], {}])
+async def test_a_time_to_live_that_is_none_is_refused(ttl: Any) -> None:
+    held = Held()
+    async with talk(held.server, CORE) as client:
+        error = await client.error("tools/call", {"name": "hold", "arguments": {}, "task": {"ttl": ttl}})
+        assert error["code"] == -32602
+        assert (await client.result("tasks/list"))["tasks"] == []
+
+
+@pytest.mark.covers("J84", "E37")
+async def test_a_huge_time_to_live_is_cut_to_the_longest() -> None:
+    async with talk(Held().server, CORE) as client:
+        assert (await look(client, await begin(client, "hold", task={"ttl": 2**53})))["ttl"] == 3_600_000
+        assert (await look(client, await begin(client, "hold")))["ttl"] == 300_000
+
+
+async def test_the_wish_for_a_task_is_ignored_where_it_means_nothing() -> None:
+    held = Held()
+    async with talk(held.server, MODERN) as client:
+        assert text_in(await client.call("plain", task={"ttl": 5})) == "Hello, you!"
+
+
+async def test_a_task_that_waits_for_its_result_is_told_when_its_time_is_over() -> None:
+    held = Held(limits=Limits(task_ttl=0.05))
+    async with talk(held.server, CORE) as client:
+        task = await begin(client, "hold")
+        assert (await client.error("tasks/result", {"taskId": task}))["code"] == -32602
+
+
+# --- too much --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("revision", "times"), [(CORE, 20), (MODERN, 4)])
+async def test_ten_thousand_creations_by_one_caller(revision: str, times: int) -> None:
+    held = Held(limits=Limits(task_window=0.0, tasks=200))
+    params: dict[str, Any] = {"name": "hold", "arguments": {}, "task": {}}
+    async with talk(held.server, revision, principal="greedy") as greedy:
+        made, refused = 0, set()
+        for _ in range(times):
+            for response in await asyncio.gather(*(greedy.start("tools/call", params) for _ in range(500))):
+                if "result" in response:
+                    made += 1
+                else:
+                    refused.add((response["error"]["code"], response["error"]["message"]))
+        assert made == 200
+        assert refused == {(-32603, "You have too many tasks; try again when some of them have expired")}
+        async with talk(held.server, revision, principal="modest") as modest:
+            held.go.set()
+            assert text_in(await outcome(modest, await begin(modest, "hold"))) == "held x"
+
+
+@dialects
+async def test_too_many_at_once(revision: str) -> None:
+    held = Held(limits=Limits(task_window=0.0, tasks_running=2))
+    async with talk(held.server, revision) as client:
+        first, _ = await begin(client, "hold"), await begin(client, "hold")
+        params = {"name": "hold", "arguments": {}, "task": {}}
+        assert (await client.error("tools/call", params))["code"] == -32603
+        await client.result("tasks/cancel", {"taskId": first})
+        await begin(client, "hold")
+
+
+@dialects
+async def test_a_result_over_the_limit_fails_the_task(revision: str) -> None:
+    held = Held(limits=Limits(task_window=0.0, result=10_000))
+    async with talk(held.server, revision) as client:
+        task = await begin(client, "large", {"size": 20_000})
+        shown = await reaches(client, task, "failed")
+        assert shown["statusMessage"] == "The result is over the limit of 10000 bytes"
+        if revision == MODERN:
+            assert shown["error"]["code"] == -32603
+        else:
+            assert (await client.error("tasks/result", {"taskId": task}))["code"] == -32603
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [{}, {"action": "perhaps"}, {"action": "accept", "content": 5}, 7, None, "yes"])
+async def test_an_answer_of_the_wrong_shape_leaves_the_question_open(answer: Any) -> None:
+    async with talk(Held().server, MODERN) as client:
+        task = await begin(client, "asking")
+        await reaches(client, task, "input_required")
+        error = await client.error("tasks/update", {"taskId": task, "inputResponses": {"first": answer}})
+        assert error["code"] == -32602
+        assert list((await look(client, task))["inputRequests"]) == ["first", "second"]
+
+
+async def test_an_update_without_answers_is_refused_and_one_that_comes_late_is_acknowledged() -> None:
+    held = Held()
+    held.go.set()
+    async with talk(held.server, MODERN) as client:
+        task = await begin(client, "hold")
+        done = await reaches(client, task, "completed")
+        late = {"taskId": task, "inputResponses": {"first": accepted("x")}}
+        assert (await client.result("tasks/update", late)).keys() == {"resultType", "_meta"}
+        assert await look(client, task) == done
+        assert (await client.error("tasks/update", {"taskId": task}))["code"] == -32602
+
+
+async def test_an_answer_that_cannot_be_read_is_an_error_of_the_tool() -> None:
+    async with talk(Held().server, CORE) as client:
+        client.answers["elicitation/create"] = lambda params: {"action": "perhaps"}
+        result = await client.result("tasks/result", {"taskId": await begin(client, "asking_in_thread")})
+        assert result["isError"]
+
+
+# --- races -----------------------------------------------------------------------------------------------------------
+
+
+@dialects
+async def test_cancelling_races_with_completing(revision: str) -> None:
+    held = Held()
+    async with talk(held.server, revision) as client:
+        tasks = [await begin(client, "hold") for _ in range(100)]
+        cancels = [client.start("tasks/cancel", {"taskId": task}) for task in tasks[:50]]
+        held.go.set()
+        cancels += [client.start("tasks/cancel", {"taskId": task}) for task in tasks[50:]]
+        answers = await asyncio.gather(*cancels)
+        ends = [(await reaches(client, task, "completed", "cancelled"))["status"] for task in tasks]
+        assert "cancelled" in ends
+        if revision == CORE:
+            for answer, end in zip(answers, ends, strict=True):
+                assert answer.get("error", {}).get("code") == (None if end == "cancelled" else -32602)
+        else:
+            assert all("result" in answer for answer in answers)
+        assert [await status_of(client, task) for task in tasks] == ends, "and it stays so"
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+def small_stores(**limits: int) -> Stores:
+    return Stores(MemoryKV(**limits), MemoryLog(), MemoryBus())
+
+
+@dialects
+async def test_a_store_that_is_full_takes_no_new_task(revision: str) -> None:
+    held = Held(stores=small_stores(max_items=1))
+    async with talk(held.server, revision) as client:
+        task = await begin(client, "hold")
+        error = await client.error("tools/call", {"name": "hold", "arguments": {}, "task": {}})
+        assert (error["code"], error["message"]) == (-32603, "There is no room for this task now; try again later")
+        held.go.set()
+        assert text_in(await outcome(client, task)) == "held x"
+
+
+@dialects
+async def test_a_result_for_which_there_is_no_room_fails_the_task(revision: str) -> None:
+    held = Held(stores=small_stores(max_bytes=2000))
+    async with talk(held.server, revision) as client:
+        task = await begin(client, "large", {"size": 5000})
+        shown = await reaches(client, task, "failed")
+        assert shown["statusMessage"] == "The result could not be kept: the store of the server is full"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.01)
+    logging.getLogger("toolwire").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("toolwire").setLevel(logging.NOTSET)
+
+
+@dialects
+async def test_a_store_that_is_locked_is_an_error_and_not_the_end(
+    revision: str, tmp_path: Path, impatient: None
+) -> None:
+    stores = SqliteStores(tmp_path / "state.db")
+    held = Held(stores=stores)
+    params = {"name": "hold", "arguments": {}, "task": {}}
+    try:
+        async with talk(held.server, revision) as client:
+            before = await begin(client, "hold")
+            with sqlite3.connect(tmp_path / "state.db", isolation_level=None) as other:
+                other.execute("BEGIN IMMEDIATE")
+                error = await client.error("tools/call", params)
+                assert error["code"] == -32603
+                assert str(tmp_path) not in error["message"]
+                assert await status_of(client, before) == "working", "reading goes on"
+                other.execute("ROLLBACK")
+            other.close()
+            held.go.set()
+            assert text_in(await outcome(client, before)) == "held x"
+    finally:
+        stores.close()
+
+
+@dialects
+async def test_a_store_that_is_no_store(revision: str, tmp_path: Path, impatient: None) -> None:
+    (tmp_path / "state.db").write_bytes(b"this is no database, and never was" * 100)
+    stores = SqliteStores(tmp_path / "state.db")
+    held = Held(stores=stores)
+    try:
+        async with talk(held.server, revision) as client:
+            assert text_in(await client.call("plain")) == "Hello, you!"
+            error = await client.error("tools/call", {"name": "hold", "arguments": {}, "task": {}})
+            assert (error["code"], str(tmp_path) in error["message"]) == (-32603, False)
+            assert (await client.error("tasks/get", {"taskId": "t"}))["code"] == -32603
+    finally:
+        stores.close()
+
+
+@dialects
+async def test_a_record_that_cannot_be_read(revision: str) -> None:
+    stores = Stores.memory()
+    held = Held(stores=stores)
+    async with talk(held.server, revision) as client:
+        task = await begin(client, "hold")
+        (key,) = await stores.kv.keys("toolwire:task:")
+        await stores.kv.put(key, b"\x00 nothing")
+        assert (await client.error("tasks/get", {"taskId": task}))["code"] == -32603
+        assert text_in(await client.call("plain")) == "Hello, you!"

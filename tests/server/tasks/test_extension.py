@@ -1,0 +1,334 @@
+"""The extension io.modelcontextprotocol/tasks of 2026-07-28: the server decides, `tasks/get` carries everything."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.server.tasks.handlers import Held, accepted
+from tests.server.tasks.talking import (
+    ABLE,
+    CORE,
+    EXTENSION,
+    FORMS,
+    RELATED,
+    TRANSPORTS,
+    Over,
+    begin,
+    look,
+    outcome,
+    reaches,
+    status_of,
+    talk,
+    text_in,
+)
+from tests.wire.modernclient import ModernClient
+from tests.wireclient import MODERN, modern_meta
+
+from toolwire import Context, Limits, Server
+from toolwire.protocol.errors import ServerError
+
+over = pytest.mark.parametrize("over", TRANSPORTS)
+TASK_FIELDS = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs", "resultType", "_meta"}
+
+
+@over
+@pytest.mark.covers("TSK-2", "TSK-6", "TSK-7", "TSK-10")
+async def test_a_call_that_takes_long_is_answered_with_a_task(over: Over) -> None:
+    held = Held()
+    async with talk(held.server, MODERN, over) as client:
+        created = await client.call("hold", {"label": "a"})
+        assert created.keys() == TASK_FIELDS
+        assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", 300_000)
+        working = await look(client, created["taskId"])
+        assert (working["resultType"], working["status"]) == ("complete", "working")
+        held.go.set()
+        done = await reaches(client, created["taskId"], "completed")
+        assert text_in(done["result"]) == "held a"
+        assert RELATED not in str(done)
+        assert await look(client, created["taskId"]) == done
+        assert text_in(await client.call("plain")) == "Hello, you!"
+
+
+@over
+@pytest.mark.covers("TSK-2")
+async def test_what_is_done_in_a_moment_is_answered_inline(over: Over) -> None:
+    held = Held(limits=Limits(task_window=60))
+    held.go.set()
+    async with talk(held.server, MODERN, over) as client:
+        result = await client.call("hold")
+        assert (result["resultType"], text_in(result)) == ("complete", "held x")
+        refused = await client.error("tools/call", {"name": "refused", "arguments": {}})
+        assert refused["code"] == -32099
+        assert (await client.call("only"))["resultType"] == "task", "what only runs as a task is always one"
+    assert held.seen == [("done", False)]
+
+
+@over
+@pytest.mark.covers("TSK-1", "TSK-4", "TSK-5")
+async def test_a_client_that_did_not_declare_it_never_gets_a_task(over: Over) -> None:
+    held = Held()
+    held.go.set()
+    app = held.server.http_app() if over == "http" else None
+    async with talk(held.server, MODERN, over, capabilities=FORMS, app=app) as client:
+        assert text_in(await client.call("hold")) == "held x"
+        missing = await client.error("tools/call", {"name": "only", "arguments": {}})
+        assert missing["code"] == -32021
+        assert missing["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            error = await client.error(method, {"taskId": "t", "inputResponses": {}})
+            assert (error["code"], error["data"]) == (-32021, missing["data"])
+        listen = await client.error("subscriptions/listen", {"notifications": {"taskIds": ["t"]}})
+        assert listen["code"] == -32021
+    async with talk(held.server, MODERN, over, app=app) as able:
+        assert (await able.call("only"))["resultType"] == "task"
+    if app is not None:
+        await app.stop()
+
+
+async def test_the_extension_is_declared_where_it_exists() -> None:
+    async with talk(Held().server, MODERN) as client:
+        declared = (await client.result("server/discover"))["capabilities"]
+        assert declared["extensions"] == {EXTENSION: {}}
+        assert "tasks" not in declared
+        for method in ("tasks/result", "tasks/list"):
+            assert (await client.error(method, {"taskId": "t"}))["code"] == -32601
+    plain = Server("no tasks")
+
+    @plain.tool
+    async def quick() -> str:
+        return "done"
+
+    async with talk(plain, MODERN) as client:
+        assert "extensions" not in (await client.result("server/discover"))["capabilities"]
+        assert (await client.error("tasks/get", {"taskId": "t"}))["code"] == -32601
+
+
+@over
+@pytest.mark.covers("TSK-16")
+async def test_a_tool_error_completes_and_a_protocol_error_fails(over: Over) -> None:
+    async with talk(Held().server, MODERN, over) as client:
+        broken = await reaches(client, await begin(client, "broken"), "completed", "failed")
+        assert (broken["status"], broken["result"]["isError"]) == ("completed", True)
+        refused = await reaches(client, await begin(client, "refused"), "completed", "failed")
+        assert refused["status"] == "failed"
+        assert refused["error"] == {"code": -32099, "message": "not like this", "data": {"why": "because"}}
+        assert (refused["statusMessage"], "result" in refused) == ("not like this", False)
+
+
+@over
+@pytest.mark.covers("TSK-14")
+async def test_cancelling_is_acknowledged_whatever_the_task_is(over: Over) -> None:
+    held = Held()
+    async with talk(held.server, MODERN, over) as client:
+        task = await begin(client, "hold")
+        acknowledged = await client.result("tasks/cancel", {"taskId": task})
+        assert acknowledged.keys() == {"resultType", "_meta"}
+        await reaches(client, task, "cancelled")
+        await held.stopped.wait()
+        assert (await client.result("tasks/cancel", {"taskId": task})).keys() == {"resultType", "_meta"}
+        held.go.set()
+        done = await begin(client, "hold")
+        await reaches(client, done, "completed")
+        await client.result("tasks/cancel", {"taskId": done})
+        assert await status_of(client, done) == "completed"
+
+
+@over
+@pytest.mark.covers("TSK-11", "TSK-12")
+async def test_questions_are_in_the_task_and_answered_by_update(over: Over) -> None:
+    async with talk(Held().server, MODERN, over) as client:
+        task = await begin(client, "asking")
+        asked = await reaches(client, task, "input_required")
+        assert {key: each["method"] for key, each in asked["inputRequests"].items()} == {
+            "first": "elicitation/create",
+            "second": "elicitation/create",
+        }
+        answers: dict[str, Any] = {"first": accepted("one"), "unknown": accepted("nobody asked")}
+        updated = await client.result("tasks/update", {"taskId": task, "inputResponses": answers})
+        assert updated.keys() == {"resultType", "_meta"}
+        partly = await look(client, task)
+        assert (partly["status"], list(partly["inputRequests"])) == ("input_required", ["second"])
+        twice = {"first": accepted("other"), "second": accepted("two")}
+        await client.result("tasks/update", {"taskId": task, "inputResponses": twice})
+        assert text_in(await outcome(client, task)) == "one and two", "the first answer counts"
+
+
+@over
+async def test_a_blocking_handler_asks_too(over: Over) -> None:
+    async with talk(Held().server, MODERN, over) as client:
+        task = await begin(client, "asking_in_thread")
+        (key,) = (await reaches(client, task, "input_required"))["inputRequests"]
+        await client.result("tasks/update", {"taskId": task, "inputResponses": {key: accepted("Ada")}})
+        assert text_in(await outcome(client, task)) == "Hello, Ada!"
+
+
+async def test_an_answer_that_does_not_fit_the_form_is_a_tool_error() -> None:
+    async with talk(Held().server, MODERN) as client:
+        task = await begin(client, "asking_in_thread")
+        (key,) = (await reaches(client, task, "input_required"))["inputRequests"]
+        await client.result("tasks/update", {"taskId": task, "inputResponses": {key: accepted(5)}})
+        result = await outcome(client, task)
+        assert result["isError"]
+        assert "does not fit" in text_in(result)
+
+
+@over
+@pytest.mark.covers("TSK-8")
+async def test_a_handler_decides_when_its_call_becomes_a_task(over: Over) -> None:
+    async with talk(Held().server, MODERN, over) as client:
+        asked = await client.call("rounds_first")
+        assert (asked["resultType"], list(asked["inputRequests"])) == ("input_required", ["name"])
+        assert "taskId" not in asked
+        created = await client.call(
+            "rounds_first", requestState=asked["requestState"], inputResponses={"name": accepted("Ada")}
+        )
+        assert created.keys() == TASK_FIELDS
+        question = await reaches(client, created["taskId"], "input_required")
+        assert list(question["inputRequests"]) == ["colour"]
+        answers = {"colour": accepted("red")}
+        await client.result("tasks/update", {"taskId": created["taskId"], "inputResponses": answers})
+        assert text_in(await outcome(client, created["taskId"])) == "Ada likes red; True"
+
+
+@pytest.mark.parametrize("ask", [False, True])
+async def test_detaching_without_rounds(ask: bool) -> None:
+    async with talk(Held().server, MODERN) as client:
+        task = await begin(client, "detaching", {"ask": ask})
+        if ask:
+            # Nothing is replayed in a task, so a handler that cannot be replayed can ask.
+            (key,) = (await reaches(client, task, "input_required"))["inputRequests"]
+            await client.result("tasks/update", {"taskId": task, "inputResponses": {key: accepted(True)}})
+        assert text_in(await outcome(client, task)) == "detached: True"
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", CORE, MODERN])
+async def test_detaching_does_nothing_where_the_client_cannot_take_a_task(revision: str) -> None:
+    async with talk(Held().server, revision, capabilities=FORMS) as client:
+        assert text_in(await client.call("detaching")) == "detached: False"
+
+
+async def test_a_call_that_is_a_task_already_is_not_detached_again() -> None:
+    async with talk(Held().server, CORE) as client:
+        task = await begin(client, "detaching")
+        assert text_in(await outcome(client, task)) == "detached: True"
+
+
+@over
+@pytest.mark.covers("TSK-17")
+async def test_progress_is_the_status_message_and_nothing_else(over: Over) -> None:
+    held = Held()
+    meta = {"progressToken": "p", "io.modelcontextprotocol/logLevel": "debug"}
+    async with talk(held.server, MODERN, over) as client:
+        task = await begin(client, "only")
+        created = await client.call("reporting", _meta=meta)
+        while (await look(client, created["taskId"])).get("statusMessage") != "a quarter":
+            await asyncio.sleep(0)
+        before = len(client.notifications)
+        held.go.set()
+        await reaches(client, created["taskId"], "completed")
+        await reaches(client, task, "completed")
+        assert len(client.notifications) == before
+
+
+@over
+@pytest.mark.covers("TSK-18")
+async def test_a_listen_stream_hears_of_its_own_tasks(over: Over) -> None:
+    held = Held()
+    app = held.server.http_app() if over == "http" else None
+    async with (
+        talk(held.server, MODERN, over, principal="ada", app=app) as ada,
+        talk(held.server, MODERN, over, principal="eve", app=app) as eve,
+    ):
+        own, foreign = await begin(ada, "hold"), await begin(eve, "hold")
+        wanted = {"notifications": {"taskIds": [own, foreign, "never was"]}}
+        stream = ada.start("subscriptions/listen", wanted)
+        (acknowledged,) = await ada.notified("notifications/subscriptions/acknowledged")
+        assert acknowledged["notifications"] == {"taskIds": [own]}
+        held.go.set()
+        (told,) = await ada.notified("notifications/tasks")
+        meta = told.pop("_meta")
+        done = await look(ada, own)
+        assert told == {key: value for key, value in done.items() if key not in ("_meta", "resultType")}
+        assert meta.keys() == {"io.modelcontextprotocol/subscriptionId"}
+        await reaches(eve, foreign, "completed")
+        assert not stream.done()
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            params = {"taskId": own, "inputResponses": {}}
+            assert await eve.error(method, params) == await eve.error(method, {**params, "taskId": "never was"})
+        if over == "http":
+            stream.cancel()
+    if app is not None:
+        await app.stop()
+
+
+@pytest.mark.covers("TSK-15")
+async def test_a_client_that_hangs_up_after_the_task_was_made_cancels_nothing() -> None:
+    held = Held()
+    app = held.server.http_app()
+    client = ModernClient(app)
+    answer = await client.call("hold", meta=modern_meta(ABLE))
+    await answer.disconnect()
+    held.go.set()
+    task = answer.answer()["result"]["taskId"]
+    async with talk(held.server, MODERN, "http", app=app) as other:
+        assert text_in(await outcome(other, task)) == "held x"
+    await client.close()
+    await app.stop()
+
+
+async def test_a_client_that_hangs_up_before_there_is_a_task_cancels_the_call() -> None:
+    held = Held(limits=Limits(task_window=60))
+    app = held.server.http_app()
+    client = ModernClient(app)
+    answer = client.start_call("hold", meta=modern_meta(ABLE))
+    await held.started.wait()
+    await answer.disconnect()
+    await held.stopped.wait()
+    assert held.seen == [("cancelled", False)]
+    await client.close()
+    await app.stop()
+
+
+async def test_tasks_of_one_dialect_can_be_looked_at_in_the_other() -> None:
+    held = Held()
+    async with talk(held.server, CORE) as old, talk(held.server, MODERN) as new:
+        task = await begin(old, "hold")
+        assert await status_of(new, task) == "working"
+        held.go.set()
+        assert text_in(await outcome(new, task)) == "held x"
+        assert text_in(await outcome(old, await begin(new, "hold"))) == "held x"
+
+
+async def test_calls_in_the_same_process_wait_for_the_result() -> None:
+    held = Held()
+    held.go.set()
+    assert (await held.server.call_tool("only")).text == "only as a task"
+    assert (await held.server.call_tool("detaching")).text == "detached: False"
+
+
+def test_a_detaching_tool_says_that_it_may_become_a_task() -> None:
+    server = Server("s")
+    with pytest.raises(ServerError, match="task='optional'"):
+
+        @server.tool
+        async def never(ctx: Context) -> None:
+            await ctx.detach()
+
+    with pytest.raises(ServerError, match="'forbidden', 'optional' or 'required'"):
+        server.tool("named", task="sometimes")(lambda: "x")
+
+
+async def test_long_running_is_another_word_for_optional() -> None:
+    server = Server("s")
+
+    @server.tool(long_running=True)
+    async def export() -> str:
+        return "exported"
+
+    @server.tool(long_running=True, task="forbidden")
+    async def short() -> str:
+        return "short"
+
+    assert [tool.task for tool in server.tools] == ["optional", None]

@@ -1,0 +1,99 @@
+"""`server.tasks`: work that the host drives itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.server.tasks.talking import (
+    CORE,
+    DIALECTS,
+    TRANSPORTS,
+    Over,
+    look,
+    outcome,
+    reaches,
+    status_of,
+    talk,
+    text_in,
+)
+
+from toolwire import Context, ProtocolError, Server, ToolResult
+from toolwire.protocol.errors import ServerError
+
+
+def office() -> tuple[Server, list[Any]]:
+    """A server whose only tool hands out the id of a task that somebody else finishes."""
+    server = Server("office")
+    jobs: list[Any] = []
+
+    @server.tool
+    async def submit(ctx: Context) -> str:
+        jobs.append(await server.tasks.create(ctx, ttl=60, message="waiting for a clerk"))
+        return str(jobs[-1].id)
+
+    assert server.tasks is not None  # From here on tasks are offered.
+    return server, jobs
+
+
+@pytest.mark.parametrize("over", TRANSPORTS)
+@pytest.mark.parametrize("revision", DIALECTS)
+@pytest.mark.covers("E36")
+async def test_a_task_is_created_updated_and_finished_by_the_host(revision: str, over: Over) -> None:
+    server, jobs = office()
+    async with talk(server, revision, over) as client:
+        task = text_in(await client.call("submit"))
+        assert (await look(client, task))["statusMessage"] == "waiting for a clerk"
+        assert await server.tasks.update(jobs[0], "half way")
+        assert (await look(client, task))["statusMessage"] == "half way"
+        assert await server.tasks.finish(jobs[0], "stamped")
+        assert text_in(await outcome(client, task)) == "stamped"
+        assert not await server.tasks.finish(jobs[0], "twice")
+        assert not await server.tasks.fail(jobs[0], "too late")
+        if revision == CORE:
+            (told,) = await client.notified("notifications/tasks/status")
+            assert told["status"] == "completed"
+
+
+@pytest.mark.parametrize("revision", DIALECTS)
+async def test_a_task_fails_or_is_cancelled_by_the_host(revision: str) -> None:
+    server, jobs = office()
+    async with talk(server, revision) as client:
+        failed, cancelled, refused, told = [text_in(await client.call("submit")) for _ in range(4)]
+        assert await server.tasks.fail(jobs[0], "the clerk is ill")
+        assert await server.tasks.cancel(jobs[1])
+        assert await server.tasks.fail(jobs[2], ProtocolError(-32099, "closed"))
+        assert await server.tasks.finish(jobs[3], ToolResult("no stamp", is_error=True))
+        assert (await reaches(client, failed, "failed"))["statusMessage"] == "the clerk is ill"
+        assert await status_of(client, cancelled) == "cancelled"
+        assert await status_of(client, refused) == "failed"
+        assert await status_of(client, told) == ("failed" if revision == CORE else "completed")
+        record = await server.tasks.get(jobs[0])
+        assert record is not None
+        assert record.status == "failed"
+
+
+@pytest.mark.parametrize("revision", DIALECTS)
+async def test_a_client_cancels_a_task_of_the_host(revision: str) -> None:
+    server, jobs = office()
+    async with talk(server, revision) as client:
+        task = text_in(await client.call("submit"))
+        await client.result("tasks/cancel", {"taskId": task})
+        assert not await server.tasks.finish(jobs[0], "too late")
+        assert await status_of(client, task) == "cancelled"
+
+
+async def test_a_task_for_a_principal_without_a_request() -> None:
+    server, _ = office()
+    task = await server.tasks.create(principal="ada")
+    async with talk(server, CORE, principal="ada") as ada, talk(server, CORE, principal="eve") as eve:
+        assert [each["taskId"] for each in (await ada.result("tasks/list"))["tasks"]] == [task.id]
+        assert (await eve.error("tasks/get", {"taskId": task.id}))["code"] == -32602
+
+
+async def test_only_what_create_returned_names_a_task() -> None:
+    server, _ = office()
+    with pytest.raises(ServerError, match="not str"):
+        await server.tasks.finish("an id", "x")  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError):
+        await server.tasks.create(ttl=-1)

@@ -1,0 +1,242 @@
+"""Tasks in a SQLite file: several processes answer for them, and they outlive every one of these."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.server.tasks.handlers import Held, accepted
+from tests.server.tasks.talking import CORE, DIALECTS, begin, look, outcome, reaches, status_of, talk, text_in
+from tests.wireclient import MODERN
+
+from toolwire import Context
+from toolwire.auth import Principal
+from toolwire.server.tasks import liveness
+from toolwire.stores.sqlite import SqliteStores
+
+dialects = pytest.mark.parametrize("revision", DIALECTS)
+ADA = Principal("ada", provider="tests", scopes=frozenset({"work"}))
+
+
+class Process(Held):
+    """A server as it would run in a process of its own: its own stores, on the same file."""
+
+    def __init__(self, file: Path, ran: list[Any] | None = None) -> None:
+        self.stores = SqliteStores(file)
+        self.ran = [] if ran is None else ran
+        super().__init__(stores=self.stores)
+
+    def _register(self) -> None:
+        super()._register()
+
+        @self.server.tool(task="optional", annotations={"idempotentHint": True})
+        async def again(ctx: Context, number: int) -> str:
+            self.ran.append((number, ctx.principal))
+            self.started.set()
+            await self.go.wait()
+            name = await ctx.elicit("Name?", str, key="name") if number == 2 else None
+            return f"done {number}" if name is None else f"done by {name.data}"
+
+
+@asynccontextmanager
+async def process(file: Path, revision: str, **options: Any) -> AsyncIterator[tuple[Process, Any]]:
+    held = Process(file, options.pop("ran", None))
+    try:
+        async with talk(held.server, revision, principal=ADA, **options) as client:
+            yield held, client
+    finally:
+        held.stores.close()
+
+
+async def seem_dead(held: Process) -> None:
+    """Make the entry of a process look like that of one that was killed."""
+    (key,) = await held.stores.kv.keys("toolwire:task-process:")
+    entry = msgspec.json.decode(await held.stores.kv.get(key) or b"")
+    await held.stores.kv.put(key, msgspec.json.encode({**entry, "seen": 0.0}))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+
+@dialects
+async def test_any_process_answers_for_any_task(revision: str, file: Path) -> None:
+    async with process(file, revision) as (here, a), process(file, revision) as (_, b):
+        task = await begin(a, "hold")
+        assert await look(a, task) == await look(b, task)
+        if revision == CORE:
+            waiting = b.start("tasks/result", {"taskId": task})
+            here.go.set()
+            assert text_in((await waiting)["result"]) == "held x"
+            assert [each["taskId"] for each in (await b.result("tasks/list"))["tasks"]] == [task]
+        else:
+            here.go.set()
+            assert text_in(await outcome(b, task)) == "held x"
+
+
+@dialects
+async def test_cancelling_reaches_the_process_that_runs_the_task(revision: str, file: Path) -> None:
+    async with process(file, revision) as (here, a), process(file, revision) as (_, b):
+        task = await begin(a, "hold")
+        await b.result("tasks/cancel", {"taskId": task})
+        await here.stopped.wait()
+        assert await status_of(a, task) == "cancelled"
+        if revision == CORE:
+            (told,) = await a.notified("notifications/tasks/status")
+            assert told["status"] == "cancelled"
+
+
+@dialects
+async def test_answers_reach_the_process_that_asked(revision: str, file: Path) -> None:
+    async with process(file, revision) as (_, a), process(file, revision) as (_, b):
+        task = await begin(a, "asking")
+        if revision == CORE:
+            b.answers["elicitation/create"] = lambda params: accepted(params["message"])
+            assert text_in(await b.result("tasks/result", {"taskId": task})) == "First? and Second?"
+        else:
+            await reaches(b, task, "input_required")
+            answers = {"first": accepted("one"), "second": accepted("two")}
+            await b.result("tasks/update", {"taskId": task, "inputResponses": answers})
+            assert text_in(await outcome(b, task)) == "one and two"
+
+
+async def test_a_listen_stream_hears_of_tasks_that_run_elsewhere(file: Path) -> None:
+    async with process(file, MODERN) as (here, a), process(file, MODERN) as (_, b):
+        task = await begin(a, "hold")
+        b.start("subscriptions/listen", {"notifications": {"taskIds": [task]}})
+        await b.notified("notifications/subscriptions/acknowledged")
+        here.go.set()
+        (told,) = await b.notified("notifications/tasks")
+        assert (told["status"], text_in(told["result"])) == ("completed", "held x")
+
+
+# --- the end of a process --------------------------------------------------------------------------------------------
+
+
+@dialects
+async def test_finished_results_survive_a_restart(revision: str, file: Path) -> None:
+    async with process(file, revision) as (held, client):
+        held.go.set()
+        task = await begin(client, "hold", {"label": "kept"})
+        before = await reaches(client, task, "completed")
+    async with process(file, revision) as (_, client):
+        assert await look(client, task) == before
+        assert text_in(await outcome(client, task)) == "held kept"
+
+
+@dialects
+async def test_what_runs_when_the_server_stops_has_failed_or_goes_on(revision: str, file: Path) -> None:
+    async with process(file, revision) as (held, client):
+        lost, kept = await begin(client, "hold"), await begin(client, "again", {"number": 1})
+    assert held.seen == [("cancelled", True)]
+    async with process(file, revision) as (held, client):
+        shown = await look(client, lost)
+        assert (shown["status"], shown["statusMessage"]) == ("failed", "The server stopped while the task was running")
+        await held.started.wait()
+        assert await status_of(client, kept) == "working"
+        held.go.set()
+        assert text_in(await outcome(client, kept)) == "done 1"
+        assert held.ran == [(1, ADA)], "with the principal that it was begun for"
+
+
+@dialects
+async def test_the_tasks_of_a_process_that_was_killed_are_taken_over(revision: str, file: Path) -> None:
+    async with process(file, revision) as (dead, a):
+        lost, kept = await begin(a, "hold"), await begin(a, "again", {"number": 1})
+        await dead.started.wait()
+        await seem_dead(dead)
+        async with process(file, revision) as (alive, b):
+            shown = await look(b, lost)
+            assert shown["status"] == "failed"
+            assert shown["statusMessage"] == "The server process that ran this task ended before the task did"
+            alive.go.set()
+            assert text_in(await outcome(b, kept)) == "done 1"
+            assert [number for number, _ in alive.ran] == [1]
+
+
+async def test_answers_given_before_the_end_are_not_asked_for_again(file: Path) -> None:
+    async with process(file, MODERN) as (held, client):
+        held.go.set()
+        task = await begin(client, "again", {"number": 2})
+        await reaches(client, task, "input_required")
+        held.go.clear()
+    async with process(file, MODERN) as (held, client):
+        held.go.set()
+        # The question of the run before is asked again, under the same key; a client that knows it answers once.
+        await reaches(client, task, "input_required")
+        await client.result("tasks/update", {"taskId": task, "inputResponses": {"name": accepted("Ada")}})
+        assert text_in(await outcome(client, task)) == "done by Ada"
+        assert len(await held.stores.kv.keys("toolwire:task:")) == 1
+
+
+async def test_a_task_that_takes_its_process_down_is_not_run_for_ever(file: Path) -> None:
+    ran: list[Any] = []
+    async with process(file, CORE, ran=ran) as (_, client):
+        task = await begin(client, "again", {"number": 1})
+    for _ in range(3):
+        async with process(file, CORE, ran=ran) as (_, client):
+            shown = await look(client, task)
+    assert (shown["status"], len(ran)) == ("failed", 3)
+
+
+async def test_tasks_of_the_host_wait_for_their_host(file: Path) -> None:
+    async with process(file, CORE) as (held, client):
+        task = await held.server.tasks.create(principal=ADA, message="on paper")
+    async with process(file, CORE) as (held, client):
+        assert (await look(client, task.id))["statusMessage"] == "on paper"
+        assert await held.server.tasks.finish(task, "stamped")
+        assert text_in(await outcome(client, task.id)) == "stamped"
+
+
+async def test_a_stale_entry_is_cleared_away(file: Path) -> None:
+    async with process(file, CORE) as (dead, a):
+        await begin(a, "hold")
+        await seem_dead(dead)
+        async with process(file, CORE) as (alive, b):
+            await b.result("tasks/list")
+            assert len(await alive.stores.kv.keys("toolwire:task-process:")) == 1
+    stores = SqliteStores(file)
+    assert await stores.kv.keys("toolwire:task-process:") == []
+    stores.close()
+
+
+# --- who lives -------------------------------------------------------------------------------------------------------
+
+
+def test_this_process_lives() -> None:
+    assert not liveness.is_gone(liveness.own_identity())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs the process numbers of POSIX systems")
+def test_a_process_that_ended_is_gone() -> None:
+    code = "from toolwire.server.tasks.liveness import own_identity; print(own_identity())"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert liveness.is_gone(ended.stdout.strip())
+
+
+@pytest.mark.parametrize(
+    ("change", "gone"),
+    [(lambda machine, pid, started: ("elsewhere", "999999999", started), False)]
+    + ([(lambda machine, pid, started: (machine, pid, "1"), True)] if sys.platform == "linux" else []),
+)
+def test_what_the_parts_of_an_identity_say(change: Callable[..., tuple[str, ...]], gone: bool) -> None:
+    parts = change(*liveness.own_identity().split("/"))
+    assert liveness.is_gone("/".join(parts)) == gone
+
+
+async def test_nothing_is_left_running(file: Path) -> None:
+    async with process(file, MODERN) as (_, client):
+        await begin(client, "hold")
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
