@@ -53,7 +53,7 @@ async def test_every_modern_request_says_who_sends_it() -> None:
         for message in wire.sent:
             meta = message["params"]["_meta"]
             assert meta[t.PROTOCOL_VERSION_KEY] == MODERN
-            assert meta[t.CLIENT_CAPABILITIES_KEY] == {"roots": {}}
+            assert meta[t.CLIENT_CAPABILITIES_KEY] == {"roots": {}, "extensions": {t.TASKS_EXTENSION: {}}}
             assert meta[t.CLIENT_INFO_KEY]["name"] == "toolwire"
         assert wire.sent[2]["params"]["_meta"]["com.example/a"] == 1
         assert wire.sent[2]["params"]["_meta"]["progressToken"] == wire.sent[2]["id"]

@@ -75,7 +75,9 @@ def test_capabilities_follow_from_the_callbacks_and_the_revision() -> None:
     def callback(*arguments: Any) -> Any: ...
 
     def declared(**callbacks: Any) -> list[Any]:
-        return [Answers(**callbacks).capabilities(revision) for revision in REVISIONS]
+        capabilities = [dict(Answers(**callbacks).capabilities(revision)) for revision in REVISIONS]
+        assert capabilities[-1].pop("extensions") == {t.TASKS_EXTENSION: {}}
+        return capabilities
 
     assert declared() == [{}] * 5
     assert declared(elicit=callback) == [{}, {}, {"elicitation": {}}, *[{"elicitation": {"form": {}}}] * 2]

@@ -28,19 +28,21 @@ from toolwire.client.listen import Subscription, subscribe, unsubscribe
 from toolwire.client.opening import Opener
 from toolwire.client.pins import Pins
 from toolwire.client.stub import make_stub
-from toolwire.client.tools import decode_result, decode_typed, value_of, with_valid_headers
+from toolwire.client.tasks import TaskHandle, driven, patience, start_task
+from toolwire.client.tools import TaskAnswer, decode_called, decode_called_typed, value_of, with_valid_headers
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
+    METHOD_NOT_FOUND,
     NotSupported,
     ProtocolError,
     ToolwireError,
     TransportError,
     Unreachable,
 )
-from toolwire.protocol.revisions import REVISIONS
+from toolwire.protocol.revisions import REVISIONS, supports
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.trace import check_trace
 from toolwire.wire.tapped import Tap
@@ -431,23 +433,81 @@ class Client:
         params = t.CallToolRequestParams(
             name=name, arguments=UNSET if arguments is None else Raw(_encode_arguments(arguments))
         )
-        decode = decode_result if returns is None else decode_typed
+        if self._keeper.connection is not None and name in self._keeper.connection.tools.only_tasks:
+            return await self._drive(params, timeout, on_progress, meta, headers, returns)
+        decode = decode_called if returns is None else decode_called_typed
         send = partial(self._ask, "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta)
         try:
             result = await send(headers=self._with_arguments(params, headers))
         except ProtocolError as error:
+            if error.code == METHOD_NOT_FOUND and _runs_tasks(self._keeper.current()):
+                # 2025-11-25 tasks, tool-level negotiation: so is a tool refused that only runs as a task.
+                return await self._drive(params, timeout, on_progress, meta, headers, returns)
             if error.code != HEADER_MISMATCH or not self._keeper.current().repeats_arguments:
                 raise
             # XMH-7: the definition that the headers were made by is out of date. Once.
             await self.list_tools(timeout=timeout)
             result = await send(headers=self._with_arguments(params, headers))
+        if type(result) is TaskAnswer:
+            handle, report = self.task(result.task_id, name), on_progress or self._on_progress
+            return await driven(handle, patience(timeout, self._timeout), report, returns)
+        return self._made(name, result, returns)
+
+    def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any:
+        """What a caller gets for the result of a tool."""
         connection = self._keeper.connection
-        tools = None if connection is None else connection.tools
+        tools = None if connection is None or name is None else connection.tools
         if tools is not None and tools.listed:
-            tools.check(name, result)
+            tools.check(cast(str, name), result)
         if returns is None:
             return ToolResult.from_wire(result)
-        return value_of(name, result, returns, wrapped=tools is not None and tools.wraps(name))
+        wrapped = tools is not None and tools.wraps(cast(str, name))
+        return value_of(name or "the task", result, returns, wrapped=wrapped)
+
+    async def _drive(
+        self,
+        params: t.CallToolRequestParams,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None,
+        returns: Any,
+    ) -> Any:
+        """Call a tool as a task, and wait for its result."""
+        report = on_progress or self._on_progress
+        connection = await self._usable()
+        handle = await start_task(self, connection, params, None, report, meta, timeout=timeout, headers=headers)
+        return await driven(handle, patience(timeout, self._timeout), report, returns)
+
+    async def call_tool_as_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> TaskHandle:
+        """Call a tool and return as soon as the server has taken it on, with a handle of the task.
+
+        `ttl` is how many seconds the server should keep it, which 2026-07-28 leaves to the server; as it does whether
+        a call becomes a task at all: the handle of one that was answered at once is done.
+        """
+        params = t.CallToolRequestParams(
+            name=name, arguments=UNSET if arguments is None else Raw(_encode_arguments(arguments))
+        )
+        connection = await self._usable()
+        sent = self._with_arguments(params, headers)
+        return await start_task(self, connection, params, ttl, on_progress, meta, timeout=timeout, headers=sent)
+
+    def task(self, id: str, tool: str | None = None) -> TaskHandle:
+        """A handle of a task that was made earlier, by this client or another of the same principal."""
+        return TaskHandle(self, id, tool)
+
+    async def _usable(self) -> Connection:
+        return await self._keeper.usable()
 
     def _with_arguments(
         self, params: t.CallToolRequestParams, headers: Mapping[str, str] | None
@@ -688,6 +748,11 @@ def _configured(
     if len(targets) == 1:
         return next(iter(targets.values())), revision
     return GroupTarget(Group({name: member(target) for name, target in targets.items()})), None
+
+
+def _runs_tasks(connection: Connection) -> bool:
+    core = supports(connection.revision, "core_tasks")
+    return core and t.has_capability(connection.agreement.capabilities, "tasks.requests.tools.call")
 
 
 def _logs(connection: Connection) -> bool:

@@ -35,6 +35,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import is_modern
 from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
 from toolwire.protocol.shaping import shape
+from toolwire.protocol.tasks import related_meta
 from toolwire.wire.session import Outlet, Session
 
 log = logging.getLogger("toolwire.client")
@@ -92,6 +93,8 @@ class Connection:
         self.tools = KnownTools()
         self.streams: dict[RequestId, Stream] = {}
         self.subscribed: dict[str, int] = {}
+        # 2025-11-25 tasks: the token of a call that became a task stays valid after its answer.
+        self.reports: dict[RequestId, OnProgress] = {}
         self._on_log = on_log
         self._changed = changed
         self._lifecycle = ClientLifecycle(answers.capabilities)
@@ -209,7 +212,8 @@ class Connection:
         """`_meta` of one request; what the caller adds never replaces what the protocol says (META-1)."""
         members = {**(meta or {}), **self._base}
         if token is not None:
-            members[t.PROGRESS_TOKEN_KEY] = token
+            # That of a call that is to be a task outlives the request, and so is not its id.
+            members.setdefault(t.PROGRESS_TOKEN_KEY, token)
         return Raw(_encode(members)) if members else UNSET
 
     async def ask(
@@ -321,13 +325,13 @@ class Connection:
             raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
         questions = _questions(method, raw)
         if questions.input_requests:
-            answers = await self._answer_all(questions.input_requests)
+            answers = await self.answer_all(questions.input_requests)
         else:
             answers = {}
             await asyncio.sleep(min(_FIRST_PAUSE * 2**round, _LONGEST_PAUSE))
         return cast("t.RequestParams", retry_params(cast("t.RoundRequestParams", params), questions, answers))
 
-    async def _answer_all(self, questions: Mapping[str, t.InputRequest]) -> dict[str, Raw]:
+    async def answer_all(self, questions: Mapping[str, t.InputRequest]) -> dict[str, Raw]:
         """MRTR-12: all answers before the next round, obtained together."""
         if len(questions) > MAX_QUESTIONS:
             raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")
@@ -347,7 +351,7 @@ class Connection:
         """A request of the server, on the revisions that have them."""
         try:
             answer = await self.answers.answer(request.method, request.params, request.revision)
-            return shape(answer, request.revision)
+            return _for_task(shape(answer, request.revision), request.params.meta)
         except Rejected as refusal:
             # 2024-11-05 to 2025-11-25 client/sampling: the user said no.
             raise ProtocolError(USER_REJECTED, str(refusal) or "The user refused") from None
@@ -361,6 +365,9 @@ class Connection:
         method, params = notice.method, notice.params
         if method == "notifications/progress":
             session.progressed(params)
+            report = self.reports.get(params.progress_token)
+            if report is not None:
+                self.call(report, params)
         elif method == "notifications/message":
             if self._on_log is not None:
                 self.call(self._on_log, params)
@@ -430,6 +437,15 @@ class Connection:
 
 def _cancelled(method: str) -> InvalidResponse:
     return InvalidResponse(f"The server cancelled {method}, which only its caller may do")
+
+
+def _for_task(answer: t.Wire, asked: t.RequestMeta | UnsetType) -> t.Wire:
+    """2025-11-25 tasks: the answer to a question of a task names the task, too."""
+    if asked is not UNSET and asked.related_task is not UNSET:
+        named: Any = answer
+        meta = {} if named.meta is UNSET else named.meta
+        named.meta = {**meta, **related_meta(asked.related_task.task_id)}
+    return answer
 
 
 def _kind(method: str, raw: Raw) -> str:

@@ -17,6 +17,7 @@ from msgspec import UNSET, Struct
 from toolwire.client.errors import Rejected
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError, ToolwireError
+from toolwire.protocol.revisions import supports
 from toolwire.protocol.shaping import shape
 
 # Ids of URL elicitations whose completion may still be announced; a server does not make us remember more.
@@ -98,7 +99,11 @@ class Answers:
             everything = t.InitializeRequestParams(
                 protocol_version=revision, capabilities=self._all(), client_info=t.Implementation("", "")
             )
-            declared = self._declared[revision] = shape(everything, revision).capabilities
+            declared = shape(everything, revision).capabilities
+            if supports(revision, "tasks_extension"):
+                # TSK-3: a call is driven to its result, whichever shape its answer has.
+                declared = {**declared, "extensions": {t.TASKS_EXTENSION: {}}}
+            self._declared[revision] = declared
         return declared
 
     def _all(self) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.client.errors import InvalidResponse
 from toolwire.content import ToolResult
@@ -48,6 +48,37 @@ def decode_result(raw: Raw) -> t.CallToolResult:
         return t.decode(t.CallToolResult, raw)
 
 
+class TaskAnswer(Struct, frozen=True):
+    """What a call became that the server made a task. It completes the request as much as a result does."""
+
+    result_type: ClassVar[str] = "complete"
+
+    task_id: str
+
+
+def decode_called(raw: Raw) -> Any:
+    """The answer to a call: a result, or on 2026-07-28 a task."""
+    try:
+        return _decode_result(raw)
+    except msgspec.ValidationError:
+        return _task_in(raw) or t.decode(t.CallToolResult, raw)
+
+
+def decode_called_typed(raw: Raw) -> Any:
+    try:
+        return _decode_typed(raw)
+    except msgspec.ValidationError:
+        return _task_in(raw) or t.decode(_TypedResult, raw)
+
+
+def _task_in(raw: Raw) -> TaskAnswer | None:
+    try:
+        task = msgspec.json.decode(raw, type=t.TaskCreatedResult)
+    except msgspec.ValidationError:
+        return None
+    return TaskAnswer(task.task_id) if task.result_type == "task" else None
+
+
 def decode_typed(raw: Raw) -> t.CallToolResult:
     try:
         return _decode_typed(raw)
@@ -77,9 +108,15 @@ class KnownTools:
         self.listed = False
         self.current = False
         """Whether what is known is what the server said last, as far as it told."""
+        self.only_tasks: frozenset[str] = frozenset()
+        """Tools of 2025-11-25 that refuse to be called otherwise."""
 
     def learn(self, tools: Iterable[t.Tool], *, with_headers: bool = False) -> None:
         """From now on these are the tools; `with_headers` when their arguments may have to travel in headers too."""
+        tools = tuple(tools)
+        self.only_tasks = frozenset(
+            tool.name for tool in tools if tool.execution is not UNSET and tool.execution.task_support == "required"
+        )
         self._known = {
             tool.name: _Known(tool, header_paths(tool.input_schema) if with_headers else _NO_PATHS) for tool in tools
         }

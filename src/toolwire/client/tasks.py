@@ -1,0 +1,408 @@
+"""Tasks of a server as a client sees them, the same in both dialects.
+
+On 2025-11-25 a client asks for a task, and `tasks/result` waits for its outcome while the server asks its questions by
+requests. On 2026-07-28 the server decides, and `tasks/get` carries status, questions and outcome. A handle needs
+no more than the id: it can be kept and taken up by another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, ClassVar, Final, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from toolwire.client.connection import CEILING_SECONDS, Connection, OnProgress
+from toolwire.client.errors import InvalidResponse
+from toolwire.client.handlers import Accept, Cancel, Decline
+from toolwire.client.tools import decode_result, decode_typed
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    INVALID_PARAMS,
+    NotSupported,
+    ProtocolError,
+    Timeout,
+    ToolwireError,
+    TransportError,
+)
+from toolwire.protocol.revisions import supports
+from toolwire.protocol.tasks import TERMINAL
+
+# How long to wait between two looks where the server does not say, and at least and at most whatever it says.
+_POLL: Final = 1.0
+_SHORTEST_POLL: Final = 0.01
+_LONGEST_POLL: Final = 60.0
+
+
+class TaskCancelled(ToolwireError):
+    """The task was cancelled, so it has no result."""
+
+
+class TaskState(Struct, frozen=True):
+    """A task at one moment."""
+
+    id: str
+    status: t.TaskStatus
+    message: str | None
+    created_at: str
+    updated_at: str
+    ttl: float | None
+    """Seconds that the server keeps it from its creation on; None for ever."""
+    poll_interval: float
+    """Seconds to wait before looking again."""
+    questions: Mapping[str, t.InputRequest] = {}
+    """What it asks, by key (2026-07-28; on 2025-11-25 questions come as requests while `wait()` runs)."""
+    result: Raw | UnsetType = UNSET
+    error: t.Error | UnsetType = UNSET
+
+    result_type: ClassVar[str] = "complete"
+
+    @property
+    def over(self) -> bool:
+        return self.status in TERMINAL
+
+
+class Caller(Protocol):
+    """What a handle needs of its client."""
+
+    async def _usable(self) -> Connection: ...
+
+    async def _ask(
+        self,
+        method: str,
+        params: t.RequestParams,
+        decode: Callable[[Raw], Any],
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Any: ...
+
+    def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any: ...
+
+
+class TaskHandle:
+    """One task. Keep `id`, and `tool` if results are to be checked, to take it up elsewhere with `client.task(id)`."""
+
+    def __init__(self, client: Caller, identifier: str, tool: str | None = None) -> None:
+        self.id = identifier
+        self.tool = tool
+        self._client = client
+        self._answered: set[str] = set()
+        self._inline: Raw | None = None
+        self._stop_reports: Callable[[], None] | None = None
+        self._poll = _POLL
+
+    def __repr__(self) -> str:
+        return f"<TaskHandle {self.id!r}>"
+
+    async def status(self, *, timeout: float | None = None) -> TaskState:
+        """How the task is doing now."""
+        if self._inline is not None:
+            return TaskState(self.id, "completed", None, "", "", None, 0.0, result=self._inline)
+        connection = await self._client._usable()
+        decode = _decode_detailed if connection.modern else _decode_core
+        state: TaskState = await self._client._ask(
+            "tasks/get", t.TaskRequestParams(task_id=self.id), decode, timeout=timeout
+        )
+        self._poll = state.poll_interval
+        if state.over:
+            self._reported()
+        return state
+
+    async def updates(self) -> AsyncIterator[TaskState]:
+        """The task now and whenever it has changed, until it is over."""
+        last: TaskState | None = None
+        while last is None or not last.over:
+            state = await self.status()
+            if state != last:
+                last = state
+                yield state
+            if not state.over:
+                await asyncio.sleep(state.poll_interval)
+
+    async def wait(
+        self, *, returns: Any = None, timeout: float | None = None, on_progress: OnProgress | None = None
+    ) -> Any:
+        """The result, as `call_tool` would have returned it; questions are answered by the client's callbacks.
+
+        Raises what the call would have raised, `TaskCancelled` when it was cancelled, and `Timeout` when `timeout`
+        seconds have passed; the task itself goes on then.
+        """
+        try:
+            async with asyncio.timeout(None if timeout == math.inf else timeout):
+                raw = await self._outcome(on_progress)
+        except TimeoutError:
+            raise Timeout(f"The task {self.id} was not done in time") from None
+        decode = decode_result if returns is None else decode_typed
+        try:
+            result = decode(raw)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise InvalidResponse(f"The result of the task is broken: {error}") from None
+        return self._client._made(self.tool, result, returns)
+
+    async def cancel(self, *, timeout: float | None = None) -> None:
+        """Ask the server to stop; does nothing for a task that is over."""
+        if self._inline is not None:
+            return
+        try:
+            # TSK-15, 2025-11-25 cancellation: never by notifications/cancelled.
+            await self._client._ask(
+                "tasks/cancel", t.TaskRequestParams(task_id=self.id), _decode_nothing, timeout=timeout
+            )
+        except ProtocolError as error:
+            # 2025-11-25 refuses to cancel what is over.
+            if error.code != INVALID_PARAMS or not (await self.status()).over:
+                raise
+
+    async def provide_input(self, answers: Mapping[str, Any], *, timeout: float | None = None) -> None:
+        """Answer what `TaskState.questions` asks by hand: content, `Accept`, `Decline`, `Cancel` or a wire result."""
+        connection = await self._client._usable()
+        if not connection.modern:
+            raise NotSupported("On 2025-11-25 questions come as requests while wait() runs, to the client's callbacks")
+        responses = {key: Raw(msgspec.json.encode(_answer(answer))) for key, answer in answers.items()}
+        params = t.UpdateTaskRequestParams(task_id=self.id, input_responses=responses)
+        await self._client._ask("tasks/update", params, _decode_nothing, timeout=timeout)
+        self._answered.update(answers)
+
+    # --- waiting ---
+
+    async def _outcome(self, on_progress: OnProgress | None) -> Raw:
+        if self._inline is not None:
+            return self._inline
+        connection = await self._client._usable()
+        if connection.modern:
+            return await self._polled(on_progress)
+        while True:
+            try:
+                return await self._fetched()
+            except TransportError:
+                # The wait was lost, not the task: whoever is reached next knows it too.
+                if (await self.status()).over:
+                    return await self._fetched()
+
+    async def _fetched(self) -> Raw:
+        """2025-11-25: one long request, during which the server asks its questions."""
+        params = t.TaskRequestParams(task_id=self.id)
+        try:
+            # Whoever waits has a deadline of their own.
+            raw: Raw = (await self._client._ask("tasks/result", params, _keep, timeout=math.inf)).raw
+        except ProtocolError:
+            if (await self.status()).status == "cancelled":
+                raise TaskCancelled(f"The task {self.id} was cancelled") from None
+            raise
+        finally:
+            self._reported()
+        return raw
+
+    async def _polled(self, on_progress: OnProgress | None) -> Raw:
+        """2026-07-28: look, answer what is asked, and look again."""
+        said, count = None, 0
+        while True:
+            state = await self.status()
+            if state.over:
+                return _result_of(state)
+            if state.message != said:
+                said, count = state.message, count + 1
+                await self._report(on_progress, count, said)
+            if state.status == "input_required":
+                await self._answer(state.questions)
+            await asyncio.sleep(state.poll_interval)
+
+    async def _answer(self, questions: Mapping[str, t.InputRequest]) -> None:
+        """TSK-13: each question is answered once, however often it is seen."""
+        fresh = {key: question for key, question in questions.items() if key not in self._answered}
+        if not fresh:
+            return
+        connection = await self._client._usable()
+        responses = await connection.answer_all(fresh)
+        params = t.UpdateTaskRequestParams(task_id=self.id, input_responses=responses)
+        await self._client._ask("tasks/update", params, _decode_nothing)
+        self._answered.update(fresh)
+
+    async def _report(self, on_progress: OnProgress | None, count: int, message: str | None) -> None:
+        if on_progress is None or message is None:
+            return
+        # The extension has no progress; what it says instead looks like some.
+        params = t.ProgressNotificationParams(progress_token=self.id, progress=count, message=message)
+        (await self._client._usable()).call(on_progress, params)
+
+    def _reported(self) -> None:
+        """2025-11-25: a task that is over reports no more."""
+        if self._stop_reports is not None:
+            self._stop_reports()
+            self._stop_reports = None
+
+
+async def start_task(
+    client: Caller,
+    connection: Connection,
+    params: t.CallToolRequestParams,
+    ttl: float | None,
+    on_progress: OnProgress | None,
+    meta: Mapping[str, Any] | None,
+    **options: Any,
+) -> TaskHandle:
+    """Call a tool as a task, in the words of the connection's revision; the server may answer at once all the same."""
+    stop: Callable[[], None] | None = None
+    if supports(connection.revision, "core_tasks"):
+        if not t.has_capability(connection.agreement.capabilities, "tasks.requests.tools.call"):
+            raise NotSupported("The server did not declare that tools can run as tasks")
+        params.task = t.TaskMetadata(ttl=UNSET if ttl is None else int(ttl * 1000))
+        if on_progress is not None:
+            meta, stop = _with_token(connection, on_progress, meta)
+            on_progress = None
+    elif not supports(connection.revision, "tasks_extension"):
+        raise NotSupported(f"There are no tasks on {connection.revision}, which the server speaks")
+    try:
+        started = await client._ask(
+            "tools/call", params, _decode_started, on_progress=on_progress, meta=meta, **options
+        )
+    except BaseException:
+        if stop is not None:
+            stop()
+        raise
+    handle = TaskHandle(client, started.id, params.name)
+    handle._stop_reports = stop
+    if not started.id:
+        handle._inline = started.raw
+        handle._reported()
+    return handle
+
+
+def _with_token(
+    connection: Connection, on_progress: OnProgress, meta: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], Callable[[], None]]:
+    """A progress token of its own, which outlives the answer to the call (T-12)."""
+    token = f"task-{connection.session.peer.next_id()}"
+    connection.reports[token] = on_progress
+    return {**(meta or {}), t.PROGRESS_TOKEN_KEY: token}, lambda: _discard(connection.reports.pop(token, None))
+
+
+def _discard(_: object) -> None:
+    return
+
+
+async def driven(handle: TaskHandle, timeout: float | None, on_progress: OnProgress | None, returns: Any) -> Any:
+    """Drive a task to its result for a caller who knows nothing of it; if they give up, so does the server."""
+    try:
+        return await handle.wait(returns=returns, timeout=timeout, on_progress=on_progress)
+    except (Timeout, asyncio.CancelledError):
+        await _given_up(handle.cancel(timeout=5.0))
+        raise
+
+
+async def _given_up(cancelling: Awaitable[None]) -> None:
+    try:
+        await asyncio.shield(asyncio.ensure_future(cancelling))
+    except ToolwireError:
+        pass  # It will expire.
+
+
+def patience(explicit: float | None, default: float | None) -> float | None:
+    """How long to drive a task: as long as the caller said; else as long as progress may extend a call."""
+    if explicit is not None:
+        return explicit
+    return None if default is None else max(CEILING_SECONDS, default)
+
+
+# --- reading what servers say ----------------------------------------------------------------------------------------
+
+
+class _Named(Struct, rename="camel"):
+    task_id: str = ""
+
+
+class _Answer(_Named, rename="camel"):
+    result_type: str = "complete"
+    task: _Named | UnsetType = UNSET
+
+
+class _Started(Struct):
+    """The answer to a call that may be a task, in either dialect."""
+
+    id: str
+    result_type: str
+    raw: Raw
+
+
+def _decode_started(raw: Raw) -> _Started:
+    answer = msgspec.json.decode(raw, type=_Answer)
+    identifier = answer.task_id if answer.task is UNSET else answer.task.task_id
+    # A task completes the request as much as a result does.
+    kind = "complete" if identifier and answer.result_type == "task" else answer.result_type
+    return _Started(identifier, kind, raw.copy())
+
+
+class _Kept(Struct):
+    """A result as it came."""
+
+    result_type: ClassVar[str] = "complete"
+
+    raw: Raw
+
+
+class _Detailed(t.DetailedTaskResult, kw_only=True):
+    result: Raw | UnsetType = UNSET
+
+
+def _keep(raw: Raw) -> Any:
+    return _Kept(raw.copy())
+
+
+def _decode_nothing(raw: Raw) -> Any:
+    return t.decode(t.EmptyResult, raw)
+
+
+def _decode_core(raw: Raw) -> TaskState:
+    task = msgspec.json.decode(raw, type=t.GetTaskResult)
+    return TaskState(**_common(task, task.ttl, task.poll_interval))
+
+
+def _decode_detailed(raw: Raw) -> TaskState:
+    task = msgspec.json.decode(raw, type=_Detailed)
+    return TaskState(
+        **_common(task, task.ttl_ms, task.poll_interval_ms),
+        questions={} if task.input_requests is UNSET else task.input_requests,
+        # A view into the message would keep all of it alive.
+        result=UNSET if task.result is UNSET else task.result.copy(),
+        error=task.error,
+    )
+
+
+def _common(task: t.Task | t.TaskFields, ttl: int | None, poll: int | UnsetType) -> dict[str, Any]:
+    return {
+        "id": task.task_id,
+        "status": task.status,
+        "message": None if task.status_message is UNSET else task.status_message,
+        "created_at": task.created_at,
+        "updated_at": task.last_updated_at,
+        "ttl": None if ttl is None else ttl / 1000,
+        "poll_interval": _POLL if poll is UNSET else min(max(poll / 1000, _SHORTEST_POLL), _LONGEST_POLL),
+    }
+
+
+def _result_of(state: TaskState) -> Raw:
+    if state.status == "cancelled":
+        raise TaskCancelled(f"The task {state.id} was cancelled")
+    if state.error is not UNSET:
+        raise ProtocolError(state.error.code, state.error.message, state.error.data)
+    if state.result is UNSET:
+        raise InvalidResponse(f"The task {state.id} is {state.status} and has neither a result nor an error")
+    return state.result
+
+
+def _answer(answer: Any) -> t.Wire:
+    if isinstance(answer, t.Wire):
+        return answer
+    if isinstance(answer, Decline):
+        return t.ElicitResult(action="decline")
+    if isinstance(answer, Cancel):
+        return t.ElicitResult(action="cancel")
+    content = answer.content if isinstance(answer, Accept) else msgspec.to_builtins(answer)
+    if content is not None and not isinstance(content, dict):
+        raise TypeError(f"an answer is the content of the form, Accept(), Decline() or Cancel(), not {answer!r}")
+    return t.ElicitResult(action="accept", content=UNSET if content is None else content)

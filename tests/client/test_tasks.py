@@ -1,0 +1,283 @@
+"""A client and tasks: calls driven to their result, and handles that can be kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.client.fake import FakeServer
+from tests.server.tasks.handlers import Held
+
+from toolwire import Client, Context, Limits, Server, testing, types
+from toolwire.client import Accept, Decline, InvalidResponse, TaskCancelled, TaskHandle
+from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolFailed
+
+CORE, MODERN = "2025-11-25", "2026-07-28"
+EXTENSION = "io.modelcontextprotocol/tasks"
+RELATED = "io.modelcontextprotocol/related-task"
+dialects = pytest.mark.parametrize("revision", [CORE, MODERN])
+FAST = Limits(task_window=0.0, task_poll=0.01)
+
+
+@asynccontextmanager
+async def connected(held: Held, revision: str, **options: Any) -> AsyncIterator[tuple[Client, testing.Wire]]:
+    async with testing.connect(held.server, revision=revision, **options) as (client, wire):
+        yield client, wire
+
+
+def sent(wire: testing.Wire, method: str) -> list[dict[str, Any]]:
+    return [message["params"] for message in wire.sent if message.get("method") == method]
+
+
+# --- call_tool -------------------------------------------------------------------------------------------------------
+
+
+@dialects
+@pytest.mark.covers("TSK-3", "TSK-9")
+async def test_call_tool_drives_a_task_to_its_result(revision: str) -> None:
+    held = Held(limits=FAST)
+    held.go.set()
+    async with connected(held, revision) as (client, wire):
+        assert (await client.call_tool("only")).text == "only as a task"
+        assert await client.call_tool("only", returns=str) == "only as a task"
+        await client.list_tools()
+        assert await client.call_tool("only", returns=str) == "only as a task", "also when the tools are known"
+        if revision == CORE:
+            tries = [params.get("task") for params in sent(wire, "tools/call")]
+            assert tries == [None, {}, None, {}, {}], "after the listing it is asked for at once"
+        else:
+            assert sent(wire, "tasks/get")
+
+
+@dialects
+async def test_failures_of_a_task_are_failures_of_the_call(revision: str) -> None:
+    held = Held(limits=FAST)
+    async with connected(held, revision) as (client, _):
+        handle = await client.call_tool_as_task("broken")
+        assert (await handle.wait()).is_error
+        with pytest.raises(ToolFailed, match="it broke"):
+            await handle.wait(returns=str)
+        with pytest.raises(ProtocolError) as caught:
+            await (await client.call_tool_as_task("refused")).wait()
+        assert (caught.value.code, caught.value.data) == (-32099, {"why": "because"})
+
+
+@pytest.mark.covers("TSK-13", "MRTR-12")
+async def test_questions_of_a_modern_task_are_answered_once() -> None:
+    held, asked = Held(limits=FAST), []
+
+    async def answer(message: str, params: types.ElicitRequestParams) -> dict[str, Any]:
+        asked.append(message)
+        return {"value": message.lower()}
+
+    async with connected(held, MODERN, elicit=answer) as (client, wire):
+        assert (await client.call_tool("asking")).text == "first? and second?"
+        assert sorted(asked) == ["First?", "Second?"]
+        (update,) = sent(wire, "tasks/update")
+        assert sorted(update["inputResponses"]) == ["first", "second"]
+
+
+@pytest.mark.covers("T-32")
+async def test_questions_of_a_core_task_are_answered_with_its_name() -> None:
+    held = Held(limits=FAST)
+    async with connected(held, CORE, elicit=lambda message, params: {"value": "yes"}) as (client, wire):
+        handle = await client.call_tool_as_task("asking")
+        assert (await handle.wait()).text == "yes and yes"
+        answers = [message["result"] for message in wire.sent if "result" in message]
+        assert [answer["_meta"][RELATED] for answer in answers] == [{"taskId": handle.id}] * 2
+
+
+@dialects
+@pytest.mark.covers("T-12")
+async def test_progress_reaches_the_caller_while_the_task_runs(revision: str) -> None:
+    held, told = Held(limits=FAST), []
+
+    def on_progress(params: types.ProgressNotificationParams) -> None:
+        told.append(params.message)
+        held.go.set()
+
+    async with connected(held, revision) as (client, _):
+        handle = await client.call_tool_as_task("reporting", on_progress=on_progress)
+        assert (await handle.wait(on_progress=on_progress)).text == "reported"
+        assert told[0] == "a quarter"
+        connection = await client._usable()
+        assert connection.reports == {}, "and nothing is left of it"
+
+
+@dialects
+@pytest.mark.covers("T-11", "TSK-15")
+async def test_a_call_that_is_given_up_cancels_its_task(revision: str) -> None:
+    held = Held(limits=FAST)
+    async with connected(held, revision) as (client, wire):
+        await client.list_tools()
+        calling = asyncio.create_task(client.call_tool("only" if revision == CORE else "hold"))
+        await wire.until(lambda direction, message: message.get("method") in ("tasks/get", "tasks/result"))
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        (cancelled,) = sent(wire, "tasks/cancel")
+        assert (await client.task(cancelled["taskId"]).status()).status == "cancelled"
+        made = [message["id"] for message in wire.sent if message.get("method") == "tools/call"]
+        assert not [params for params in sent(wire, "notifications/cancelled") if params["requestId"] in made]
+
+
+@dialects
+async def test_a_call_that_takes_too_long_is_given_up(revision: str) -> None:
+    held = Held(limits=FAST)
+    async with connected(held, revision) as (client, wire):
+        await client.list_tools()
+        with pytest.raises(Timeout):
+            await client.call_tool("only" if revision == CORE else "hold", timeout=0.05)
+        assert len(sent(wire, "tasks/cancel")) == 1
+
+
+# --- handles ---------------------------------------------------------------------------------------------------------
+
+
+@dialects
+async def test_a_handle_says_how_the_task_is_doing(revision: str) -> None:
+    held = Held(limits=FAST)
+    async with connected(held, revision) as (client, _):
+        handle = await client.call_tool_as_task("hold", {"label": "z"}, ttl=30)
+        state = await handle.status()
+        assert (state.id, state.status, state.over) == (handle.id, "working", False)
+        assert (state.ttl, state.poll_interval) == (30 if revision == CORE else 300, 0.01)
+        held.go.set()
+        assert (await handle.wait()).text == "held z"
+        assert (await handle.status()).status == "completed"
+        await handle.cancel()
+        assert (await handle.status()).status == "completed"
+
+
+@dialects
+@pytest.mark.covers("TSK-9")
+async def test_a_handle_can_be_kept_and_taken_up_by_another_client(revision: str) -> None:
+    held = Held(limits=FAST)
+    async with connected(held, revision) as (other, _):
+        async with connected(held, revision) as (client, _):
+            kept = (await client.call_tool_as_task("hold")).id
+        held.go.set()
+        assert (await other.task(kept, "hold").wait()).text == "held x"
+        with pytest.raises(ProtocolError) as caught:
+            await other.task("never was").status()
+        assert caught.value.code == -32602
+
+
+@dialects
+async def test_updates_end_with_the_task(revision: str) -> None:
+    held = Held(limits=FAST)
+    seen = []
+    async with connected(held, revision) as (client, _):
+        handle = await client.call_tool_as_task("reporting")
+        async for state in handle.updates():
+            seen.append((state.status, state.message))
+            if state.message == "a quarter":
+                held.go.set()
+    assert seen[-1][0] == "completed"
+    assert ("working", "a quarter") in seen
+
+
+@dialects
+async def test_waiting_has_an_end_of_its_own(revision: str) -> None:
+    held = Held(limits=FAST)
+    async with connected(held, revision) as (client, _):
+        handle = await client.call_tool_as_task("hold")
+        with pytest.raises(Timeout):
+            await handle.wait(timeout=0.02)
+        assert (await handle.status()).status == "working", "the task goes on"
+        await handle.cancel()
+        with pytest.raises(TaskCancelled):
+            await handle.wait()
+
+
+async def test_questions_are_answered_by_hand() -> None:
+    held = Held(limits=FAST)
+    async with connected(held, MODERN, elicit=lambda message, params: {"value": "never asked"}) as (client, _):
+        handle = await client.call_tool_as_task("asking")
+        async for state in handle.updates():
+            if state.questions:
+                assert state.questions["first"].params.message == "First?"
+                await handle.provide_input({"first": {"value": "one"}, "second": Accept({"value": "two"})})
+        assert (await handle.wait()).text == "one and two"
+        declined = await client.call_tool_as_task("asking_in_thread")
+        async for state in declined.updates():
+            if state.questions:
+                await declined.provide_input(dict.fromkeys(state.questions, Decline()))
+        assert (await declined.wait()).text == "Hello, None!"
+        with pytest.raises(TypeError, match="content of the form"):
+            await declined.provide_input({"key": 5})
+    async with connected(held, CORE) as (client, _):
+        with pytest.raises(NotSupported, match="wait"):
+            await client.task("t").provide_input({})
+
+
+@dialects
+async def test_what_the_server_answers_at_once_is_done(revision: str) -> None:
+    server = Server("quick")
+
+    @server.tool(task="optional")
+    async def quick() -> str:
+        return "at once"
+
+    async with testing.connect(server, revision=revision) as (client, _):
+        handle = await client.call_tool_as_task("quick")
+        assert (await handle.wait(returns=str)) == "at once"
+        assert bool(handle.id) == (revision == CORE)
+        assert (await handle.status()).over
+        await handle.cancel()
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", CORE])
+async def test_a_server_without_tasks_is_not_asked_for_one(revision: str) -> None:
+    server = Server("plain")
+
+    @server.tool
+    async def plain() -> str:
+        return "plain"
+
+    async with testing.connect(server, revision=revision) as (client, wire):
+        with pytest.raises(NotSupported, match="task"):
+            await client.call_tool_as_task("plain")
+        with pytest.raises(NotSupported):
+            await client.task("t").status()
+        assert not sent(wire, "tools/call")
+
+
+# --- what is declared, and what is no answer -------------------------------------------------------------------------
+
+
+@pytest.mark.covers("J87")
+async def test_the_client_runs_no_tasks_itself() -> None:
+    for revision in types.REVISIONS:
+        async with testing.connect(Held().server, revision=revision, elicit=lambda m, p: {}) as (_, wire):
+            declared = str(wire.sent[0]["params"])
+            assert "'tasks'" not in declared
+            assert (EXTENSION in declared) == (revision == MODERN)
+
+
+@pytest.mark.covers("TSK-3")
+async def test_a_task_as_the_answer_to_anything_else_is_no_answer() -> None:
+    task = {"resultType": "task", "taskId": "t", "status": "working", "createdAt": "", "lastUpdatedAt": "", "ttlMs": 1}
+    async with Client(FakeServer({"prompts/get": lambda request, outlet: task})) as client:
+        with pytest.raises(InvalidResponse, match="'task'"):
+            await client.get_prompt("p")
+
+
+def test_a_handle_shows_its_id() -> None:
+    assert "t-1" in repr(TaskHandle(None, "t-1"))  # type: ignore[arg-type]
+
+
+async def test_a_task_in_a_context_is_told_by_the_context() -> None:
+    server = Server("s", limits=FAST)
+
+    @server.tool(long_running=True)
+    async def tell(ctx: Context) -> bool:
+        return ctx.is_task
+
+    async with testing.connect(server, revision=MODERN) as (client, _):
+        assert await client.call_tool("tell", returns=bool) is True
+    async with testing.connect(server, revision="2025-06-18") as (client, _):
+        assert await client.call_tool("tell", returns=bool) is False
