@@ -5,13 +5,14 @@ WORKERS ?= 2
 PORT    ?= 8000
 MINUTES ?= 10
 CHROMIUM ?= chromium
+RUNS    ?= 20
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 PEERS   := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run play test check interop browser bench conformance docs build mutation fuzz soak clean
+.PHONY: help setup run play test check interop browser bench conformance docs build mutation fuzz soak kills clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 20
@@ -83,6 +84,9 @@ fuzz: $(READY) ## send 20,000 mutated messages through a server on each era (TOO
 
 soak: $(READY) ## put a server under mixed traffic and see that nothing grows (MINUTES=10; Linux)
 	$(BIN)/python scripts/soak.py --minutes $(MINUTES)
+
+kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20; POSIX)
+	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .bench .browser .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
