@@ -33,6 +33,7 @@ NODE_PACKAGES = {
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     # An authorization server, certified for OpenID Connect.
     "oidc-provider": "9.13.3",
+    "@modelcontextprotocol/server-everything": "2026.8.31",
 }
 
 
@@ -76,7 +77,7 @@ PEERS = (
     Peer("mcp-1.9.4", ("mcp==1.9.4", "pydantic==2.11.10"), "2025-03-26"),
     Peer("mcp-1.6.0", ("mcp==1.6.0", "pydantic==2.11.10"), "2024-11-05"),
     Peer("mcp-1.2.1", ("mcp==1.2.1", "pydantic==2.11.10"), "2024-11-05"),
-    Peer("fastmcp-4.1.2", ("fastmcp==4.1.2",), "2026-07-28"),
+    Peer("fastmcp-4.1.2", ("fastmcp[tasks]==4.1.2",), "2026-07-28"),
 )
 BY_NAME = {peer.name: peer for peer in PEERS}
 

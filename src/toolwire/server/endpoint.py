@@ -7,12 +7,11 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from toolwire.protocol.errors import InsufficientScope
-from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.lifecycle import Incoming, Offer
 from toolwire.server.access import Access
 from toolwire.server.catalog import Catalog
 from toolwire.server.direct import Nowhere
 from toolwire.server.kernel import Kernel
-from toolwire.protocol.lifecycle import Offer
 from toolwire.server.offering import AnonymousOffer
 from toolwire.server.questions import principal_key
 from toolwire.server.subscriptions import LegacyClient

@@ -24,6 +24,7 @@ from toolwire.server.asking import SETTLE_TURNS, Refused, check_step, step_resul
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
 from toolwire.server.context import CURRENT, Context
+from toolwire.server.limits import Limits
 from toolwire.wire.session import Outlet, is_abandoned
 
 log = logging.getLogger("toolwire.tasks")
@@ -34,6 +35,8 @@ _SAY_SECONDS: Final = 0.2
 
 class Keeper(Protocol):
     """What a run needs of the tasks it belongs to."""
+
+    limits: Limits
 
     async def open(self, run: Run) -> Record: ...
 
@@ -132,10 +135,10 @@ class Run(Followed):
 
     def _take_over(self) -> None:
         self.ctx._asking = self._asking
-        ctx = self.ctx
-        if ctx._deadline is not None and self.tool.timeout is None and ctx._timeout is None:
-            # The limit for all calls is not meant for tasks, which have their own end.
-            ctx._deadline.allow(self.ttl_ms / 1000)
+        deadline = self.ctx._deadline
+        if deadline is not None and self.tool.timeout is None and deadline.seconds >= self._keeper.limits.tool:
+            # The limit for all calls is not meant for tasks, which have their own end; that of a tool or a policy is.
+            deadline.allow(self.ttl_ms / 1000)
 
     async def settled(self, window: float | None) -> None:
         """Wait until the call is done or a task; after `window` seconds it is made one."""
