@@ -71,8 +71,8 @@ class Held:
 
         @server.tool(task="optional")
         def blocking(ctx: Context) -> str:
-            ctx.progress(1, 2)
             self.seen.append(ctx.cancelled)
+            ctx.progress(1, 2)
             while not self.thread_go.wait(0.01):
                 if ctx.cancelled:
                     self.seen.append(ctx.cancelled)
