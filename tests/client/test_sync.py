@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwire import Server
+from toolwire import Context, Limits, Server
 from toolwire.client import Client as AsyncClient
 from toolwire.client.sync import Client
 from toolwire.protocol.errors import ProtocolError, ToolFailed, Unreachable
@@ -113,3 +113,26 @@ def test_every_method_is_there() -> None:
     assert wanted <= own
     for name in ("list_tools", "read_resource", "get_prompt"):
         assert inspect.signature(getattr(Client, name)) == inspect.signature(getattr(AsyncClient, name))
+
+
+def test_a_task_without_an_event_loop() -> None:
+    server = Server("tasks", limits=Limits(task_window=0.0, task_poll=0.01))
+
+    @server.tool(task="optional")
+    async def slow(label: str) -> str:
+        return f"slow {label}"
+
+    @server.tool(task="optional")
+    async def asking(ctx: Context) -> str:
+        return f"Hello, {(await ctx.elicit('Name?', str, key='name')).data}!"
+
+    with Client(server, elicit=lambda message, params: {"value": "nobody"}) as client:
+        handle = client.call_tool_as_task("slow", {"label": "a"})
+        assert (handle.tool, handle.wait(returns=str)) == ("slow", "slow a")
+        assert client.task(handle.id).status().status == "completed"
+        handle.cancel()
+        by_hand = client.call_tool_as_task("asking")
+        for state in by_hand.updates():
+            if state.questions:
+                by_hand.provide_input({"name": {"value": "Ada"}})
+        assert by_hand.wait().text == "Hello, Ada!"

@@ -33,7 +33,6 @@ NODE_PACKAGES = {
     "@modelcontextprotocol/server-filesystem": "2026.8.31",
     # An authorization server, certified for OpenID Connect.
     "oidc-provider": "9.13.3",
-    "@modelcontextprotocol/server-everything": "2026.8.31",
 }
 
 

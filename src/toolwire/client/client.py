@@ -495,12 +495,19 @@ class Client:
         `ttl` is how many seconds the server should keep it, which 2026-07-28 leaves to the server; as it does whether
         a call becomes a task at all: the handle of one that was answered at once is done.
         """
-        params = t.CallToolRequestParams(
-            name=name, arguments=UNSET if arguments is None else Raw(_encode_arguments(arguments))
-        )
-        connection = await self._usable()
-        sent = self._with_arguments(params, headers)
-        return await start_task(self, connection, params, ttl, on_progress, meta, timeout=timeout, headers=sent)
+
+        async def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> Any:
+            params = t.CallToolRequestParams(
+                name=name, arguments=UNSET if arguments is None else Raw(_encode_arguments(arguments))
+            )
+            connection = await self._usable()
+            sent = self._with_arguments(params, headers)
+            return await start_task(self, connection, params, ttl, on_progress, meta, timeout=timeout, headers=sent)
+
+        wanted = self._timeout if timeout is None else timeout
+        if self._safety is None:
+            return cast("TaskHandle", await make(arguments, wanted))
+        return cast("TaskHandle", await self._safety.call(name, arguments, wanted, self._definition, make))
 
     def task(self, id: str, tool: str | None = None) -> TaskHandle:
         """A handle of a task that was made earlier, by this client or another of the same principal."""

@@ -18,6 +18,7 @@ from toolwire.client.client import Client as AsyncClient
 from toolwire.client.connect import TargetLike
 from toolwire.client.connection import OnProgress
 from toolwire.client.listen import Change
+from toolwire.client.tasks import TaskHandle, TaskState
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
@@ -162,11 +163,50 @@ class Client:
         while (change := self._loop.wait(_following(changes))) is not None:
             yield change
 
+    def call_tool_as_task(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any
+    ) -> BlockingTaskHandle:
+        """Call a tool and return as soon as the server has taken it on; as `Client.call_tool_as_task` does."""
+        handle = self._loop.wait(self._client.call_tool_as_task(name, arguments, **options))
+        return BlockingTaskHandle(handle, self._loop.wait)
+
+    def task(self, id: str, tool: str | None = None) -> BlockingTaskHandle:
+        """A handle of a task that was made earlier."""
+        return BlockingTaskHandle(self._client.task(id, tool), self._loop.wait)
+
     def __repr__(self) -> str:
         return repr(self._client)
 
 
-async def _following(changes: AsyncIterator[Change]) -> Change | None:
+class BlockingTaskHandle:
+    """One task; as `toolwire.client.TaskHandle`, blocking."""
+
+    def __init__(self, handle: TaskHandle, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._handle = handle
+        self._wait = wait
+        self.id = handle.id
+        self.tool = handle.tool
+
+    def status(self, *, timeout: float | None = None) -> TaskState:
+        state: TaskState = self._wait(self._handle.status(timeout=timeout))
+        return state
+
+    def wait(self, **options: Any) -> Any:
+        return self._wait(self._handle.wait(**options))
+
+    def cancel(self, *, timeout: float | None = None) -> None:
+        self._wait(self._handle.cancel(timeout=timeout))
+
+    def provide_input(self, answers: Mapping[str, Any], *, timeout: float | None = None) -> None:
+        self._wait(self._handle.provide_input(answers, timeout=timeout))
+
+    def updates(self) -> Iterator[TaskState]:
+        states = self._handle.updates()
+        while (state := self._wait(_following(states))) is not None:
+            yield state
+
+
+async def _following(changes: AsyncIterator[T]) -> T | None:
     return await anext(changes, None)
 
 
