@@ -44,8 +44,8 @@ class Redaction:
         patterns: Iterable[str | re.Pattern[str]] = (),
     ) -> None:
         """`names` come on top of `SECRET_NAMES`; `patterns` are regular expressions."""
-        self.names = tuple(names)
-        self.patterns = tuple(re.compile(each) for each in patterns)
+        self.names: tuple[str, ...] = tuple(names)
+        self.patterns: tuple[re.Pattern[str], ...] = tuple(re.compile(each) for each in patterns)
         self._names = frozenset(_plain(each) for each in (*SECRET_NAMES, *self.names))
 
     def __or__(self, other: Redaction) -> Redaction:

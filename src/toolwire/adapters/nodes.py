@@ -145,7 +145,7 @@ class TupleNode(Node):
         self.items = items
         self.build = build
         self.names = names
-        self.required = len(items)
+        self.required: int = len(items)
 
     def children(self) -> Iterable[Node]:
         return self.items
@@ -293,7 +293,7 @@ class RecordNode(Node):
         self.fields: list[Field] = []
         self.tag: tuple[str, Json] | None = None
         self.closed_by_itself = False
-        self.is_typed_dict = typing.is_typeddict(self.cls)
+        self.is_typed_dict: bool = typing.is_typeddict(self.cls)
 
     def children(self) -> Iterable[Node]:
         return [field.node for field in self.fields]

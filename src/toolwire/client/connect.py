@@ -59,7 +59,7 @@ class _MemoryLink(Link):
 class ServerTarget(Target):
     def __init__(self, server: Serves) -> None:
         self._server = server
-        self.label = f"the server {getattr(server, 'name', '')!r}"
+        self.label: str = f"the server {getattr(server, 'name', '')!r}"
 
     async def open(self) -> Link:
         ours, theirs = memory_pair()
@@ -100,7 +100,7 @@ class CommandTarget(Target):
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.command = list(command)
+        self.command: list[str] = list(command)
         self.label = label
         self._env = env
         self._cwd = cwd
@@ -118,7 +118,7 @@ class CommandTarget(Target):
 class ChannelTarget(Target):
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self.label = f"the server behind {type(channel).__name__}"
+        self.label: str = f"the server behind {type(channel).__name__}"
 
     async def open(self) -> Link:
         await self._channel.connect()

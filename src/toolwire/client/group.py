@@ -31,7 +31,7 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.wire.channel import Channel
 from toolwire.wire.session import ClientHandler, OnProgress, Outlet, Session
 
-log = logging.getLogger("toolwire.client")
+log: logging.Logger = logging.getLogger("toolwire.client")
 
 SEPARATOR: Final = "_"
 _NOTIFICATIONS: Final = {
@@ -84,7 +84,7 @@ class GroupTarget(ServerTarget):
     def __init__(self, group: Group) -> None:
         super().__init__(group)
         self._group = group
-        self.label = f"the servers {group.name}"
+        self.label: str = f"the servers {group.name}"
 
     async def open(self) -> Link:
         await self._group.connect()
@@ -134,7 +134,7 @@ class Group:
     """The servers of a configuration, as one server. Made for one client, and connected with it."""
 
     def __init__(self, members: Mapping[str, Member]) -> None:
-        self.name = ", ".join(members)
+        self.name: str = ", ".join(members)
         self._members = dict(members)
         # By length, so that of `a` and `a_b` the longer one is found first.
         self._by_length = sorted(members, key=len, reverse=True)
@@ -155,7 +155,7 @@ class Group:
 
     # --- what a server says about itself ---
 
-    implementation = t.Implementation("toolwire-group", __version__)
+    implementation: t.Implementation = t.Implementation("toolwire-group", __version__)
     instructions: str | UnsetType = UNSET
 
     def capabilities(self, revision: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from toolwire.client.keeping import Keeper
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError
 
-log = logging.getLogger("toolwire.client")
+log: logging.Logger = logging.getLogger("toolwire.client")
 
 # Equal changes that nobody has taken yet count once, so only a server that names ever new resources comes this far.
 MAX_WAITING: Final = 10_000

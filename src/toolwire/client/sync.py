@@ -12,7 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from toolwire.client.client import Client as AsyncClient
 from toolwire.client.connect import TargetLike
@@ -91,24 +91,24 @@ class Client:
     def instructions(self) -> str | None:
         return self._client.instructions
 
-    request = _blocking(AsyncClient.request)
-    notify = _blocking(AsyncClient.notify)
-    ping = _blocking(AsyncClient.ping)
-    list_tools = _blocking(AsyncClient.list_tools)
-    list_tools_page = _blocking(AsyncClient.list_tools_page)
-    list_resources = _blocking(AsyncClient.list_resources)
-    list_resources_page = _blocking(AsyncClient.list_resources_page)
-    list_resource_templates = _blocking(AsyncClient.list_resource_templates)
-    list_resource_templates_page = _blocking(AsyncClient.list_resource_templates_page)
-    read_resource = _blocking(AsyncClient.read_resource)
-    subscribe = _blocking(AsyncClient.subscribe)
-    unsubscribe = _blocking(AsyncClient.unsubscribe)
-    list_prompts = _blocking(AsyncClient.list_prompts)
-    list_prompts_page = _blocking(AsyncClient.list_prompts_page)
-    get_prompt = _blocking(AsyncClient.get_prompt)
-    complete = _blocking(AsyncClient.complete)
-    set_level = _blocking(AsyncClient.set_level)
-    set_roots = _blocking(AsyncClient.set_roots)
+    request: Final = _blocking(AsyncClient.request)
+    notify: Final = _blocking(AsyncClient.notify)
+    ping: Final = _blocking(AsyncClient.ping)
+    list_tools: Final = _blocking(AsyncClient.list_tools)
+    list_tools_page: Final = _blocking(AsyncClient.list_tools_page)
+    list_resources: Final = _blocking(AsyncClient.list_resources)
+    list_resources_page: Final = _blocking(AsyncClient.list_resources_page)
+    list_resource_templates: Final = _blocking(AsyncClient.list_resource_templates)
+    list_resource_templates_page: Final = _blocking(AsyncClient.list_resource_templates_page)
+    read_resource: Final = _blocking(AsyncClient.read_resource)
+    subscribe: Final = _blocking(AsyncClient.subscribe)
+    unsubscribe: Final = _blocking(AsyncClient.unsubscribe)
+    list_prompts: Final = _blocking(AsyncClient.list_prompts)
+    list_prompts_page: Final = _blocking(AsyncClient.list_prompts_page)
+    get_prompt: Final = _blocking(AsyncClient.get_prompt)
+    complete: Final = _blocking(AsyncClient.complete)
+    set_level: Final = _blocking(AsyncClient.set_level)
+    set_roots: Final = _blocking(AsyncClient.set_roots)
 
     @overload
     def call_tool(

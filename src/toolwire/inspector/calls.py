@@ -51,7 +51,7 @@ class Call:
         self.method = method
         self.subject = subject
         self.state = "running"
-        self.started = time.time()
+        self.started: float = time.time()
         self.took: float | None = None
         self.progress: dict[str, Any] | None = None
         self.result: bytes | None = None

@@ -39,7 +39,7 @@ class Catalogue:
     """All four lists."""
 
     def __init__(self) -> None:
-        self.listings = {kind: Listing() for kind in KINDS}
+        self.listings: dict[str, Listing] = {kind: Listing() for kind in KINDS}
 
     def shown(self) -> dict[str, Any]:
         return {kind: listing.shown(KINDS[kind][2]) for kind, listing in self.listings.items()}

@@ -20,7 +20,7 @@ class Excerpt:
         self.cut: list[dict[str, Any]] = []
         self._values = 0
         self._total = 0
-        self.value = self._copy(whole, "", 0, media=False)
+        self.value: Any = self._copy(whole, "", 0, media=False)
 
     def _copy(self, value: Any, pointer: str, depth: int, *, media: bool) -> Any:
         self._values += 1

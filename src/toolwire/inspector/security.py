@@ -54,7 +54,7 @@ class Door:
     """Lets requests in, or raises `Refused`."""
 
     def __init__(self, token: str | None = None) -> None:
-        self.token = token or secrets.token_urlsafe(32)
+        self.token: str = token or secrets.token_urlsafe(32)
         self._guard = Guard()
 
     def check_source(self, headers: Mapping[str, str], local_address: str | None, remote_address: str | None) -> None:

@@ -53,7 +53,7 @@ class InsufficientScope(ProtocolError):
     """The caller lacks scopes. Over HTTP it becomes 403 with a challenge that names all that are needed."""
 
     def __init__(self, scopes: Iterable[str], request_id: str | int | None = None) -> None:
-        self.scopes = frozenset(scopes)
+        self.scopes: frozenset[str] = frozenset(scopes)
         self.request_id = request_id
         names = sorted(self.scopes)
         super().__init__(CALL_FORBIDDEN, f"This needs the scopes {', '.join(names)}", {"requiredScopes": names})
@@ -84,7 +84,7 @@ class NotSupported(ToolwireError):
 
     def __init__(self, message: str, required: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.required = required or {}
+        self.required: dict[str, Any] = required or {}
 
 
 class TransportError(ToolwireError):

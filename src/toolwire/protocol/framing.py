@@ -121,7 +121,7 @@ class SSEDecoder:
         self._event = ""
         self._id = last_event_id
         self._oversized = False
-        self.last_event_id = last_event_id
+        self.last_event_id: str = last_event_id
         self.retry: int | None = None
 
     def feed(self, chunk: bytes) -> list[Event | OversizedEvent]:

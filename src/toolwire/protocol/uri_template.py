@@ -16,14 +16,16 @@ class UriTemplate:
     __slots__ = ("_matching", "_parts", "literal", "screen", "specificity", "text", "unmatchable", "variables")
 
     def __init__(self, text: str, *, screen: bool = True) -> None:
-        self.text = text
-        self.screen = screen
+        self.text: str = text
+        self.screen: bool = screen
         self._parts = parse(text)
         expressions = [part for part in self._parts if isinstance(part, Expression)]
         #: The names, in order of first appearance.
-        self.variables = tuple(dict.fromkeys(v.name for expression in expressions for v in expression.variables))
+        self.variables: tuple[str, ...] = tuple(
+            dict.fromkeys(v.name for expression in expressions for v in expression.variables)
+        )
         #: True when there is nothing to fill in: the template is a plain URI.
-        self.literal = not expressions
+        self.literal: bool = not expressions
         #: Why `match` cannot be used; None where it can. Such a template is good for expansion only.
         self.unmatchable: str | None = None
         self._matching: Matching | None = None
@@ -32,7 +34,7 @@ class UriTemplate:
         except Unmatchable as reason:
             self.unmatchable = str(reason)
         #: Sort by this to try the most specific template first.
-        self.specificity = _specificity(self._parts, text)
+        self.specificity: tuple[int, int, int, int, str] = _specificity(self._parts, text)
 
     def __repr__(self) -> str:
         return f"UriTemplate({self.text!r})"

@@ -71,7 +71,7 @@ class _Node:
     __slots__ = ("any_item", "any_member", "item", "member", "same", "weight")
 
     def __init__(self, weight: int) -> None:
-        self.weight = weight
+        self.weight: int = weight
         self.same: list[_Node] = []
         self.member: dict[str, _Node] = {}
         self.any_member: list[_Node] = []
@@ -90,7 +90,7 @@ class Document:
         self._anchors: dict[tuple[str, str], Json] = {}
         self._dynamic: dict[str, list[Json]] = {}
         self._references: list[tuple[_Node, str, str, str]] = []
-        self.root = self._read(schema, "", 1)
+        self.root: _Node = self._read(schema, "", 1)
         while self._references:
             self._link(*self._references.pop())
         self._refuse_endless()

@@ -36,8 +36,8 @@ class Dependency:
     def __init__(self, function: Callable[..., Any], use_cache: bool) -> None:
         if not callable(function):
             raise TypeError("Depends takes a function")
-        self.function = function
-        self.use_cache = use_cache
+        self.function: Callable[..., Any] = function
+        self.use_cache: bool = use_cache
 
     def __repr__(self) -> str:
         return f"Depends({_name(self.function)})"

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from toolwire.protocol.errors import ServerError
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
 
-log = logging.getLogger("toolwire.server")
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 FOLDERS = ("tools", "resources", "prompts")
 

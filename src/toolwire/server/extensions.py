@@ -37,7 +37,7 @@ class Extension:
                 f"{identifier!r} is not an extension name: use your domain in reverse, a slash and a name"
             )
         self.identifier = identifier
-        self.settings = dict(settings)
+        self.settings: dict[str, Any] = dict(settings)
         self.rows: dict[str, Method] = {}
         self.handlers: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.filters: dict[str, Callable[[Any], Any]] = {}

@@ -13,7 +13,7 @@ class Header:
     __slots__ = ("token",)
 
     def __init__(self, token: str) -> None:
-        self.token = token
+        self.token: str = token
 
     @property
     def __json_schema__(self) -> Schema:

@@ -50,7 +50,7 @@ class Metrics:
         self._series: dict[tuple[str, str], _Series] = {}
         self._refusals: dict[str, int] = {}
         self._gauges: dict[str, tuple[str, Gauge]] = {}
-        self.in_flight = 0
+        self.in_flight: int = 0
 
     def gauge(self, name: str, help: str, read: Gauge) -> None:
         """Add a value that is looked up when it is asked for; `read` returns it by label, `""` for none."""

@@ -39,7 +39,9 @@ class PromptText:
     def __init__(self, text: str) -> None:
         self._steps = _parse(text)
         #: The names of the arguments, in order of first appearance.
-        self.placeholders = list(dict.fromkeys(step.name for step in self._steps if not isinstance(step, _Literal)))
+        self.placeholders: list[str] = list(
+            dict.fromkeys(step.name for step in self._steps if not isinstance(step, _Literal))
+        )
 
     def fill(self, values: Mapping[str, object]) -> str:
         """The text with these arguments; None counts as not given."""

@@ -24,7 +24,7 @@ from toolwire.wire.loops import run
 if TYPE_CHECKING:
     from socket import socket
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 
 class Options(Struct, kw_only=True, frozen=True):

@@ -50,15 +50,15 @@ class Signature:
         self._is_handler = is_handler
         self._is_context = is_context
         self._inspect = inspect
-        self.label = _function_name_or_type(function)
+        self.label: str = _function_name_or_type(function)
         target = inspect.unwrap(plain_function(function))
         self._globals = _globals_of(target)
-        self.namespace = _namespace(target)
+        self.namespace: dict[str, Any] = _namespace(target)
         try:
             signature = inspect.signature(function)
         except NameError as error:  # annotations that are evaluated late
             raise adapters.unknown_name(error, self.label) from None
-        self.returns = self._returned(signature.return_annotation)
+        self.returns: Any = self._returned(signature.return_annotation)
         self.parameters: list[Any] = []
         self.annotations: dict[str, Any] = {}
         self.dependencies: dict[str, Dependency] = {}

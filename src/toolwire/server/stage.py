@@ -36,7 +36,7 @@ class Stage(Server):
 
     def __init__(self, first: Server) -> None:
         # Not the set-up of a server: all that a stage has is its current server's.
-        self.current = first
+        self.current: Server = first
         self.kernel: Any = _Standing(self)
         self._life: Any = _Lives(self)
         self._retiring: set[asyncio.Task[None]] = set()

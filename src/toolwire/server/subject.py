@@ -21,8 +21,8 @@ class Subject:
     __slots__ = ("_params", "_plain", "found", "name")
 
     def __init__(self, name: str, params: Any, found: Found[Any] | None) -> None:
-        self.name = name[:_MAX_NAME]
-        self.found = found
+        self.name: str = name[:_MAX_NAME]
+        self.found: Found[Any] | None = found
         self._params = params
         self._plain: dict[str, Any] | None = None
 

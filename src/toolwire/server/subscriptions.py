@@ -19,7 +19,7 @@ from toolwire.protocol.changes import LIST_CHANGED, UPDATED, Change, covers
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.wire.session import Outlet, Session
 
-log = logging.getLogger("toolwire.server")
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 # Different changes that are kept for a reader that is behind.
 MAX_HELD: Final = 1000
@@ -39,7 +39,7 @@ class LegacyClient:
         self._hears = hears
         self.level: t.LoggingLevel = "info"
         self.uris: set[str] = set()
-        self.loop = session.loop
+        self.loop: asyncio.AbstractEventLoop = session.loop
         self._held: dict[Change, None] = {}
 
     def tell(self, change: Change) -> None:
@@ -98,7 +98,7 @@ class Stream:
         """`hears`: whether the listener may know what happens at an address."""
         self.outlet = outlet
         self._hears = hears
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.accepted = accepted
         self.extra: dict[str, Any] = {}
         self.ended: asyncio.Future[None] = self.loop.create_future()

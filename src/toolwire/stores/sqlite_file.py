@@ -53,7 +53,7 @@ class SqliteFile:
         tidy: Work[None],
     ) -> None:
         """`look` is called after every change, whoever made it; `tidy` in a transaction, now and then."""
-        self.path = Path(path).absolute()
+        self.path: Path = Path(path).absolute()
         self._schema = schema
         self._version = version
         self._look = look

@@ -15,7 +15,7 @@ from typing import Final
 
 from toolwire.stores import Bus
 
-log = logging.getLogger("toolwire.wire")
+log: logging.Logger = logging.getLogger("toolwire.wire")
 
 MAX_WAITING: Final = 1024
 

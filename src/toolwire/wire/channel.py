@@ -124,7 +124,7 @@ class Inbox:
         self._end_told = False
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None
-        self.over = False
+        self.over: bool = False
         self.error: BaseException | None = None
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import Log, Position
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 # What an entry is: a message, the last message of its stream, an end without a message, or an id with nothing to say.
 MESSAGE: Final = b"m"

@@ -24,7 +24,7 @@ from toolwire.wire.http_reply import HeaderList
 from toolwire.wire.post_stream import DEFAULT_RETRY
 from toolwire.wire.session_token import SessionToken
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 # How long a stream is written on after its connection broke.
 LINGER: Final = 60.0
@@ -74,12 +74,12 @@ class GetStream:
     )
 
     def __init__(self, owner: Owner, identifier: str, token: SessionToken, resume: Resume) -> None:
-        self.owner = owner
-        self.id = identifier
-        self.token = token
-        self.name = resume.stream
+        self.owner: Owner = owner
+        self.id: str = identifier
+        self.token: SessionToken = token
+        self.name: str = resume.stream
         self.position: Position | None = resume.position
-        self.taken = False
+        self.taken: bool = False
         """Whether another connection has gone on with the stream."""
         self._send: SendMessage | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -240,18 +240,18 @@ class Listener(GetStream):
         """`hears`: whether the client may know what happens at an address."""
         super().__init__(owner, identifier, token, resume)
         self._hears = hears
-        self.speaks = False
+        self.speaks: bool = False
         self.claimed: asyncio.Future[None] | None = asyncio.get_running_loop().create_future()
         self.level: t.LoggingLevel = "info"
         self.uris: frozenset[str] = frozenset()
-        self.told = False
+        self.told: bool = False
         """Whether another process has said what the session wants since the stream was opened."""
-        self.doubtful = False
+        self.doubtful: bool = False
         """Whether the one that has the word was asked for, and has not answered yet."""
-        self.missed = False
+        self.missed: bool = False
         """Whether something may have happened that nobody said."""
         self.lingering: asyncio.TimerHandle | None = None
-        self.named = resume.position is not None
+        self.named: bool = resume.position is not None
         """Whether the client has an id to come back with."""
         self._pending: deque[bytes] | None = None
         self._early: list[Callable[[], None]] | None = None

@@ -21,7 +21,7 @@ from toolwire.wire.channel import Channel, Ended, Feed, Inbox
 from toolwire.wire.http_endpoint import Endpoint, failure
 from toolwire.wire.http_pool import HttpResponse
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 EVENT_STREAM: Final = "text/event-stream"
 ACCEPT_STREAM: Final = {"accept": EVENT_STREAM}
@@ -49,7 +49,7 @@ class HttpChannel(Channel):
         self._session_id: str | None = None
         self._headers: dict[str, str] = {**_POST, VERSION: MODERN}
         self.revision: str | None = None
-        self.modern = False
+        self.modern: bool = False
 
     # --- what every request carries ---
 

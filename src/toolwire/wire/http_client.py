@@ -34,7 +34,7 @@ from toolwire.wire.http_endpoint import ERROR_BODY, Endpoint, failure
 from toolwire.wire.http_pool import HttpResponse, TooLarge
 from toolwire.wire.session import ClientHandler, OnProgress, Session
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 #: How often in a row a stream that brings nothing is taken up again.
 MAX_RESUMES: Final = 5
@@ -59,16 +59,16 @@ class Exchange:
     )
 
     def __init__(self, identifier: RequestId, method: str) -> None:
-        self.identifier = identifier
-        self.method = method
-        self.done = False
+        self.identifier: RequestId = identifier
+        self.method: str = method
+        self.done: bool = False
         self.result: Raw | None = None
         self.error: BaseException | None = None
         self.on_progress: OnProgress | None = None
         self.clock: asyncio.Timeout | None = None
         self.timeout: float | None = None
-        self.ceiling = math.inf
-        self.expires = math.inf  # The clock is its own; the session's alarm has nothing to do.
+        self.ceiling: float = math.inf
+        self.expires: float = math.inf  # The clock is its own; the session's alarm has nothing to do.
 
     def abort(self, error: BaseException) -> None:
         """Make whoever reads the answer stop, with this error."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from toolwire.wire.http_outlet import Receive, SendMessage
 from toolwire.wire.http_reply import HeaderList
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 #: A body of which more than this waits for the application is not read on.
 HIGH_WATER: Final = 64 * 1024
@@ -71,8 +71,8 @@ class RequestCycle:
     _remaining: int = 0
 
     def __init__(self, connection: Connection, keep_alive: bool, awaits_continue: bool, is_head: bool) -> None:
-        self.keep_alive = keep_alive
-        self.loop = connection.loop
+        self.keep_alive: bool = keep_alive
+        self.loop: asyncio.AbstractEventLoop = connection.loop
         self._connection = connection
         self._awaits_continue = awaits_continue
         self._is_head = is_head

@@ -34,10 +34,10 @@ class Endpoint:
         limit: int = EVENT_LIMIT,
     ) -> None:
         self.pool = pool
-        self.url = url
+        self.url: str = url
         self.limit = limit
         self.tap = tap
-        self.headers = {name.lower(): value for name, value in (headers or {}).items()}
+        self.headers: dict[str, str] = {name.lower(): value for name, value in (headers or {}).items()}
         self._auth = auth
 
     def at(self, url: str) -> Endpoint:

@@ -81,11 +81,11 @@ class HttpProtocol(asyncio.Protocol):
         self._keep_alive: float = config.timeout_keep_alive
         self._state = server_state
         self._app_state = app_state
-        self.loop = loop = _loop or asyncio.get_running_loop()
-        self._start_task = task_starter(loop)
+        self.loop: asyncio.AbstractEventLoop = _loop or asyncio.get_running_loop()
+        self._start_task = task_starter(self.loop)
         self._parser: Any = _new_parser(self)
         self.transport: asyncio.Transport
-        self.default_headers = b""
+        self.default_headers: bytes = b""
         self.writable: asyncio.Event | None = None
         self._reads = True
         self._dated: Any = None

@@ -40,7 +40,8 @@ class Refused(Exception):
         super().__init__(status)
         self.status = status
         # Text is for people who look at the wire; bytes are a JSON-RPC error.
-        self.type, self.body = (TEXT_TYPE, body.encode()) if isinstance(body, str) else (JSON_TYPE, body)
+        self.type: HeaderList = TEXT_TYPE if isinstance(body, str) else JSON_TYPE
+        self.body: bytes = body.encode() if isinstance(body, str) else body
         self.headers = headers
 
 

@@ -24,7 +24,7 @@ from toolwire.protocol.errors import ServerError
 # Windows has no fork.
 assert sys.platform != "win32"
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 #: How long to wait before a worker that died is replaced: twice as long each time, unless it had worked for a while.
 FIRST_DELAY: Final = 0.1

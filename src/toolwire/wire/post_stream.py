@@ -20,7 +20,7 @@ from toolwire.wire.event_log import END, LAST, MAX_ENTRY, MESSAGE, PRIMING, Even
 from toolwire.wire.http_outlet import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
 from toolwire.wire.http_reply import JSON_TYPE, HeaderList, respond
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 # A call that takes longer than this becomes a stream where that makes it resumable before it has said anything.
 OPENS_AFTER: Final = 1.0
@@ -59,7 +59,7 @@ class PostStream:
         """`ready` are the answers that a batch already has; None for a single request."""
         self.session = session
         self.name = name
-        self.expected = 0
+        self.expected: int = 0
         self._streams = streams
         self._revision = revision
         self._receive: Receive | None = receive

@@ -28,7 +28,7 @@ from toolwire.wire.session import Handler, Pending
 from toolwire.wire.session_records import Record
 from toolwire.wire.session_token import SessionToken
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 
 class Remember(Protocol):
@@ -63,9 +63,9 @@ class SessionConnection:
         say: Callable[[str, bytes], None],
         make_state: Callable[[Any], Any],
     ) -> None:
-        self.token = token
-        self.record = record
-        self.loop = asyncio.get_running_loop()
+        self.token: SessionToken = token
+        self.record: Record = record
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._stream = stream
         self._say = say
         self._make_state = make_state
@@ -112,11 +112,11 @@ class Call:
     __slots__ = ("_calls", "cancelled", "connection", "incoming", "open", "stream", "task")
 
     def __init__(self, calls: Calls, incoming: Incoming, stream: PostStream, connection: SessionConnection) -> None:
-        self.incoming = incoming
-        self.stream = stream
-        self.connection = connection
-        self.open = True
-        self.cancelled = False
+        self.incoming: Incoming = incoming
+        self.stream: PostStream = stream
+        self.connection: SessionConnection = connection
+        self.open: bool = True
+        self.cancelled: bool = False
         self.task: asyncio.Task[None] | None = None
         self._calls = calls
 

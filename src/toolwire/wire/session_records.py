@@ -46,7 +46,7 @@ class Records:
     """The records of all sessions."""
 
     def __init__(self, kv: KV, idle: float, clock: Callable[[], float], random: Callable[[int], bytes]) -> None:
-        self.home = b""
+        self.home: bytes = b""
         self._kv = kv
         self._idle = idle
         self._clock = clock

@@ -26,7 +26,7 @@ from toolwire.wire.post_stream import KEPT_FOR_RETURN, PostStream
 from toolwire.wire.session_records import Record, Records
 from toolwire.wire.session_token import SessionToken
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 # How long a claim may take to come back; the bus is out of order then, and a stream that says too much the lesser evil.
 CLAIM_TIME: Final = 5.0
@@ -69,7 +69,7 @@ class SessionStreams:
     """All streams of this process."""
 
     def __init__(self, link: Link, store: Log, records: Records, random: Callable[[int], bytes]) -> None:
-        self.events = EventLog(store)
+        self.events: EventLog = EventLog(store)
         self._link = link
         self._records = records
         self._random = random

@@ -15,7 +15,7 @@ from toolwire.wire.http_channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM
 from toolwire.wire.http_endpoint import Endpoint, failure
 from toolwire.wire.http_pool import HttpResponse, origin
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 # How long a server may take to name the URL to post to.
 ENDPOINT_SECONDS: Final = 10.0

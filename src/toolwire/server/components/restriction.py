@@ -11,7 +11,7 @@ from msgspec import Struct
 from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import ServerError
 
-log = logging.getLogger("toolwire.server")
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 VisibleTo: TypeAlias = "str | Iterable[str] | Callable[[Principal], bool] | None"
 

@@ -62,7 +62,7 @@ class Gates:
         self._clock = clock
         # How long calls hold a slot, on average and of late: what a caller that is turned away is told to wait.
         self._usual = 1.0
-        self.waiting = 0
+        self.waiting: int = 0
 
     async def enter(self, placed: Placed, caller: str, name: str) -> Callable[[], None]:
         """Wait for a slot and hold it; call what is returned to give it back. `CallRefused` when it takes too long."""

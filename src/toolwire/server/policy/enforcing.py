@@ -24,7 +24,7 @@ class Enforcer:
         self._server = server
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._counters: Callable[[], Counters] = cache(_memory_counters)
-        self.gates = Gates()
+        self.gates: Gates = Gates()
 
     async def __call__(self, ctx: Context, call_next: Next) -> Any:
         subject = subject_of(ctx)

@@ -59,7 +59,7 @@ class Plan:
         self._approvers = [policy for policy in policies if policy.approve is not None]
         self._timeout = min((policy.timeout for policy in policies if policy.timeout is not None), default=None)
         self._result = min((policy.result for policy in policies if policy.result is not None), default=None)
-        self.redaction = Redaction(
+        self.redaction: Redaction = Redaction(
             [name for policy in policies for name in policy.redact],
             [pattern for policy in policies for pattern in policy.mask],
         )
