@@ -19,7 +19,7 @@ from toolwire.auth.clients import (
     register,
 )
 from toolwire.auth.errors import Refused, SignInFailed
-from toolwire.auth.messages import Fetched
+from toolwire.auth.messages import Fetch, Fetched
 
 CALLBACK = "http://127.0.0.1:7777/callback"
 ME = Naming("Test", "https://client.example", "https://client.example/me.json")
@@ -67,6 +67,25 @@ def test_the_method_that_a_registration_asks_for(offered: list[str] | None, aske
     assert json.loads(site.asked[0].body)["token_endpoint_auth_method"] == asked
 
 
+def test_a_registration_names_its_scopes_where_it_may() -> None:
+    site = Site({f"{ISSUER}/register": {"client_id": "c1", "scope": "x y"}})
+    assert site.play(register(metadata(), ME, CALLBACK, ("x", "y"))).scope == "x y"
+    assert json.loads(site.asked[0].body)["scope"] == "x y"
+
+
+def test_a_server_that_does_not_know_the_scopes_of_a_resource() -> None:
+    def picky(request: Fetch) -> Fetched:
+        if "scope" in json.loads(request.body):
+            return answer({"error": "invalid_client_metadata"}, 400)
+        return answer({"client_id": "c1"}, 201)
+
+    assert Site({f"{ISSUER}/register": picky}).play(register(metadata(), ME, CALLBACK, ("x",))).client_id == "c1"
+    refused = Site({f"{ISSUER}/register": answer({"error": "invalid_client_metadata"}, 400)})
+    with pytest.raises(Refused):
+        refused.play(register(metadata(), ME, CALLBACK, ("x",)))
+    assert len(refused.asked) == 2
+
+
 @pytest.mark.covers("6.2.9")
 def test_a_registration_that_is_refused_over_its_redirect_uri() -> None:
     refusal = answer({"error": "invalid_redirect_uri", "error_description": "no\nloopback"}, 400)
@@ -99,12 +118,12 @@ def test_a_server_that_registers_nobody() -> None:
     ("client", "offered", "form", "authorization"),
     [
         (Registration("a"), None, {"client_id": "a"}, None),
-        (Registration("a", "s"), None, {}, "a:s"),
+        (Registration("a", "s"), None, {"client_id": "a"}, "a:s"),
         (Registration("a", "s"), [POST], {"client_id": "a", "client_secret": "s"}, None),
-        (Registration("a", "s"), [POST, BASIC], {}, "a:s"),
+        (Registration("a", "s"), [POST, BASIC], {"client_id": "a"}, "a:s"),
         (Registration("a", "s", POST), [BASIC], {"client_id": "a", "client_secret": "s"}, None),
         (Registration("a", "s", NONE), [BASIC], {"client_id": "a"}, None),
-        (Registration("a:b", "s%é"), None, {}, "a%3Ab:s%25%C3%A9"),
+        (Registration("a:b", "s%é"), None, {"client_id": "a:b"}, "a%3Ab:s%25%C3%A9"),
     ],
 )
 def test_how_a_client_proves_who_it_is(
@@ -127,7 +146,10 @@ def test_a_method_that_needs_a_key() -> None:
 
 def test_when_a_stored_registration_still_serves() -> None:
     client = Registration("a", "s", None, [CALLBACK], 100.0)
-    assert client.usable(99, CALLBACK)
-    assert not client.usable(101, CALLBACK)
-    assert not client.usable(99, "http://127.0.0.1:1/callback")
-    assert Registration("a", "s", None, [CALLBACK], 0).usable(1e12, CALLBACK)
+    assert client.usable(99, CALLBACK, ("x",))
+    assert not client.usable(101, CALLBACK, ())
+    assert not client.usable(99, "http://127.0.0.1:1/callback", ())
+    assert Registration("a", "s", None, [CALLBACK], 0).usable(1e12, CALLBACK, ())
+    limited = Registration("a", redirect_uris=[CALLBACK], scope="x y")
+    assert limited.usable(0, CALLBACK, ("x",))
+    assert not limited.usable(0, CALLBACK, ("x", "z"))

@@ -50,7 +50,7 @@ async def test_a_secret(scene: Scene) -> None:
     assert await scene.call(auth) == 200
     (request,) = scene.login.asked("/token")
     assert basic(request) == ("robot", "hush")
-    assert request.form == {"grant_type": "client_credentials", "resource": scene.server.mcp}
+    assert request.form == {"grant_type": "client_credentials", "resource": scene.server.mcp, "client_id": "robot"}
     assert scene.login.logins == []
 
 

@@ -175,6 +175,16 @@ async def test_a_registration_that_the_server_forgot_is_made_again(scene: Scene)
     assert len(scene.login.clients) == 2
 
 
+async def test_a_registration_that_is_too_narrow_for_a_step_up(scene: Scene) -> None:
+    """Some servers hold a client to the scopes that it was registered with."""
+    scene.server.challenge = {"scope": "read"}
+    scene.server.needs = {"/mcp/write": "write"}
+    auth = oauth(scene).at(scene.server.mcp)
+    assert await scene.call(auth) == 200
+    assert await scene.call(auth, "/mcp/write") == 200
+    assert [client["scope"] for client in scene.login.clients.values()] == ["read", "read write"]
+
+
 # --- another authorization server ---
 
 

@@ -162,7 +162,12 @@ def test_a_bearer_token_instead_of_a_bound_one_is_a_downgrade() -> None:
 def test_client_credentials() -> None:
     site = Site({TOKEN: GOOD})
     site.play(client_credentials(discovered(), Registration("me", "s"), ("a", "b")))
-    assert form(site.asked[0]) == {"grant_type": "client_credentials", "resource": SERVER, "scope": "a b"}
+    assert form(site.asked[0]) == {
+        "grant_type": "client_credentials",
+        "resource": SERVER,
+        "scope": "a b",
+        "client_id": "me",
+    }
     assert site.asked[0].headers["authorization"].startswith("Basic ")
 
 

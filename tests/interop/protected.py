@@ -11,11 +11,13 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.interop import peers
 
 FOLDER = Path(os.environ["TOOLWIRE_PEERS"], "node")
+RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 
 needs_oidc_provider = pytest.mark.skipif(
     not (FOLDER / "node_modules" / "oidc-provider").is_dir(), reason="oidc-provider is not installed: run make interop"
@@ -29,14 +31,22 @@ def protected(*, seconds: int = 3600, skew: int = 60) -> Iterator[str]:
     url, issuer = f"http://127.0.0.1:{port}/mcp", f"http://127.0.0.1:{login_port}"
     login = [str(peers.node()), str(peers.SCRIPTS / "serve_oidc.mjs"), str(login_port), url, str(seconds)]
     server = [sys.executable, str(peers.SCRIPTS / "serve_notes.py"), str(port), issuer, str(skew)]
-    with subprocess.Popen(login, cwd=FOLDER) as first, subprocess.Popen(server) as second:
+    with (
+        running(login, f"{issuer}/.well-known/openid-configuration", cwd=FOLDER),
+        running(server, f"http://127.0.0.1:{port}{RESOURCE}"),
+    ):
+        yield url
+
+
+@contextmanager
+def running(command: list[str], url: str, **options: Any) -> Iterator[None]:
+    """A process, from when `url` answers on."""
+    with subprocess.Popen(command, **options) as process:
         try:
-            _answers(f"{issuer}/.well-known/openid-configuration")
-            _answers(f"http://127.0.0.1:{port}/.well-known/oauth-protected-resource/mcp")
-            yield url
+            _answers(url)
+            yield
         finally:
-            first.kill()
-            second.kill()
+            process.kill()
 
 
 def free_port() -> int:

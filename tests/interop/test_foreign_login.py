@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +16,8 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
-from tests.interop.protected import needs_oidc_provider, protected
+from tests.interop import peers
+from tests.interop.protected import FOLDER, RESOURCE, free_port, needs_oidc_provider, protected, running
 
 from toolwire.auth import FileStorage, NeedsLogin, OAuth
 from toolwire.client import Client
@@ -96,6 +98,38 @@ async def test_headless(server_url: str, tmp_path: Path) -> None:
     await auth.finish(await Person()(caught.value.url))
     async with Client(server_url, auth=auth) as client:
         assert await text(client, "whoami") == "ada may notes:read"
+
+
+# --- servers of others that issue their own tokens ---
+
+
+async def test_a_server_of_fastmcp(tmp_path: Path) -> None:
+    """Its authorization server holds clients to the scopes that they were registered with."""
+    port, peer = free_port(), peers.BY_NAME["fastmcp-4.1.2"]
+    if not peer.python.is_file():
+        pytest.skip("fastmcp is not installed: run make interop")
+    command = [str(peer.python), str(peers.SCRIPTS / "serve_fastmcp_login.py"), str(port)]
+    with running(command, f"http://127.0.0.1:{port}{RESOURCE}"):
+        await sign_in_and_come_back(f"http://127.0.0.1:{port}/mcp", tmp_path, "whoami", "let in")
+
+
+async def test_a_server_of_the_typescript_sdk(tmp_path: Path) -> None:
+    """The example of the SDK, which takes only tokens that were issued for it."""
+    port = free_port()
+    example = "node_modules/@modelcontextprotocol/sdk/dist/esm/examples/server/simpleStreamableHttp.js"
+    command = [str(peers.node()), example, "--oauth", "--oauth-strict"]
+    environment = {**os.environ, "MCP_PORT": str(port), "MCP_AUTH_PORT": str(free_port())}
+    with running(command, f"http://localhost:{port}{RESOURCE}", cwd=FOLDER, env=environment):
+        await sign_in_and_come_back(f"http://localhost:{port}/mcp", tmp_path, "greet", "Hello, Ada!", name="Ada")
+
+
+async def sign_in_and_come_back(url: str, folder: Path, tool: str, expected: str, **arguments: str) -> None:
+    person = Person()
+    async with Client(url, auth=OAuth(login=person, storage=FileStorage(folder))) as client:
+        assert (await client.call_tool(tool, arguments)).text == expected
+    async with Client(url, auth=OAuth(login=None, storage=FileStorage(folder))) as client:
+        assert (await client.call_tool(tool, arguments)).text == expected
+    assert person.visits == 1
 
 
 def stored_token(folder: Path) -> dict[str, str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import quote_plus, urlsplit
 
 from msgspec import Struct
 
-from toolwire.auth.errors import SignInFailed, quoted
-from toolwire.auth.messages import Flow, post_json, read, refusal
+from toolwire.auth.errors import Refused, SignInFailed, quoted
+from toolwire.auth.messages import Fetched, Flow, post_json, read, refusal
 from toolwire.auth.metadata import AuthorizationServer
+from toolwire.auth.scopes import Scopes, parse_scopes
 from toolwire.auth.urls import is_loopback_host
 
 NONE: Final = "none"
@@ -38,19 +38,23 @@ class Registration(Struct, frozen=True, omit_defaults=True):
     token_endpoint_auth_method: str | None = None
     redirect_uris: list[str] = []
     client_secret_expires_at: float | None = None
+    #: All that the client may ask for, where the server said so.
+    scope: str | None = None
 
     def prove(self, server: AuthorizationServer, form: dict[str, str], headers: dict[str, str]) -> None:
         method = self.token_endpoint_auth_method or self._method(server)
-        if method == BASIC and self.client_secret is not None:
+        if method not in (NONE, BASIC, POST):
+            raise SignInFailed(f"{quoted(server.issuer)} wants clients to use {quoted(method)}, which needs a key")
+        # In the form in any case: servers that look for it nowhere else are common.
+        form["client_id"] = self.client_id
+        if self.client_secret is None or method == NONE:
+            return
+        if method == POST:
+            form["client_secret"] = self.client_secret
+        else:
             # RFC 6749 section 2.3.1: both parts are form-encoded before they are joined.
             pair = f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}"
             headers["authorization"] = "Basic " + base64.b64encode(pair.encode()).decode("ascii")
-            return
-        form["client_id"] = self.client_id
-        if method == POST and self.client_secret is not None:
-            form["client_secret"] = self.client_secret
-        elif method not in (NONE, BASIC, POST):
-            raise SignInFailed(f"{quoted(server.issuer)} wants clients to use {quoted(method)}, which needs a key")
 
     def _method(self, server: AuthorizationServer) -> str:
         if self.client_secret is None:
@@ -59,10 +63,12 @@ class Registration(Struct, frozen=True, omit_defaults=True):
         offered = server.token_endpoint_auth_methods_supported or [BASIC]
         return POST if POST in offered and BASIC not in offered else BASIC
 
-    def usable(self, now: float, redirect_uri: str) -> bool:
+    def usable(self, now: float, redirect_uri: str, scopes: Scopes) -> bool:
         """Whether a stored registration still serves: 0 or nothing means that its secret does not expire."""
         expires = self.client_secret_expires_at
-        return (not expires or expires > now) and redirect_uri in self.redirect_uris
+        if (expires and expires <= now) or redirect_uri not in self.redirect_uris:
+            return False
+        return self.scope is None or set(scopes) <= set(parse_scopes(self.scope))
 
 
 class Naming(Struct, frozen=True):
@@ -89,14 +95,18 @@ def published_client(server: AuthorizationServer, naming: Naming, redirect_uri: 
     return Registration(naming.metadata_url, token_endpoint_auth_method=NONE, redirect_uris=[redirect_uri])
 
 
-def register(server: AuthorizationServer, naming: Naming, redirect_uri: str) -> Flow[Registration]:
-    """Dynamic registration (RFC 7591)."""
+def register(server: AuthorizationServer, naming: Naming, redirect_uri: str, scopes: Scopes = ()) -> Flow[Registration]:
+    """Dynamic registration (RFC 7591), for a client that will ask for these scopes."""
     if server.registration_endpoint is None:
         raise SignInFailed(
             f"The authorization server {quoted(server.issuer)} does not register clients by itself: register one "
             "there, with the redirect URI " + redirect_uri + ", and give it as client_id="
         )
-    answer = yield post_json(server.registration_endpoint, _application(server, naming, redirect_uri))
+    application = _application(server, naming, redirect_uri)
+    answer = yield post_json(server.registration_endpoint, application | _scope(scopes))
+    if scopes and _is_refused(answer):
+        # Some servers want to know the scopes beforehand, others know only their own and not those of resources.
+        answer = yield post_json(server.registration_endpoint, application)
     if answer.status not in (200, 201):
         # 2026-07-28: a refusal over redirect URIs is surfaced; the message holds what the server said.
         raise refusal(answer, f"The registration of {redirect_uri}")
@@ -110,10 +120,20 @@ def register(server: AuthorizationServer, naming: Naming, redirect_uri: str) -> 
         found.token_endpoint_auth_method,
         [redirect_uri],
         found.client_secret_expires_at,
+        found.scope,
     )
 
 
-def _application(server: AuthorizationServer, naming: Naming, redirect_uri: str) -> Mapping[str, Any]:
+def _scope(scopes: Scopes) -> dict[str, str]:
+    return {"scope": " ".join(scopes)} if scopes else {}
+
+
+def _is_refused(answer: Fetched) -> bool:
+    reason = refusal(answer, "The registration")
+    return answer.status == 400 and isinstance(reason, Refused) and reason.error == "invalid_client_metadata"
+
+
+def _application(server: AuthorizationServer, naming: Naming, redirect_uri: str) -> dict[str, Any]:
     offered = server.token_endpoint_auth_methods_supported or [BASIC]
     method = next((each for each in (NONE, BASIC, POST) if each in offered), NONE)
     application: dict[str, Any] = {

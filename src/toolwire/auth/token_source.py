@@ -19,7 +19,7 @@ from toolwire.auth.guarded import Fetcher
 from toolwire.auth.login import open_door
 from toolwire.auth.metadata import Discovered
 from toolwire.auth.records import Record, Records
-from toolwire.auth.scopes import Scopes, select_scopes, union, with_offline_access
+from toolwire.auth.scopes import Scopes, clean_scopes, select_scopes, union, with_offline_access
 from toolwire.auth.settings import Settings
 from toolwire.auth.signing import KeyCredentials, ProofKey
 from toolwire.auth.tokens import Token, TokenResponse, keep
@@ -202,7 +202,7 @@ class TokenSource:
         stored = await self._records.registration(found.issuer)
         registered = stored.redirect_uris if stored is not None else []
         async with open_door(settings.login, settings.redirect_uri, registered, settings.login_seconds) as door:
-            client = await self._client(fetcher, found, door.redirect_uri)
+            client = await self._client(fetcher, found, door.redirect_uri, scopes)
             attempt = begin(
                 found,
                 client,
@@ -225,7 +225,7 @@ class TokenSource:
             raise await self._needs_login(attempt)
         await self._exchange(fetcher, attempt, query_parameters(answer))
 
-    async def _client(self, fetcher: Fetcher, found: Discovered, redirect_uri: str) -> Registration:
+    async def _client(self, fetcher: Fetcher, found: Discovered, redirect_uri: str, scopes: Scopes) -> Registration:
         """Who the client is there: pre-registered, by its metadata document, or registered by itself."""
         if self._settings.client is not None:
             return self._settings.client
@@ -233,9 +233,10 @@ class TokenSource:
         if published is not None:
             return published
         stored = await self._records.registration(found.issuer)
-        if stored is not None and stored.usable(self._settings.clock(), redirect_uri):
+        if stored is not None and stored.usable(self._settings.clock(), redirect_uri, scopes):
             return stored
-        fresh = await fetcher.run(register(found.server, self._settings.naming, redirect_uri))
+        likely = union(scopes, clean_scopes(found.scopes_supported or ()))
+        fresh = await fetcher.run(register(found.server, self._settings.naming, redirect_uri, likely))
         await self._records.keep_registration(found.issuer, fresh)
         return fresh
 
