@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -388,3 +390,31 @@ async def test_nobody_is_told_of_a_client_that_has_its_answer() -> None:
         assert await connection.rest() == b""
     assert told == []
     assert cycles[0]._when_lost is None
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_connection_that_has_ended_leaves_nothing_for_the_garbage_collector(waits: bool) -> None:
+    left: list[weakref.ref[Any]] = []
+    begun = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        left.append(weakref.ref(scope[DIRECT]))
+        begun.set()
+        if waits:
+            assert (await receive())["type"] == "http.request"
+            assert (await receive())["type"] == "http.disconnect"
+        else:
+            await reply(send, b"done")
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(application) as connection:
+            connection.send(request())
+            await begun.wait()
+            if not waits:
+                await connection.answer()
+            connection.writer.transport.abort()
+        assert [each() for each in left] == [None]
+    finally:
+        gc.enable()

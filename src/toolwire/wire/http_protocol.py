@@ -123,8 +123,9 @@ class HttpProtocol(asyncio.Protocol):
         self._waiting.clear()
         if self._alarm is not None:
             self._alarm.cancel()
-        if self._running is not None:
-            self._running.lose()
+        running, self._running, self._cycle = self._running, None, None  # They hold on to it, too.
+        if running is not None:
+            running.lose()
         self.resume_writing()
 
     def pause_writing(self) -> None:
@@ -168,6 +169,7 @@ class HttpProtocol(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._decline_upgrade(data[upgrade.args[0] :])
+            return
         except httptools.HttpParserError:
             self._refuse(*(self._cause or (400, "This is not HTTP/1.1")))
         # What arrives complete, as nearly everything does, is neither added up nor timed.
@@ -372,9 +374,8 @@ class HttpProtocol(asyncio.Protocol):
 
 def _new_parser(protocol: HttpProtocol) -> Any:
     parser = httptools.HttpRequestParser(protocol)
-    # What follows a request that closes the connection is not its error. httptools has this from 0.6.3 on.
-    if hasattr(parser, "set_dangerous_leniencies"):
-        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    # What follows a request that closes the connection is not its error.
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
 
 
