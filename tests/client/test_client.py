@@ -462,7 +462,7 @@ async def test_a_repeated_cursor_ends_the_listing(caplog: pytest.LogCaptureFixtu
 
 
 async def test_a_listing_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.client.client.MAX_PAGES", 20)
+    monkeypatch.setattr("toolwire.client.listing.MAX_PAGES", 20)
     count = iter(range(1000))
     server = FakeServer({"tools/list": lambda r, o: t.ListToolsResult(tools=[], next_cursor=str(next(count)))})
     async with Client(server) as client:

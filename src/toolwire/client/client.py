@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
@@ -19,12 +19,13 @@ from toolwire.client.budget import Budget
 from toolwire.client.cache import CACHEABLE, Cache, CacheView
 from toolwire.client.connect import Options, TargetLike, is_config, resolve
 from toolwire.client.connection import Connection, OnLog, OnProgress
-from toolwire.client.errors import InvalidResponse, ResourceNotFound, is_resource_not_found
+from toolwire.client.errors import ResourceNotFound, is_resource_not_found
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling
 from toolwire.client.healing import may_repeat
 from toolwire.client.keeping import Keeper
 from toolwire.client.link import Target
 from toolwire.client.listen import Subscription, subscribe, unsubscribe
+from toolwire.client.listing import Lists, reader
 from toolwire.client.opening import Opener
 from toolwire.client.pins import Pins
 from toolwire.client.stub import make_stub
@@ -57,10 +58,7 @@ log = logging.getLogger("toolwire.client")
 T = TypeVar("T")
 P = TypeVar("P")
 R = TypeVar("R", bound=t.Result)
-Page = TypeVar("Page", t.ListToolsResult, t.ListResourcesResult, t.ListResourceTemplatesResult, t.ListPromptsResult)
 
-#: A listing with more pages than this is given up.
-MAX_PAGES: Final = 1_000
 PROBE_SECONDS: Final = 5.0
 # Errors that what is kept of a server may have led to.
 _SUSPICIOUS: Final = frozenset({INVALID_PARAMS, HEADER_MISMATCH})
@@ -78,7 +76,7 @@ def _encode_hook(value: Any) -> Any:
 _encode_arguments = msgspec.json.Encoder(enc_hook=_encode_hook).encode
 
 
-class Client:
+class Client(Lists):
     """A client of one server.
 
     `target` is a URL, a `Server` object (served in memory), the path of a server file (`.py`, `.js`), a command as a
@@ -343,17 +341,17 @@ class Client:
 
     async def list_tools(self, *, timeout: float | None = None) -> list[t.Tool]:
         """All tools. From now on results are checked against the output schemas listed here."""
-        tools: list[t.Tool] = []
-        async for page in _pages(partial(self.list_tools_page, timeout=timeout)):
-            tools += page.tools
+        tools = await self._all_tools(timeout)
         connection = self._keeper.current()
+        if connection.repeats_arguments:
+            tools = with_valid_headers(tools)
         connection.tools.learn(tools, with_headers=connection.repeats_arguments)
         if self._safety is not None:
             self._safety.listed(tools)
         return tools
 
     async def list_tools_page(self, cursor: str | None = None, *, timeout: float | None = None) -> t.ListToolsResult:
-        page = await self._ask("tools/list", _page(cursor), _decode_tools, timeout=timeout)
+        page = await self._tools_page(cursor, timeout)
         if self._keeper.current().repeats_arguments:
             page.tools = with_valid_headers(page.tools)
         return page
@@ -571,28 +569,6 @@ class Client:
 
     # --- resources ---
 
-    async def list_resources(self, *, timeout: float | None = None) -> list[t.Resource]:
-        found: list[t.Resource] = []
-        async for page in _pages(partial(self.list_resources_page, timeout=timeout)):
-            found += page.resources
-        return found
-
-    async def list_resources_page(
-        self, cursor: str | None = None, *, timeout: float | None = None
-    ) -> t.ListResourcesResult:
-        return await self._ask("resources/list", _page(cursor), _decode_resources, timeout=timeout)
-
-    async def list_resource_templates(self, *, timeout: float | None = None) -> list[t.ResourceTemplate]:
-        found: list[t.ResourceTemplate] = []
-        async for page in _pages(partial(self.list_resource_templates_page, timeout=timeout)):
-            found += page.resource_templates
-        return found
-
-    async def list_resource_templates_page(
-        self, cursor: str | None = None, *, timeout: float | None = None
-    ) -> t.ListResourceTemplatesResult:
-        return await self._ask("resources/templates/list", _page(cursor), _decode_templates, timeout=timeout)
-
     async def read_resource(
         self,
         uri: str,
@@ -659,17 +635,6 @@ class Client:
         return Subscription(self._keeper, wanted, self._timeout)
 
     # --- prompts and completion ---
-
-    async def list_prompts(self, *, timeout: float | None = None) -> list[t.Prompt]:
-        found: list[t.Prompt] = []
-        async for page in _pages(partial(self.list_prompts_page, timeout=timeout)):
-            found += page.prompts
-        return found
-
-    async def list_prompts_page(
-        self, cursor: str | None = None, *, timeout: float | None = None
-    ) -> t.ListPromptsResult:
-        return await self._ask("prompts/list", _page(cursor), _decode_prompts, timeout=timeout)
 
     async def get_prompt(
         self,
@@ -769,45 +734,12 @@ def _logs(connection: Connection) -> bool:
 # --- Decoding --------------------------------------------------------------------------------------------------------
 
 
-def _reader(type_: type[R]) -> Callable[[Raw], R]:
-    """The open-world reader: what a definition says beyond what we know is kept (JSC-5)."""
-    return partial(t.decode, type_)
-
-
-_decode_tools = _reader(t.ListToolsResult)
-_decode_resources = _reader(t.ListResourcesResult)
-_decode_templates = _reader(t.ListResourceTemplatesResult)
-_decode_contents = _reader(t.ReadResourceResult)
-_decode_prompts = _reader(t.ListPromptsResult)
-_decode_prompt = _reader(t.GetPromptResult)
-_decode_completion = _reader(t.CompleteResult)
-_decode_discover = _reader(t.DiscoverResult)
-_decode_empty = _reader(t.EmptyResult)
+_decode_contents = reader(t.ReadResourceResult)
+_decode_prompt = reader(t.GetPromptResult)
+_decode_completion = reader(t.CompleteResult)
+_decode_discover = reader(t.DiscoverResult)
+_decode_empty = reader(t.EmptyResult)
 
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else _encode_arguments(value).decode()
-
-
-# --- Pages -----------------------------------------------------------------------------------------------------------
-
-
-def _page(cursor: str | None) -> t.PaginatedRequestParams:
-    return t.PaginatedRequestParams(cursor=UNSET if cursor is None else cursor)
-
-
-async def _pages(fetch: Callable[[str | None], Awaitable[Page]]) -> Any:
-    """Every page of a listing. Only an absent cursor ends it, the empty string is a cursor like any other (PAG-1)."""
-    cursor: str | None = None
-    seen: set[str] = set()
-    for _ in range(MAX_PAGES):
-        page = await fetch(cursor)
-        yield page
-        if page.next_cursor is UNSET or page.next_cursor is None:
-            return
-        if page.next_cursor in seen:
-            log.warning("the server repeated a cursor; the listing ends here")
-            return
-        cursor = page.next_cursor
-        seen.add(cursor)
-    raise InvalidResponse(f"The listing has more than {MAX_PAGES} pages")

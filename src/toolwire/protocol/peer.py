@@ -85,6 +85,13 @@ class _Group(Struct):
     ready: list[bytes]
 
 
+def _concerns(answer: Any, about: RequestId) -> bool:
+    """Whether an answer is to a request; one that can not name it, where it came back for it, is."""
+    if answer.id is None:
+        answer.id = about
+    return bool(answer.id == about)
+
+
 class Peer:
     """The state of one connection."""
 
@@ -112,8 +119,8 @@ class Peer:
         message = decode(data, self._max_depth, self._max_batch)
         if type(message) is Batch:
             return self._batch(message)
-        if about is not None and type(message) is ErrorResponse and message.id is None:
-            message.id = about
+        if about is not None and type(message) in (Response, ErrorResponse) and not _concerns(message, about):
+            return (Garbage("an answer to another request"),)
         event = self._request(message) if type(message) is Request else self._event(message)  # type: ignore[arg-type]
         return () if event is None else (event,)
 

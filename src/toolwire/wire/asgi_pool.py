@@ -122,12 +122,8 @@ class _Exchange(HttpResponse):
 
     async def _put(self, chunk: bytes | None) -> None:
         """Hand a piece to the reader, waiting for room, unless nobody reads any more."""
-        while not self._gone.is_set():
-            try:
-                self._chunks.put_nowait(chunk)
-                return
-            except asyncio.QueueFull:
-                await asyncio.sleep(0)
+        if not self._gone.is_set():
+            await self._chunks.put(chunk)
 
     def header(self, name: str) -> str | None:
         wanted = name.lower()
@@ -148,3 +144,5 @@ class _Exchange(HttpResponse):
 
     def close(self) -> None:
         self._gone.set()
+        while not self._chunks.empty():  # Whoever waits for room has it now, and learns that nobody reads.
+            self._chunks.get_nowait()

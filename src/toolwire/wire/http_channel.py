@@ -17,7 +17,7 @@ from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
 from toolwire.protocol.http import SESSION, VERSION
 from toolwire.protocol.revisions import MODERN, is_modern, supports
 from toolwire.wire.backoff import Backoff
-from toolwire.wire.channel import Channel, Ended, Feed, Inbox
+from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.http_endpoint import Endpoint, failure
 from toolwire.wire.http_pool import HttpResponse
 
@@ -82,6 +82,8 @@ class HttpChannel(Channel):
     def write(self, message: bytes) -> None:
         if self._closed:
             raise Unreachable("The connection is closed")
+        if len(self._queue) >= UNREAD_MESSAGES:
+            raise Unreachable("The server has left too many messages unread")
         self._queue.append(message)
         if self._posting is None:
             self._posting = asyncio.get_running_loop().create_task(self._post_all())

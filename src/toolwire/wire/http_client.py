@@ -23,7 +23,7 @@ from toolwire.protocol.errors import (
     TransportError,
     Unreachable,
 )
-from toolwire.protocol.framing import OversizedEvent, SSEDecoder
+from toolwire.protocol.framing import Event, OversizedEvent, SSEDecoder
 from toolwire.protocol.http import SESSION, standard_headers
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle
@@ -229,15 +229,9 @@ class HttpSession(Session):
             decoder = SSEDecoder(self._endpoint.limit, last_event_id)
             broken: TransportError | None = None
             try:
-                async for chunk in response.chunks():
-                    for event in decoder.feed(chunk):
-                        if isinstance(event, OversizedEvent):
-                            raise TooLarge(f"An event of the answer has more than {self._endpoint.limit} bytes")
-                        backoff.reset()
-                        if event.data and event.event == "message":
-                            self._accept(exchange, event.data.encode())
-                            if exchange.done:
-                                return
+                await self._read_events(exchange, response, decoder, backoff)
+                if exchange.done:
+                    return
             except OutcomeUnknown as error:
                 broken = error
             finally:
@@ -247,6 +241,23 @@ class HttpSession(Session):
                 # SSE-7: what broke off on 2026-07-28 can not be taken up again.
                 raise broken or OutcomeUnknown(f"The server ended its stream before it answered {exchange.method}")
             response = await self._resume(exchange, last_event_id, retry, backoff)
+
+    async def _read_events(
+        self, exchange: Exchange, response: HttpResponse, decoder: SSEDecoder, backoff: Backoff
+    ) -> None:
+        """Take what a stream brings, up to the answer or the end."""
+        limit, since_event = self._endpoint.limit, 0
+        async for chunk in response.chunks():
+            events = decoder.feed(chunk)
+            since_event = 0 if events else since_event + len(chunk)
+            if since_event > limit or any(isinstance(each, OversizedEvent) for each in events):
+                raise TooLarge(f"An event of the answer has more than {limit} bytes")
+            for each in events:
+                backoff.reset()
+                if isinstance(each, Event) and each.data and each.event == "message":
+                    self._accept(exchange, each.data.encode())
+                    if exchange.done:
+                        return
 
     async def _resume(
         self, exchange: Exchange, last_event_id: str, retry: int | None, backoff: Backoff

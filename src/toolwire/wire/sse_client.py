@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 from toolwire.protocol.errors import ToolwireError, TransportError, Unreachable
 from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
-from toolwire.wire.channel import Channel, Ended, Feed, Inbox
+from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.http_channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM
 from toolwire.wire.http_endpoint import Endpoint, failure
 from toolwire.wire.http_pool import HttpResponse, origin
@@ -87,6 +87,8 @@ class SseChannel(Channel):
     def write(self, message: bytes) -> None:
         if self._closed or self._inbox.over or self._messages is None:
             raise Unreachable("The connection is closed")
+        if len(self._queue) >= UNREAD_MESSAGES:
+            raise Unreachable("The server has left too many messages unread")
         self._queue.append(message)
         if self._posting is None:
             self._posting = asyncio.get_running_loop().create_task(self._post_all(self._messages))
