@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from typing import Any, Final
@@ -54,8 +55,23 @@ class AuditObserver:
         except BaseException as error:
             self._ended(ctx, entry, started, of_error(ctx, error))
             raise
-        self._ended(ctx, entry, started, of_result(ctx, result))
+        outcome = of_result(ctx, result)
+        if outcome.word == "task":
+            run: Any = ctx._task_run
+            entry["task"] = run.id
+            # The call is answered and goes on: its end has a line of its own.
+            run.worker.add_done_callback(lambda worker: self._task_ended(ctx, dict(entry), started, worker))
+        self._ended(ctx, entry, started, outcome)
         return result
+
+    def _task_ended(self, ctx: Context, entry: dict[str, Any], started: float, worker: asyncio.Task[Any]) -> None:
+        entry["time"] = now()
+        try:
+            answer = worker.result()
+        except BaseException as error:
+            answer = error
+        ending = of_error if isinstance(answer, BaseException) else of_result
+        self._ended(ctx, entry, started, ending(ctx, answer))
 
     def _ended(self, ctx: Context, entry: dict[str, Any], started: float, outcome: Outcome) -> None:
         entry["ms"] = round((time.perf_counter() - started) * 1000, 3)

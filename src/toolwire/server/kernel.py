@@ -140,6 +140,10 @@ class Kernel(Offering):
             self._tasks = TaskMethods(Tasks(self))
         return self._tasks
 
+    @property
+    def tasks_running(self) -> int:
+        return 0 if self._tasks is None else self._tasks.running
+
     async def start(self) -> None:
         """Take up what an earlier process left behind."""
         if self._offers_tasks():

@@ -30,6 +30,7 @@ def _measure(server: Any, metrics: Metrics) -> None:
     kernel.observe(metrics)
     metrics.gauge("connections", "Connections that are open.", lambda: {"": len(kernel.hub.clients)})
     metrics.gauge("listen_streams", "Streams of subscriptions that are open.", lambda: {"": len(kernel.hub.streams)})
+    metrics.gauge("tasks", "Tasks that run in this process.", lambda: {"": kernel.tasks_running})
     metrics.gauge("waiting", "Calls that wait for a thread or for a slot.", lambda: _waiting(server))
 
 

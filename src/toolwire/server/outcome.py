@@ -10,7 +10,7 @@ from toolwire.protocol.errors import ProtocolError
 from toolwire.server.context import Context
 
 #: `error` is one that the handler or the protocol meant to tell, `failed` one that was hidden behind an error id.
-Word: TypeAlias = Literal["ok", "error", "failed", "refused", "asked", "cancelled"]
+Word: TypeAlias = Literal["ok", "error", "failed", "refused", "asked", "cancelled", "task"]
 
 
 class Outcome(NamedTuple):
@@ -21,6 +21,8 @@ class Outcome(NamedTuple):
 
 _OK, _ERROR, _FAILED = Outcome("ok"), Outcome("error"), Outcome("failed")
 _REFUSED, _ASKED, _CANCELLED = Outcome("refused"), Outcome("asked"), Outcome("cancelled")
+# It goes on, and how that ends is not known yet.
+_TASK = Outcome("task")
 
 
 def of_result(ctx: Context, result: Any) -> Outcome:
@@ -30,6 +32,8 @@ def of_result(ctx: Context, result: Any) -> Outcome:
         return _FAILED
     if isinstance(result, t.CallToolResult):
         return _ERROR if result.is_error is True else _OK
+    if isinstance(result, t.CreateTaskResult | t.TaskCreatedResult):
+        return _TASK
     return _ASKED if isinstance(result, t.InputRequiredResult) else _OK
 
 

@@ -65,6 +65,11 @@ class Tasks:
         self._background: set[asyncio.Task[Any]] = set()
         self.processes: Processes | None = None
 
+    @property
+    def running(self) -> int:
+        """How many tasks run in this process."""
+        return len(self._running)
+
     # --- calls ---
 
     async def tool_called(self, ctx: Context, found: Found[Tool]) -> Any:

@@ -47,6 +47,11 @@ class TaskMethods:
             "tasks/cancel": self._cancel_softly,
         }
 
+    @property
+    def running(self) -> int:
+        """How many tasks run in this process."""
+        return self._tasks.running
+
     async def tool_called(self, ctx: Context, found: Found[Tool]) -> Any:
         return await self._tasks.tool_called(ctx, found)
 
