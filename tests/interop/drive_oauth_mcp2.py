@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
+from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -55,8 +57,16 @@ class Browser:
         async with httpx2.AsyncClient(follow_redirects=False) as http:
             while not url.startswith(CALLBACK):
                 response = await http.get(url)
+                if response.status_code == 200:
+                    response = await self.agree(http, response.text)
                 url = str(response.url.join(response.headers["location"]))
         self.answer = parse_qs(urlsplit(url).query)
+
+    async def agree(self, http: httpx2.AsyncClient, page: str) -> httpx2.Response:
+        """Somebody asks for consent: press the first button."""
+        form = dict(re.findall(r'name="([^"]*)" value="([^"]*)"', page)[:2])
+        action = re.findall(r'action="([^"]*)"', page)[0]
+        return await http.post(unescape(action), data={name: unescape(value) for name, value in form.items()})
 
     async def come_back(self) -> AuthorizationCodeResult:
         first = {name: values[0] for name, values in self.answer.items()}

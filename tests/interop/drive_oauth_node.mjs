@@ -19,18 +19,31 @@ const callback = "http://127.0.0.1:7777/callback";
 const visits = [];
 let answer;
 
+async function request(url, cookies, options = {}) {
+  const cookie = [...cookies].map(([name, value]) => `${name}=${value}`).join("; ");
+  const response = await fetch(url, { redirect: "manual", headers: cookie ? { cookie } : {}, ...options });
+  for (const each of response.headers.getSetCookie()) {
+    const [name, value] = each.split(";")[0].split("=");
+    cookies.set(name, value);
+  }
+  return response;
+}
+
+// Somebody asks for consent: press the first button.
+async function agree(page, cookies) {
+  const fields = [...page.matchAll(/name="([^"]*)" value="([^"]*)"/g)].slice(0, 2).map(([, name, value]) => [name, value]);
+  const [, action] = page.match(/action="([^"]*)"/);
+  return request(action, cookies, { method: "POST", body: new URLSearchParams(fields) });
+}
+
 // The user's browser: keeps cookies, and follows redirects until they lead to the client.
 async function visit(url) {
   visits.push((new URL(url).searchParams.get("scope") ?? "").split(" ").filter(Boolean).sort());
   const cookies = new Map();
   let location = String(url);
   while (!location.startsWith(callback)) {
-    const cookie = [...cookies].map(([name, value]) => `${name}=${value}`).join("; ");
-    const response = await fetch(location, { redirect: "manual", headers: cookie ? { cookie } : {} });
-    for (const each of response.headers.getSetCookie()) {
-      const [name, value] = each.split(";")[0].split("=");
-      cookies.set(name, value);
-    }
+    let response = await request(location, cookies);
+    if (response.status === 200) response = await agree(await response.text(), cookies);
     location = new URL(response.headers.get("location"), location).href;
   }
   answer = new URL(location).searchParams;

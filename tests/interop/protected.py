@@ -25,15 +25,18 @@ needs_oidc_provider = pytest.mark.skipif(
 
 
 @contextmanager
-def protected(*, seconds: int = 3600, skew: int = 60) -> Iterator[str]:
-    """The address of the server. Tokens live for so many seconds, and for `skew` more where clocks may differ."""
+def protected(*, seconds: int = 3600, skew: int = 60, proxy: bool = False) -> Iterator[str]:
+    """The address of the server. Tokens live for so many seconds, and for `skew` more where clocks may differ.
+
+    With `proxy`, clients sign in at our server, which is the one client of the other.
+    """
     login_port, port = free_port(), free_port()
     url, issuer = f"http://127.0.0.1:{port}/mcp", f"http://127.0.0.1:{login_port}"
     login = [str(peers.node()), str(peers.SCRIPTS / "serve_oidc.mjs"), str(login_port), url, str(seconds)]
     server = [sys.executable, str(peers.SCRIPTS / "serve_notes.py"), str(port), issuer, str(skew)]
     with (
         running(login, f"{issuer}/.well-known/openid-configuration", cwd=FOLDER),
-        running(server, f"http://127.0.0.1:{port}{RESOURCE}"),
+        running([*server, *(["proxy"] if proxy else [])], f"http://127.0.0.1:{port}{RESOURCE}"),
     ):
         yield url
 

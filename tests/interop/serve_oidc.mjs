@@ -18,6 +18,8 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
     registration: { enabled: true },
     resourceIndicators: {
       enabled: true,
+      defaultResource: () => resource,
+      useGrantedResource: () => true,
       getResourceServerInfo: () => ({
         scope: scopes.join(' '),
         audience: resource,

@@ -1,7 +1,7 @@
 """Clients that we did not write sign in to our server, at an authorization server that we did not write either.
 
 The whole way each time: 401, discovery, registration, code, token, call; then a call that needs more scopes, and one
-after the token has ended.
+after the token has ended. Then all of it again through our proxy, where the authorization server knows one client only.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ pytestmark = [needs_oidc_provider, pytest.mark.timeout(180)]
 @pytest.fixture(scope="module")
 def server_url() -> Iterator[str]:
     with protected(seconds=LIFETIME, skew=0) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def proxied_url() -> Iterator[str]:
+    with protected(seconds=LIFETIME, skew=0, proxy=True) as url:
         yield url
 
 
@@ -58,20 +64,36 @@ def check(report: dict[str, Any], *, refreshes: bool = True) -> None:
     assert report["visits_later"] == len(visits) + (not refreshes)
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_python(server_url: str, mode: str) -> None:
+def play_python(url: str, mode: str) -> dict[str, Any]:
     peer = peers.BY_NAME["mcp-2.3.0"]
     if not peer.ready:
         pytest.skip(f"no {peer.name} installed")
-    driver = str(peers.SCRIPTS / "drive_oauth_mcp2.py")
-    check(play([str(peer.python), driver], None, server_url, DRIVE_MODE=mode))
+    return play([str(peer.python), str(peers.SCRIPTS / "drive_oauth_mcp2.py")], None, url, DRIVE_MODE=mode)
+
+
+def play_node(url: str, package: str, mode: str) -> dict[str, Any]:
+    if not peers.node_ready():
+        pytest.skip("no TypeScript clients installed")
+    command = [str(peers.node()), str(peers.SCRIPTS / "drive_oauth_node.mjs")]
+    return play(command, peers.node_folder(), url, DRIVE_PACKAGE=package, DRIVE_MODE=mode)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_python(server_url: str, mode: str) -> None:
+    check(play_python(server_url, mode))
 
 
 # Release 1, the package "sdk", knows one era only.
 @pytest.mark.parametrize(("package", "mode"), [("client", "auto"), ("client", "legacy"), ("sdk", "legacy")])
 def test_typescript(server_url: str, package: str, mode: str) -> None:
-    if not peers.node_ready():
-        pytest.skip("no TypeScript clients installed")
-    command = [str(peers.node()), str(peers.SCRIPTS / "drive_oauth_node.mjs")]
-    report = play(command, peers.node_folder(), server_url, DRIVE_PACKAGE=package, DRIVE_MODE=mode)
-    check(report, refreshes=package == "client")
+    check(play_node(server_url, package, mode), refreshes=package == "client")
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_python_through_the_proxy(proxied_url: str, mode: str) -> None:
+    check(play_python(proxied_url, mode))
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_typescript_through_the_proxy(proxied_url: str, mode: str) -> None:
+    check(play_node(proxied_url, "client", mode))
