@@ -13,7 +13,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.wire.httpclient import Answer, HttpClient, SessionClient
+from tests.server.tasks.handlers import Held
+from tests.server.tasks.talking import ABLE, DIALECTS, FORMS, HttpTalk, begin, reaches
+from tests.wire.httpclient import Answer, HttpClient, Message, SessionClient
 from tests.wire.modernclient import ModernClient
 from tests.wireclient import MODERN, modern_meta
 
@@ -282,6 +284,40 @@ async def test_the_address_of_a_stream_of_2024_is_not_there_for_others() -> None
             assert (await HttpClient(app, headers=credentials).post(message, path=path, query=query)).status == 401
         assert len(stream.events) == 1
         await stream.disconnect()
+
+
+@pytest.mark.covers("6.1.12", "TSK-18")
+@pytest.mark.parametrize("revision", DIALECTS)
+async def test_a_task_is_not_there_for_others(revision: str) -> None:
+    held = Held(auth=KEYS)
+    app = held.server.http_app()
+    talks = [HttpTalk(app, revision, ABLE if revision == MODERN else FORMS, None) for _ in range(2)]
+    alice, bob = talks
+    for each, credentials in zip(talks, (ALICE, BOB), strict=True):
+        each._client.headers.update(credentials)
+        await each.open()
+    try:
+        task = await begin(alice, "hold")
+        methods_of_tasks = [method for each, method in REQUESTS if each == revision and method.startswith("tasks/")]
+        for method in methods_of_tasks:
+            stolen = await bob.request(method, {"taskId": task, "inputResponses": {}})
+            missing = await bob.request(method, {"taskId": "never-was", "inputResponses": {}})
+            assert told(stolen) == told(missing), method
+            for credentials in NOBODY:
+                message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"taskId": task}}
+                assert (await HttpClient(app, headers=credentials).post(message)).status == 401
+        # It runs on, and belongs to whom it belonged to.
+        held.go.set()
+        await reaches(alice, task, "completed")
+    finally:
+        for each in talks:
+            await each.close()
+        await app.stop()
+
+
+def told(response: Message) -> Any:
+    """An answer, whatever the id of its request."""
+    return {name: value for name, value in response.items() if name != "id"}
 
 
 async def test_a_token_of_the_same_name_from_another_issuer_is_another_principal() -> None:

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
+from tests.server.tasks.talking import ABLE, DIALECTS, FORMS, HttpTalk
 from tests.wire.httpclient import Answer, SessionClient
 from tests.wire.modernclient import ModernClient, text_of
-from tests.wireclient import LEGACY, modern_meta
+from tests.wireclient import LEGACY, MODERN, modern_meta
 
-from toolwire import Client, Context, Policy, Resource, Server, Tool, testing
+from toolwire import Client, Context, Limits, Policy, Resource, Server, Tool, testing
 from toolwire.auth import ApiKeys, Principal, ResourceServer
 from toolwire.protocol.errors import CALL_FORBIDDEN, InsufficientScope, ProtocolError, ServerError
 from toolwire.server.components import Cache
@@ -508,3 +509,40 @@ async def test_over_http_nobody_has_no_scopes() -> None:
         assert "www-authenticate" not in refused.headers
         assert (await client.call("inside")).json()["error"]["message"] == "Unknown tool: inside"
         assert text_of((await client.call("free")).json()) == "free"
+
+
+# --- tasks ---
+
+
+@pytest.mark.parametrize("revision", DIALECTS)
+async def test_a_task_is_not_begun_without_what_its_tool_needs(revision: str) -> None:
+    server = Server("tasks", auth=AUTH, limits=Limits(task_window=0.0))
+    ran: list[str] = []
+
+    @server.tool(task="optional", scopes=["read"])
+    async def look() -> str:
+        ran.append("look")
+        return "seen"
+
+    @server.tool(task="optional", visible_to=["staff"])
+    async def inside() -> str:
+        ran.append("inside")
+        return "inside"
+
+    app = server.http_app()
+    client = HttpTalk(app, revision, ABLE if revision == MODERN else FORMS, None)
+    client._client.headers["authorization"] = f"Bearer {PLAIN}"
+    await client.open()
+    try:
+        as_task: dict[str, Any] = {} if revision == MODERN else {"task": {}}
+        refused = await client.post("tools/call", {"name": "look", "arguments": {}, **as_task}).finished()
+        assert needed(refused) == {"read"}
+        hidden, missing = [
+            await client.error("tools/call", {"name": name, "arguments": {}, **as_task})
+            for name in ("inside", "insidf")
+        ]
+        assert str(hidden).replace("inside", "insidf") == str(missing)
+        assert ran == []
+    finally:
+        await client.close()
+        await app.stop()
