@@ -45,8 +45,8 @@ class Chain:
     __slots__ = ("_hmac", "_last", "_prefix", "count", "id")
 
     def __init__(self, key: bytes, id: str) -> None:
-        self.id = id
-        self.count = 0
+        self.id: str = id
+        self.count: int = 0
         self._prefix = b'{"chain":"%s","n":%%d,"kind":"%%s"' % id.encode()
         # Copied for each line, which is cheaper than to begin with the key each time.
         self._hmac = hmac.new(key, digestmod="sha256")
@@ -132,7 +132,7 @@ class Verifier:
 
     def __init__(self, key: bytes, anchors: Iterable[Anchor] = ()) -> None:
         self.findings: list[Finding] = []
-        self.lines = 0
+        self.lines: int = 0
         self._key = key
         self._chains: dict[str, _State] = {}
         self._seen: set[bytes] = set()

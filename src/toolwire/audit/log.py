@@ -23,7 +23,7 @@ from toolwire.audit.sinks import Sink, Target, sink_for
 from toolwire.protocol.errors import ServerError
 from toolwire.redaction import Redaction
 
-log = logging.getLogger("toolwire.audit")
+log: logging.Logger = logging.getLogger("toolwire.audit")
 
 KEY_VARIABLE: Final = "TOOLWIRE_AUDIT_KEY"
 _BATCH: Final = 1000
@@ -66,7 +66,7 @@ class AuditLog:
             raise ServerError(str(error)) from None
         if queue < 1 or anchor_every < 1:
             raise ServerError("queue= and anchor_every= of an audit log are at least 1")
-        self.redaction = Redaction(redact, mask)
+        self.redaction: Redaction = Redaction(redact, mask)
         self.required = required
         self.max_arguments = max_arguments
         self._limit = queue

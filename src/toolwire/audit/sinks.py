@@ -29,7 +29,7 @@ class Sink(ABC):
     def reset(self) -> None:
         """Begin as if nothing had been taken: what waited here is another process's to deliver."""
         self.waiting: deque[bytes] = deque()
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
 
     @abstractmethod
     def flush(self) -> None:

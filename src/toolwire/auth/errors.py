@@ -23,8 +23,8 @@ class Refused(SignInFailed):
     """An authorization server said no. `error` is its code, `invalid_grant` say."""
 
     def __init__(self, step: str, error: str, description: str = "") -> None:
-        self.error = quoted(error)
-        self.description = quoted(description)
+        self.error: str = quoted(error)
+        self.description: str = quoted(description)
         super().__init__(f"{step} was refused: {self.error}" + (f" ({self.description})" if description else ""))
 
 

@@ -19,7 +19,7 @@ from toolwire.stores import KV
 from toolwire.wire.http_outlet import Receive, SendMessage
 from toolwire.wire.http_reply import JSON_TYPE, HeaderList, Refused, Scope, respond
 
-log = logging.getLogger("toolwire.auth")
+log: logging.Logger = logging.getLogger("toolwire.auth")
 
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?", re.ASCII)
 # The metadata is for everybody, browsers among them, and holds nothing that depends on who asks.

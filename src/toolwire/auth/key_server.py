@@ -18,7 +18,7 @@ from toolwire.auth.fetching import Answer, checked_url, fetch
 from toolwire.auth.jose import PublicKey, import_keys
 from toolwire.auth.verifier import Unavailable
 
-log = logging.getLogger("toolwire.auth")
+log: logging.Logger = logging.getLogger("toolwire.auth")
 
 #: Seconds for which keys are fresh.
 FRESH: Final = 3600.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from toolwire.auth.principal import Principal
-from toolwire.auth.verifier import Verifies, as_verifier
+from toolwire.auth.verifier import Verifier, Verifies, as_verifier
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV
@@ -58,10 +58,10 @@ class ResourceServer:
     ) -> None:
         if isinstance(scopes, str) or isinstance(scopes_supported, str) or isinstance(allow, str):
             raise ServerError('scopes=, scopes_supported= and allow= are lists, such as ["read"]')
-        self.verifier = as_verifier(verifier)
-        self.authorization_servers = tuple(authorization_servers)
-        self.scopes = frozenset(scopes)
-        self.scopes_supported = self.scopes if scopes_supported is None else frozenset(scopes_supported)
+        self.verifier: Verifier = as_verifier(verifier)
+        self.authorization_servers: tuple[str, ...] = tuple(authorization_servers)
+        self.scopes: frozenset[str] = frozenset(scopes)
+        self.scopes_supported: frozenset[str] = self.scopes if scopes_supported is None else frozenset(scopes_supported)
         self.resource = resource
         self.resource_name = resource_name
         self.documentation = documentation

@@ -19,7 +19,7 @@ from toolwire.auth.token_source import TokenSource
 from toolwire.auth.tokens import Token
 from toolwire.auth.urls import same_origin
 
-log = logging.getLogger("toolwire.auth")
+log: logging.Logger = logging.getLogger("toolwire.auth")
 
 #: Challenges that one request may meet before it is given up, whatever they ask for.
 MAX_CHALLENGES: Final = 4

@@ -25,7 +25,7 @@ from toolwire.auth.signing import KeyCredentials, ProofKey
 from toolwire.auth.tokens import Token, TokenResponse, keep
 from toolwire.auth.urls import Reach
 
-log = logging.getLogger("toolwire.auth")
+log: logging.Logger = logging.getLogger("toolwire.auth")
 
 #: Refusals that will pass; everything else that a token endpoint says about a refresh is final.
 _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_down"})

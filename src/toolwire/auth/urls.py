@@ -104,7 +104,7 @@ class Reach:
 
     def __init__(self, server_url: str, trusted_hosts: Collection[str] = ()) -> None:
         parts = split_url(server_url, "The server's URL")
-        self.local = is_loopback_host(host_of(parts))
+        self.local: bool = is_loopback_host(host_of(parts))
         self._own = origin_of(parts)
         self._trusted_hosts = {host.lower().rstrip(".") for host in trusted_hosts}
 

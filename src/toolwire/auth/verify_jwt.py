@@ -58,7 +58,7 @@ class JWT:
     ) -> None:
         check_installed()
         self._algorithms = _checked(algorithms)
-        self.issuers = frozenset([issuer] if isinstance(issuer, str) else issuer)
+        self.issuers: frozenset[str] = frozenset([issuer] if isinstance(issuer, str) else issuer)
         if not self.issuers:
             raise ServerError("issuer= is needed: what the issuer writes into `iss` of its tokens")
         self._terms = Terms(

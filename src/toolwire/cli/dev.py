@@ -64,8 +64,8 @@ class Development:
         loaded = reloader.load()
         # A file that is broken from the start has a server too: an empty one, until it is mended.
         broken = isinstance(loaded, LoadFailed)
-        self.stage = Stage(_revealing(Server("broken") if broken else loaded))
-        self.inspector = Inspector(self.stage, label=reloader.label, url=url)
+        self.stage: Stage = Stage(_revealing(Server("broken") if broken else loaded))
+        self.inspector: Inspector = Inspector(self.stage, label=reloader.label, url=url)
         self._report(loaded if broken else None)
 
     async def serve(self, sockets: list[socket], page_sockets: list[socket], path: str, *, open_page: bool) -> None:

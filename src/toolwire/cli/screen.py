@@ -25,7 +25,7 @@ class Screen:
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.is_terminal = stream.isatty()
+        self.is_terminal: bool = stream.isatty()
 
     def line(self, text: str = "") -> None:
         """A line of our own making, in which what came from elsewhere may stand."""

@@ -32,8 +32,8 @@ class Budget:
 
     def reset(self) -> None:
         """Begin anew; what runs at the moment still counts when it ends."""
-        self.calls = 0
-        self.seconds = 0.0
+        self.calls: int = 0
+        self.seconds: float = 0.0
         self._by_tool: dict[str, int] = {}
 
     @property

@@ -84,8 +84,10 @@ class Answers:
         sample: Sampling | SampleCallback | None = None,
         roots: Roots | None = None,
     ) -> None:
-        self.elicitation = elicit if isinstance(elicit, Elicitation) or elicit is None else Elicitation(form=elicit)
-        self.sampling = sample if isinstance(sample, Sampling) or sample is None else Sampling(sample)
+        self.elicitation: Elicitation | None = (
+            elicit if isinstance(elicit, Elicitation) or elicit is None else Elicitation(form=elicit)
+        )
+        self.sampling: Sampling | None = sample if isinstance(sample, Sampling) or sample is None else Sampling(sample)
         self.roots = roots
         self._declared: dict[str, dict[str, Any]] = {}
         self._open_urls: dict[str, None] = {}

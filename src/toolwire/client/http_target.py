@@ -46,7 +46,7 @@ class HttpTarget(Target):
             raise ValueError(f"{url[:200]!r} is not the URL of a server: it starts with http:// or https:// and a host")
         if parts.username is not None or parts.password is not None:
             raise ValueError("Credentials do not belong into the URL: use auth= or headers=")
-        self.label = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self.label: str = f"{parts.scheme}://{parts.netloc}{parts.path}"
         self._url = url
         self._headers = dict(headers or {})
         self._auth = as_auth(auth, url)

@@ -12,7 +12,7 @@ from toolwire.client.opening import Opener
 from toolwire.protocol.errors import Timeout, TransportError, Unreachable
 from toolwire.wire.backoff import Backoff
 
-log = logging.getLogger("toolwire.client")
+log: logging.Logger = logging.getLogger("toolwire.client")
 
 #: How often a server that went away is looked for before a call is given up: about six seconds.
 ATTEMPTS: Final = 6

@@ -25,7 +25,7 @@ class Link:
     carries_headers = False
 
     def __init__(self, channel: Channel, label: str) -> None:
-        self.channel = channel
+        self.channel: Channel = channel
         self.label = label
 
     def tap(self, tap: Tap) -> None:

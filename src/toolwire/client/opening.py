@@ -21,7 +21,7 @@ from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY
 from toolwire.wire.tapped import Tap
 
-log = logging.getLogger("toolwire.client")
+log: logging.Logger = logging.getLogger("toolwire.client")
 
 
 class Opener(Struct, eq=False):

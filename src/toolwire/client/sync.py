@@ -184,8 +184,8 @@ class BlockingTaskHandle:
     def __init__(self, handle: TaskHandle, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._handle = handle
         self._wait = wait
-        self.id = handle.id
-        self.tool = handle.tool
+        self.id: str = handle.id
+        self.tool: str | None = handle.tool
 
     def status(self, *, timeout: float | None = None) -> TaskState:
         state: TaskState = self._wait(self._handle.status(timeout=timeout))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from toolwire.adapters import Adapter
     from toolwire.schemas import Validator
 
-log = logging.getLogger("toolwire.client")
+log: logging.Logger = logging.getLogger("toolwire.client")
 
 # The name under which servers of 2025-06-18 and 2025-11-25 wrap a value that is not an object.
 _WRAPPED: Final = "result"
@@ -105,8 +105,8 @@ class KnownTools:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
-        self.listed = False
-        self.current = False
+        self.listed: bool = False
+        self.current: bool = False
         """Whether what is known is what the server said last, as far as it told."""
         self.only_tasks: frozenset[str] = frozenset()
         """Tools of 2025-11-25 that refuse to be called otherwise."""

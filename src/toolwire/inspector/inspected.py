@@ -53,11 +53,11 @@ class Inspector:
         self.url = url
         self.command = command
         self.revision = revision
-        self.events = Events()
-        self.log = WireLog(self._overheard)
-        self.questions = Questions(self.events)
-        self.calls = Calls(self.events)
-        self.catalogue = Catalogue()
+        self.events: Events = Events()
+        self.log: WireLog = WireLog(self._overheard)
+        self.questions: Questions = Questions(self.events)
+        self.calls: Calls = Calls(self.events)
+        self.catalogue: Catalogue = Catalogue()
         self.roots: list[str] = []
         self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
         self.reload: dict[str, Any] | None = None

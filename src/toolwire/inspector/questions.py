@@ -39,8 +39,8 @@ class Questions:
         self._events = events
         self._open: dict[str, _Question] = {}
         self._numbers = itertools.count(1)
-        self.elicitation = Elicitation(form=self._form, url=self._url, completed=self._completed)
-        self.sampling = Sampling(self._sample, tools=True, context=True)
+        self.elicitation: Elicitation = Elicitation(form=self._form, url=self._url, completed=self._completed)
+        self.sampling: Sampling = Sampling(self._sample, tools=True, context=True)
 
     def shown(self) -> list[dict[str, Any]]:
         return [question.shown() for question in self._open.values()]

@@ -114,7 +114,7 @@ class Rounds:
     def __init__(self, request: str, principal: str, *, max_rounds: int = MAX_ROUNDS) -> None:
         self.request = request
         self.principal = principal
-        self.round = 0
+        self.round: int = 0
         self.pending: dict[str, tuple[Asked, Any]] = {}
         self.steps: dict[str, Raw] = {}
         self._answers: dict[str, Answered] = {}

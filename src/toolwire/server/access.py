@@ -36,7 +36,7 @@ class View:
 
     def __init__(self, access: Access, admitted: frozenset[Audience]) -> None:
         self._access = access
-        self.admitted = admitted
+        self.admitted: frozenset[Audience] = admitted
 
     def sees(self, found: Found[Any]) -> bool:
         return self.admitted.issuperset(self._access.audiences(found))
@@ -49,7 +49,7 @@ class Access:
         self._catalog = catalog
         self.effective: Callable[[frozenset[str]], frozenset[str]] = lru_cache(maxsize=1024)(effective)
         self.rules: dict[str, TagRule] = {}
-        self.active = False
+        self.active: bool = False
         """Whether there may be restrictions. Without any, requests pay for nothing but looking here."""
         self._stale = False
         self._audiences: tuple[Audience, ...] = ()

@@ -125,15 +125,15 @@ class Server:
         self.name = name
         self.version = version
         self.limits = limits
-        self.policy = checked_policy(policy)
+        self.policy: Policy | None = checked_policy(policy)
         self.auth = auth
         """Who is let in over HTTP: a verifier, a callable, a list of those, or a `ResourceServer`."""
         self.local_principal = local_principal
         """Who calls on stdio and in memory; None for somebody to whom no restriction applies."""
-        self.stores = stores or Stores.memory()
+        self.stores: Stores = stores or Stores.memory()
         self._stores_are_given = stores is not None
-        self.catalog = Catalog(self)
-        self.kernel = Kernel(
+        self.catalog: Catalog = Catalog(self)
+        self.kernel: Kernel = Kernel(
             self,
             self.catalog,
             implementation,

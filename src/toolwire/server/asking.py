@@ -84,9 +84,9 @@ class Replay:
     __slots__ = ("_idle", "_loop", "_names", "_parked", "_running", "rounds", "task", "unwinding")
 
     def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None) -> None:
-        self.rounds = rounds
-        self.task = task
-        self.unwinding = False
+        self.rounds: Rounds = rounds
+        self.task: asyncio.Task[Any] | None = task
+        self.unwinding: bool = False
         self._loop = asyncio.get_running_loop()
         self._parked: list[asyncio.Future[Raw]] = []
         self._idle = -1

@@ -29,7 +29,7 @@ from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Outlet
 from toolwire.wire.workers import CancelToken, ThreadWorkers
 
-log = logging.getLogger("toolwire.server")
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 T = TypeVar("T")
 Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -45,9 +45,9 @@ class Elicited(Generic[T]):
     __slots__ = ("action", "data", "id")
 
     def __init__(self, action: str, data: T | None = None, id: str | None = None) -> None:
-        self.action = action
-        self.data = data
-        self.id = id
+        self.action: str = action
+        self.data: T | None = data
+        self.id: str | None = id
 
     @property
     def accepted(self) -> bool:
@@ -593,7 +593,7 @@ class SyncContext(Context):
         self._owner = ctx._owner
         self._state = ctx.state
         self._task_run = ctx._task_run
-        self.replay = ctx.replay
+        self.replay: bool = ctx.replay
 
     async def _open_asking(self) -> Asking:
         self._asking = self._origin._asking or await self._origin._open_asking()

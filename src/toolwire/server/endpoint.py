@@ -25,12 +25,13 @@ class Endpoint:
 
     def __init__(self, server: Any) -> None:
         self._server = server
-        self.name = server.name
-        self.offer = self.handler = server.kernel
+        self.name: Any = server.name
+        self.offer: Any = server.kernel
+        self.handler: Any = server.kernel
         self._anonymous = AnonymousOffer(server.kernel)
-        self.stores = server.stores
-        self.sealer = server.kernel.questions.sealer
-        self.link = server._bus_link()
+        self.stores: Any = server.stores
+        self.sealer: Any = server.kernel.questions.sealer
+        self.link: Any = server._bus_link()
         self.when_host_ends: Callable[[], None] = self.drain
         self._unwatch_host: Callable[[], None] | None = None
 

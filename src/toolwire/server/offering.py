@@ -31,7 +31,7 @@ class Offering:
         self.implementation = implementation
         self.instructions: str | UnsetType = UNSET if instructions is None else instructions
         self.extensions: dict[str, Extension] = {}
-        self.lowlevel = LowLevel()
+        self.lowlevel: LowLevel = LowLevel()
         self._extra_capabilities = dict(capabilities or {})
         self._capabilities: dict[str, tuple[int, dict[str, Any]]] = {}
         self._families: set[str] = set()

@@ -38,7 +38,7 @@ from toolwire.wire.http_sessions import SessionHost, Sessions
 from toolwire.wire.http_sse import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
 from toolwire.wire.http_stateless import Stateless
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 
 class Endpoint(SessionHost, SseHost, Protocol):

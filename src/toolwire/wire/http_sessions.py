@@ -52,7 +52,7 @@ from toolwire.wire.session_records import RENEWAL, Record, Records
 from toolwire.wire.session_streams import SessionStreams
 from toolwire.wire.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 _RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"5"),)
 
@@ -124,8 +124,8 @@ class Sessions:
         self._random = random
         self._tokens = SessionTokens(host.sealer, f"Mcp-Session-Id/{host.name}")
         self._records = Records(host.stores.kv, limits.session_idle, clock, random)
-        self.streams = SessionStreams(host.link, host.stores.log, self._records, random)
-        self.calls = Calls(
+        self.streams: SessionStreams = SessionStreams(host.link, host.stores.log, self._records, random)
+        self.calls: Calls = Calls(
             encode_base64url(random(6)),
             host.handler,
             host.client_state,

@@ -27,7 +27,7 @@ from toolwire.wire.http_outlet import ExchangeOutlet, Receive, SendMessage
 from toolwire.wire.http_reply import JSON_TYPE, HeaderList, refused, respond
 from toolwire.wire.session import Handler
 
-log = logging.getLogger("toolwire.http")
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 # spec-earlier 3.4.6.2: what a request without a version, and without a session that knows it, is taken for.
 ASSUMED: Final = "2025-03-26"

@@ -28,7 +28,7 @@ from toolwire.server.tasks.runs import Followed, Run
 from toolwire.stores import MemoryKV
 from toolwire.wire.workers import ThreadWorkers
 
-log = logging.getLogger("toolwire.tasks")
+log: logging.Logger = logging.getLogger("toolwire.tasks")
 
 # How long to wait before the outcome of a task is written again, when the store does not take it.
 _PAUSES: Final = (0.05, 0.5, 2.0, 5.0, 10.0)
@@ -43,7 +43,7 @@ class Host:
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
         # J86: work that takes long must not take the threads away from calls that do not.
-        self.workers = ThreadWorkers(kernel.limits.threads, kernel.limits.queue)
+        self.workers: ThreadWorkers = ThreadWorkers(kernel.limits.threads, kernel.limits.queue)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)
@@ -54,9 +54,9 @@ class Tasks:
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
-        self.limits = kernel.limits
-        self.records = Records(kernel.implementation.name, kernel.stores, self._heard, self._lost)
-        self.quota = Quota(self.records, self.limits)
+        self.limits: Any = kernel.limits
+        self.records: Records = Records(kernel.implementation.name, kernel.stores, self._heard, self._lost)
+        self.quota: Quota = Quota(self.records, self.limits)
         self._host: Host | None = None
         self._followed: dict[str, Followed] = {}
         self._running: set[str] = set()

@@ -31,7 +31,7 @@ class TaskMethods:
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
-        self.hosted = HostTasks(tasks)
+        self.hosted: HostTasks = HostTasks(tasks)
         self._records = tasks.records
         # Questions that a waiting `tasks/result` is asking right now.
         self._asking: set[tuple[str, str]] = set()

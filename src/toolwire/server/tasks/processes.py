@@ -21,7 +21,7 @@ from toolwire.protocol.rounds import digest
 from toolwire.server.tasks.liveness import is_gone, own_identity
 from toolwire.stores import KV
 
-log = logging.getLogger("toolwire.tasks")
+log: logging.Logger = logging.getLogger("toolwire.tasks")
 
 BEAT_SECONDS: Final = 5.0
 #: An entry that was not renewed for this long is that of a process that is gone, wherever it ran.

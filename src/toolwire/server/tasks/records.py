@@ -21,7 +21,7 @@ from toolwire.protocol.rounds import digest
 from toolwire.protocol.tasks import Record
 from toolwire.stores import StoreFull, Stores
 
-log = logging.getLogger("toolwire.tasks")
+log: logging.Logger = logging.getLogger("toolwire.tasks")
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 64
@@ -41,7 +41,7 @@ class Records:
 
     def __init__(self, server: str, stores: Stores, heard: Callable[[str], None], lost: Callable[[], None]) -> None:
         name = digest(server)[:16]
-        self.prefix = f"toolwire:task:{name}:"
+        self.prefix: str = f"toolwire:task:{name}:"
         self._topic = f"toolwire:tasks:{name}"
         self._stores = stores
         self._heard = heard

@@ -27,7 +27,7 @@ from toolwire.server.context import CURRENT, Context
 from toolwire.server.limits import Limits
 from toolwire.wire.session import Outlet, is_abandoned
 
-log = logging.getLogger("toolwire.tasks")
+log: logging.Logger = logging.getLogger("toolwire.tasks")
 
 # A handler that reports often makes a poll no wiser: a new status message is written this seldom.
 _SAY_SECONDS: Final = 0.2
@@ -86,7 +86,7 @@ class Run(Followed):
         super().__init__(ctx._outlet.connection, ctx.revision)
         self.ctx = ctx
         self.found = found
-        self.tool = found.component
+        self.tool: Tool = found.component
         self.ttl_ms = ttl_ms
         self.worker: asyncio.Task[Any] | None = None
         self._keeper = keeper
@@ -95,7 +95,7 @@ class Run(Followed):
         self._opening: asyncio.Task[None] | None = None
         self._opened = asyncio.Event()
         self._saying: asyncio.Task[None] | None = None
-        self.said = ""
+        self.said: str = ""
         self._timer: asyncio.TimerHandle | None = None
         self._finishing = False
         ctx._outlet = TaskOutlet(self, ctx._outlet)
@@ -261,7 +261,7 @@ class TaskOutlet:
     """The way back of a call that may become a task: the request's own until it is one."""
 
     def __init__(self, run: Run, inner: Outlet) -> None:
-        self.connection = inner.connection
+        self.connection: Any = inner.connection
         self._run = run
         self._inner = inner
 
