@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolwire.wire.timeouts import Timeouts, timeouts
+from toolwire.wire.timeouts import SHARED, Timeouts, _of_loops, timeouts
 
 
 class Clock:
@@ -118,4 +118,15 @@ async def test_each_loop_has_its_own() -> None:
     assert timeouts(loop, 1.0) is not timeouts(loop, 2.0)
     ended = asyncio.Event()
     timeouts(loop, 0.001).start(ended.set)
+    await ended.wait()
+
+
+async def test_lengths_without_number_are_not_kept() -> None:
+    loop = asyncio.get_running_loop()
+    for number in range(1000):
+        timeouts(loop, 100.0 + number)
+    assert len(_of_loops[loop]) <= SHARED
+    ended = asyncio.Event()
+    alone = timeouts(loop, 0.0015)
+    alone.start(ended.set)
     await ended.wait()

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from toolwire.wire.timeouts import Timeouts, timeouts
+
 
 class Deadline(Struct, eq=False):
     """Cancels the task of a handler that runs too long; stands still while it waits for the client."""
@@ -17,7 +19,7 @@ class Deadline(Struct, eq=False):
     _used: float = 0.0
     _started: float = 0.0
     _pauses: int = 0
-    _timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | Timeouts | None = None
     _loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -30,13 +32,16 @@ class Deadline(Struct, eq=False):
         # What a handler waits for first may be a question; several may be open at once.
         if self._loop is not None and not self._pauses:
             self._started = self._loop.time()
-            self._timer = self._loop.call_later(max(0.0, self.seconds - self._used), self._expire)
+            if not self._used:
+                self._timer = timeouts(self._loop, self.seconds)
+                self._timer.start(self._expire)
+            else:
+                self._timer = self._loop.call_later(max(0.0, self.seconds - self._used), self._expire)
 
     def pause(self) -> None:
         self._pauses += 1
         if self._timer is not None and self._loop is not None:
-            self._timer.cancel()
-            self._timer = None
+            self._call_off()
             self._used += self._loop.time() - self._started
 
     def resume(self) -> None:
@@ -47,8 +52,7 @@ class Deadline(Struct, eq=False):
         """Give the handler this much time from now on."""
         self.seconds, self._used = seconds, 0.0
         if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            self._call_off()
             self._count()
 
     def stop(self) -> None:
@@ -56,9 +60,14 @@ class Deadline(Struct, eq=False):
         if self._loop is None:
             return
         self._loop = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._call_off()
+
+    def _call_off(self) -> None:
+        timer, self._timer = self._timer, None
+        if isinstance(timer, Timeouts):
+            timer.stop(self._expire)
+        elif timer is not None:
+            timer.cancel()
 
     def _expire(self) -> None:
         self.expired = True

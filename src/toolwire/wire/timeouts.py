@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import takewhile
+from typing import Final
 from weakref import WeakKeyDictionary
 
 Callback = Callable[[], object]
+#: Different lengths that are shared on a loop.
+SHARED: Final = 64
 
 
 class Timeouts:
@@ -53,11 +56,13 @@ _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[float, Timeouts]] =
 
 
 def timeouts(loop: asyncio.AbstractEventLoop, seconds: float) -> Timeouts:
-    """Those of a length, which has to be one of few: a setting, never a value that a client can choose."""
+    """Those of a length. Few lengths are shared, as settings are; what is beyond gets a timer of its own."""
     lengths = _of_loops.get(loop)
     if lengths is None:
         lengths = _of_loops[loop] = {}
     found = lengths.get(seconds)
     if found is None:
-        found = lengths[seconds] = Timeouts(loop, seconds)
+        found = Timeouts(loop, seconds)
+        if len(lengths) < SHARED:
+            lengths[seconds] = found
     return found
