@@ -120,6 +120,34 @@ async def test_connections_are_used_again() -> None:
     assert len(peers) == 1
 
 
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_stream_that_has_said_all_gives_its_connection_back(
+    ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolwire.wire.http_pool.END_SECONDS", 5.0 if ends else 0.01)
+    connections: list[bool] = []
+    let_go = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(True)
+        while True:
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+            await let_go.wait()
+            if ends:
+                writer.write(b"0\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+
+    async with serving(serve) as url, HttpPool() as pool:
+        for _ in range(2):
+            let_go.clear()
+            response = await pool.request("GET", url)
+            assert await anext(response.chunks()) == b"one"
+            response.let_go()
+            let_go.set()
+            await asyncio.wait(set(pool._ending))
+    assert len(connections) == (1 if ends else 2)
+
+
 async def test_headers_are_joined_and_found_in_any_case() -> None:
     head = b"401 No\r\nWWW-Authenticate: A x=1\r\nwww-authenticate: B y=2\r\nX-One: 1"
     async with serving(answering(head)) as url, HttpPool() as pool, await pool.request("GET", url) as response:

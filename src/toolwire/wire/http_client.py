@@ -173,19 +173,22 @@ class HttpSession(Session):
         if self._endpoint.tap is not None:
             self._endpoint.tap("→", body)
         response = await self._endpoint.send("POST", headers, body, exchange.clock)
+        is_answer = 200 <= response.status < 300
+        if is_answer and response.media_type == EVENT_STREAM:
+            await self._follow(exchange, response)
+            return
         try:
-            status = response.status
-            if 200 <= status < 300:
-                if exchange.method == "initialize":
-                    channel.begin(response.header(SESSION))
-                if response.media_type == EVENT_STREAM:
-                    await self._follow(exchange, response)
-                else:
-                    await self._single(exchange, response)
-                return
-            await self._refused(exchange, response, SESSION in headers)
+            if is_answer:
+                self._begin(exchange, response)
+                await self._single(exchange, response)
+            else:
+                await self._refused(exchange, response, SESSION in headers)
         finally:
-            response.close()
+            _release(exchange, response)
+
+    def _begin(self, exchange: Exchange, response: HttpResponse) -> None:
+        if exchange.method == "initialize":
+            self.channel.begin(response.header(SESSION))
 
     async def _single(self, exchange: Exchange, response: HttpResponse) -> None:
         body = await response.read(self._endpoint.limit)
@@ -229,13 +232,14 @@ class HttpSession(Session):
             decoder = SSEDecoder(self._endpoint.limit, last_event_id)
             broken: TransportError | None = None
             try:
+                self._begin(exchange, response)
                 await self._read_events(exchange, response, decoder, backoff)
-                if exchange.done:
-                    return
             except OutcomeUnknown as error:
                 broken = error
             finally:
-                response.close()
+                _release(exchange, response)
+            if exchange.done:
+                return
             last_event_id, retry = decoder.last_event_id, decoder.retry or retry
             if self.channel.modern or not last_event_id:
                 # SSE-7: what broke off on 2026-07-28 can not be taken up again.
@@ -286,3 +290,11 @@ class HttpSession(Session):
         if self._endpoint.tap is not None:
             self._endpoint.tap("←", data)
         self.feed(data, exchange.identifier)
+
+
+def _release(exchange: Exchange, response: HttpResponse) -> None:
+    """After the answer only the end can follow; before it, closing says that nobody waits any more."""
+    if exchange.done:
+        response.let_go()
+    else:
+        response.close()

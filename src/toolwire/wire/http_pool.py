@@ -40,6 +40,10 @@ MAX_REDIRECTS: Final = 3
 # Below the 5 seconds after which uvicorn closes an idle connection, so that a request is not sent into the closing.
 IDLE_SECONDS: Final = 4.0
 _MANY_URLS: Final = 1_000
+# How long the end of an answer may take that is complete already, how long it may be, and how many are waited for.
+END_SECONDS: Final = 0.5
+_LONG_END: Final = 4_096
+_MANY_ENDING: Final = 100
 _REDIRECTS_ANY_METHOD: Final = frozenset({307, 308})
 _REDIRECTS_TO_GET: Final = frozenset({301, 302, 303})
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
@@ -71,6 +75,10 @@ class HttpResponse(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go. What was not read is not wanted any more."""
+
+    def let_go(self) -> None:
+        """Close, where nothing but the end is still to come: the connection is kept if it comes soon."""
+        self.close()
 
     async def read(self, limit: int) -> bytes:
         """The whole body, if it has no more than `limit` bytes; otherwise `TooLarge`."""
@@ -205,6 +213,7 @@ class HttpPool(Pool):
         self._connect_timeout = connect_timeout
         self._session: ClientSession | None = None
         self._proxies: dict[str, str | None] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
@@ -222,11 +231,16 @@ class HttpPool(Pool):
             if isinstance(error, ToolwireError):
                 raise
             raise _failure(url, error) from None
-        return _Streamed(response, url)
+        return _Streamed(response, url, self._ending)
 
     async def close(self) -> None:
         self._closed = True
         session, self._session = self._session, None
+        ending = set(self._ending)
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending)
         if session is not None:
             await session.close()
 
@@ -271,10 +285,11 @@ class HttpPool(Pool):
 
 
 class _Streamed(HttpResponse):
-    __slots__ = ("_response", "status", "url")
+    __slots__ = ("_ending", "_response", "status", "url")
 
-    def __init__(self, response: ClientResponse, url: str) -> None:
+    def __init__(self, response: ClientResponse, url: str, ending: set[asyncio.Task[None]]) -> None:
         self._response = response
+        self._ending = ending
         self.status = response.status
         self.url = url
 
@@ -314,6 +329,25 @@ class _Streamed(HttpResponse):
     def close(self) -> None:
         # Whole answers give their connection back; `close` on those does nothing more.
         self._response.close()
+
+    def let_go(self) -> None:
+        if self._response.content.at_eof() or len(self._ending) >= _MANY_ENDING:
+            self.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._take_end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _take_end(self) -> None:
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                while chunk := await self._response.content.readany():
+                    if len(chunk) > _LONG_END:
+                        break
+        except _errors():
+            pass  # Too late included: TimeoutError is an OSError.
+        finally:
+            self.close()
 
 
 def _proxy_in_environment(url: str) -> str | None:
