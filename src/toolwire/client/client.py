@@ -5,29 +5,27 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
-import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire._version import __version__
 from toolwire.client.approval import Approve
+from toolwire.client.asking import encode_arguments, reader
 from toolwire.client.budget import Budget
-from toolwire.client.cache import CACHEABLE, Cache, CacheView
+from toolwire.client.cache import Cache, CacheView
 from toolwire.client.connect import Options, TargetLike, is_config, resolve
 from toolwire.client.connection import Connection, OnLog, OnProgress
-from toolwire.client.errors import ResourceNotFound, is_resource_not_found
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling
-from toolwire.client.healing import may_repeat
 from toolwire.client.keeping import Keeper
 from toolwire.client.link import Target
-from toolwire.client.listen import Subscription, subscribe, unsubscribe
-from toolwire.client.listing import Lists, reader
+from toolwire.client.listen import subscribe
 from toolwire.client.opening import Opener
 from toolwire.client.pins import Pins
+from toolwire.client.reading import Reading
 from toolwire.client.stub import make_stub
 from toolwire.client.tasks import TaskHandle, driven, patience, start_task
 from toolwire.client.tools import TaskAnswer, decode_called, decode_called_typed, value_of, with_valid_headers
@@ -35,17 +33,13 @@ from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
-    INVALID_PARAMS,
     METHOD_NOT_FOUND,
     NotSupported,
     ProtocolError,
     ToolwireError,
     TransportError,
-    Unreachable,
 )
 from toolwire.protocol.revisions import REVISIONS, supports
-from toolwire.protocol.shaping import shape
-from toolwire.protocol.trace import check_trace
 from toolwire.wire.tapped import Tap
 
 if TYPE_CHECKING:
@@ -60,23 +54,11 @@ P = TypeVar("P")
 R = TypeVar("R", bound=t.Result)
 
 PROBE_SECONDS: Final = 5.0
-# Errors that what is kept of a server may have led to.
-_SUSPICIOUS: Final = frozenset({INVALID_PARAMS, HEADER_MISMATCH})
 
-Reference = t.PromptReference | t.ResourceTemplateReference
+_read_empty = reader(t.EmptyResult)
 
 
-def _encode_hook(value: Any) -> Any:
-    # Imported here because plain values never need it.
-    from toolwire.adapters import encode_hook
-
-    return encode_hook(value)
-
-
-_encode_arguments = msgspec.json.Encoder(enc_hook=_encode_hook).encode
-
-
-class Client(Lists):
+class Client(Reading):
     """A client of one server.
 
     `target` is a URL, a `Server` object (served in memory), the path of a server file (`.py`, `.js`), a command as a
@@ -257,86 +239,6 @@ class Client(Lists):
         instructions = self._keeper.current().agreement.instructions
         return None if instructions is UNSET else instructions
 
-    # --- requests ---
-
-    async def _ask(
-        self,
-        method: str,
-        params: t.RequestParams,
-        decode: Callable[[Raw], R],
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> R:
-        if meta is not None:
-            check_trace(meta)
-        connection = self._keeper.connection
-        if connection is None or connection.ended:
-            connection = await self._keeper.usable()
-        if method not in connection.callable:
-            connection.require(method)
-        if headers is not None:
-            connection.link.require_headers()
-        cache = self._cache
-        if cache is not None and method in CACHEABLE and headers is None and meta is None:
-            kept = cache.get(method, params)
-            if kept is not None:
-                return decode(kept)
-            decode = cache.keeping(method, params, decode)
-        deadline = self._timeout if timeout is None else timeout
-        report = on_progress or self._on_progress
-        try:
-            return await connection.ask(method, params, decode, deadline, report, meta, headers)
-        except ProtocolError as error:
-            if cache is not None and error.code in _SUSPICIOUS:
-                cache.suspect("tools/list" if method == "tools/call" else method)
-            raise
-        except TransportError as error:
-            if not (self._target.restartable and may_repeat(error, connection, method, params)):
-                raise
-        connection = await self._keeper.recovered(deadline)
-        connection.require(method)
-        return await connection.ask(method, params, decode, deadline, report, meta, headers)
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> dict[str, Any]:
-        """Send any request and return its result as it came; nothing is checked. For what has no method here."""
-        connection = await self._keeper.usable()
-        identifier = connection.session.peer.next_id()
-        given = dict(params or {})
-        meta = connection.metadata(None if on_progress is None else identifier, given.pop("_meta", None))
-        raw = await connection.send(
-            method,
-            # Encoded here, so that what has no JSON form fails before anything is sent.
-            Raw(_encode_arguments(given if meta is UNSET else {**given, "_meta": meta})),
-            timeout=self._timeout if timeout is None else timeout,
-            on_progress=on_progress,
-            identifier=identifier,
-        )
-        return cast("dict[str, Any]", msgspec.json.decode(raw))
-
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send any notification. On 2026-07-28 a client has none to send but cancellations, which calls send."""
-        connection = await self._keeper.usable()
-        if not connection.session.notify(method, UNSET if params is None else params):
-            raise await connection.lost(Unreachable("The connection is closed"))
-
-    async def ping(self, *, timeout: float | None = None) -> None:
-        """Ask for a sign of life; where there is no `ping` any more, by `server/discover`."""
-        connection = await self._keeper.usable()
-        if connection.modern:
-            await self._ask("server/discover", t.RequestParams(), _decode_discover, timeout=timeout)
-        else:
-            await self._ask("ping", t.RequestParams(), _decode_empty, timeout=timeout)
-
     # --- tools ---
 
     async def list_tools(self, *, timeout: float | None = None) -> list[t.Tool]:
@@ -429,7 +331,7 @@ class Client(Lists):
         headers: Mapping[str, str] | None,
     ) -> Any:
         params = t.CallToolRequestParams(
-            name=name, arguments=UNSET if arguments is None else Raw(_encode_arguments(arguments))
+            name=name, arguments=UNSET if arguments is None else Raw(encode_arguments(arguments))
         )
         if self._keeper.connection is not None and name in self._keeper.connection.tools.only_tasks:
             return await self._drive(params, timeout, on_progress, meta, headers, returns)
@@ -496,7 +398,7 @@ class Client(Lists):
 
         async def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> Any:
             params = t.CallToolRequestParams(
-                name=name, arguments=UNSET if arguments is None else Raw(_encode_arguments(arguments))
+                name=name, arguments=UNSET if arguments is None else Raw(encode_arguments(arguments))
             )
             connection = await self._usable()
             sent = self._with_arguments(params, headers)
@@ -567,117 +469,6 @@ class Client(Lists):
         except ToolwireError as error:
             log.warning("the tools could not be listed again: %s", error)
 
-    # --- resources ---
-
-    async def read_resource(
-        self,
-        uri: str,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> list[t.ResourceContents]:
-        """The contents of a resource: usually one, several for something like a directory.
-
-        `ResourceNotFound` when the server has none of this URI.
-        """
-        params = t.ReadResourceRequestParams(uri=uri)
-        try:
-            result = await self._ask(
-                "resources/read",
-                params,
-                _decode_contents,
-                timeout=timeout,
-                on_progress=on_progress,
-                meta=meta,
-                headers=headers,
-            )
-        except ProtocolError as error:
-            if not is_resource_not_found(error):
-                raise
-            raise ResourceNotFound(error.code, error.message, error.data) from None
-        return result.contents
-
-    async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        """Before 2026-07-28: ask to be told of updates of a resource. They arrive at `listen(resources=[...])`."""
-        connection = await self._keeper.usable()
-        await subscribe(connection, uri, self._timeout if timeout is None else timeout)
-        self._subscribed[uri] = None
-
-    async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        connection = await self._keeper.usable()
-        self._subscribed.pop(uri, None)
-        await unsubscribe(connection, uri, self._timeout if timeout is None else timeout)
-
-    def listen(
-        self,
-        *,
-        tools: bool = False,
-        prompts: bool = False,
-        resources_list: bool = False,
-        resources: Sequence[str] = (),
-    ) -> Subscription:
-        """Changes as they happen, on every revision: `async for change in client.listen(tools=True): ...`.
-
-        Enter it with `async with` to be sure that it is open before you go on.
-        """
-        if isinstance(resources, str):
-            raise TypeError("resources= is a list of URIs")
-        if not (tools or prompts or resources_list or resources):
-            raise ValueError("listen() needs something to listen for: tools=, prompts=, resources_list= or resources=")
-        wanted = t.SubscriptionFilter(
-            tools_list_changed=tools or UNSET,
-            prompts_list_changed=prompts or UNSET,
-            resources_list_changed=resources_list or UNSET,
-            resource_subscriptions=list(resources) or UNSET,
-        )
-        return Subscription(self._keeper, wanted, self._timeout)
-
-    # --- prompts and completion ---
-
-    async def get_prompt(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> t.GetPromptResult:
-        """The messages of a prompt. Arguments travel as strings; other values are written as JSON."""
-        texts = UNSET if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
-        params = t.GetPromptRequestParams(
-            name=name, arguments=UNSET if texts is UNSET else Raw(_encode_arguments(texts))
-        )
-        return await self._ask(
-            "prompts/get", params, _decode_prompt, timeout=timeout, on_progress=on_progress, meta=meta, headers=headers
-        )
-
-    async def complete(
-        self,
-        ref: Reference,
-        argument: tuple[str, str],
-        context: Mapping[str, str] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> t.Completion:
-        """Suggestions for an argument (name and what was typed so far) of a prompt or resource template.
-
-        `context` has the arguments chosen already; servers before 2025-06-18 do not get it.
-        """
-        connection = await self._keeper.usable()
-        params = t.CompleteRequestParams(
-            ref=ref,
-            argument=t.CompletionArgument(*argument),
-            context=UNSET if context is None else t.CompletionContext(dict(context)),
-        )
-        result = await self._ask(
-            "completion/complete", shape(params, connection.revision), _decode_completion, timeout=timeout
-        )
-        return result.completion
-
     # --- logging and roots ---
 
     async def set_level(self, level: t.LoggingLevel, *, timeout: float | None = None) -> None:
@@ -690,7 +481,7 @@ class Client(Lists):
             connection.set_log_level(level)
         else:
             params = t.SetLevelRequestParams(level=level)
-            await self._ask("logging/setLevel", params, _decode_empty, timeout=timeout)
+            await self._ask("logging/setLevel", params, _read_empty, timeout=timeout)
         self._level = level
 
     async def set_roots(self, roots: Roots) -> None:
@@ -729,17 +520,3 @@ def _runs_tasks(connection: Connection) -> bool:
 
 def _logs(connection: Connection) -> bool:
     return t.has_capability(connection.agreement.capabilities, "logging")
-
-
-# --- Decoding --------------------------------------------------------------------------------------------------------
-
-
-_decode_contents = reader(t.ReadResourceResult)
-_decode_prompt = reader(t.GetPromptResult)
-_decode_completion = reader(t.CompleteResult)
-_decode_discover = reader(t.DiscoverResult)
-_decode_empty = reader(t.EmptyResult)
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else _encode_arguments(value).decode()

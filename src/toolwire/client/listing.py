@@ -1,18 +1,14 @@
-"""Listings: page by page, or all of them within bounds that no honest server reaches.
-
-What is read here is read in the open-world way: what a definition says beyond what we know is kept (JSC-5).
-"""
+"""Listings: page by page, or all of them within bounds that no honest server reaches."""
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
-from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import UNSET, Raw
 
+from toolwire.client.asking import Asking, Read, reader
 from toolwire.client.errors import InvalidResponse
 from toolwire.protocol import types as t
 
@@ -25,12 +21,6 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 
 R = TypeVar("R", bound=t.Result)
 Page = TypeVar("Page", t.ListToolsResult, t.ListResourcesResult, t.ListResourceTemplatesResult, t.ListPromptsResult)
-Read: TypeAlias = Callable[[Raw], R]
-
-
-def reader(type_: type[R]) -> Read[R]:
-    """Reads results of a type, whatever else they hold."""
-    return partial(t.decode, type_)
 
 
 read_tools = reader(t.ListToolsResult)
@@ -39,13 +29,8 @@ read_templates = reader(t.ListResourceTemplatesResult)
 read_prompts = reader(t.ListPromptsResult)
 
 
-class Lists(ABC):
+class Lists(Asking):
     """The part of a client that lists."""
-
-    @abstractmethod
-    async def _ask(
-        self, method: str, params: t.RequestParams, decode: Read[R], *, timeout: float | None = None
-    ) -> R: ...
 
     async def list_resources(self, *, timeout: float | None = None) -> list[t.Resource]:
         pages = self._pages("resources/list", read_resources, timeout, lambda page: page.resources)
