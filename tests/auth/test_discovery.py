@@ -185,13 +185,25 @@ def test_a_page_for_people_is_no_document() -> None:
 
 
 @pytest.mark.covers("4.1.C1")
-def test_a_server_of_2025_03_26_with_metadata() -> None:
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_server_of_2025_03_26_with_metadata(slash: str) -> None:
     origin = "https://api.example.org"
-    document = server_document(origin, authorization_endpoint=f"{origin}/oauth/authorize")
+    document = server_document(
+        origin + slash, authorization_endpoint=f"{origin}/oauth/authorize", scopes_supported=["user"]
+    )
     site = Site({f"{origin}/.well-known/oauth-authorization-server": document})
     found = site.play(discover(SERVER, None))
     assert found.server.authorization_endpoint == f"{origin}/oauth/authorize"
+    assert found.issuer == origin + slash
+    assert found.scopes_supported == ["user"]
     assert found.resource == SERVER
+
+
+def test_a_server_of_2025_03_26_with_the_metadata_of_another() -> None:
+    document = server_document("https://evil.example")
+    site = Site({"https://api.example.org/.well-known/oauth-authorization-server": document})
+    with pytest.raises(SignInFailed, match="so it is not used"):
+        site.play(discover(SERVER, None, default_endpoints=True))
 
 
 @pytest.mark.covers("4.1.C1")

@@ -468,6 +468,38 @@ async def test_no_pkce_no_login(scene: Scene) -> None:
     assert scene.visits == 0
 
 
+# --- where a server sends its client ---
+
+
+@pytest.mark.covers("6.2.6")
+@pytest.mark.parametrize(
+    "issuer", ["https://10.0.0.1", "http://169.254.169.254", "https://[fd00::1]", "http://example.org", "file:///etc"]
+)
+async def test_an_authorization_server_that_must_not_be_visited(scene: Scene, issuer: str) -> None:
+    scene.server.resource = {"authorization_servers": [issuer]}
+    with pytest.raises(SignInFailed):
+        await scene.call(oauth(scene))
+    assert scene.visits == 0
+
+
+@pytest.mark.covers("6.2.6")
+@pytest.mark.parametrize("endpoint", ["token_endpoint", "registration_endpoint", "authorization_endpoint"])
+async def test_an_endpoint_that_must_not_be_visited(scene: Scene, endpoint: str) -> None:
+    scene.login.document = {
+        endpoint: "https://192.168.0.1/steal" if endpoint != "authorization_endpoint" else "file:///x"
+    }
+    with pytest.raises(SignInFailed):
+        await scene.call(oauth(scene))
+
+
+async def test_metadata_of_the_challenge_at_a_private_address(scene: Scene) -> None:
+    scene.server.refuse = lambda status, more: Reply(  # type: ignore[method-assign]
+        status, headers={"www-authenticate": 'Bearer resource_metadata="https://10.1.2.3/metadata"'}
+    )
+    with pytest.raises(SignInFailed, match="not one that may be reached"):
+        await scene.call(oauth(scene))
+
+
 # --- settings that cannot work ---
 
 

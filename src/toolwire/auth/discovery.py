@@ -47,7 +47,8 @@ def discover(
 
     # 2025-03-26 basic/authorization: the authorization base URL is the server's, without its path.
     base = origin_url(url)
-    found = yield from find_server(base)
+    # Nobody wrote the issuer down there, and its metadata is at the same place with a slash and without.
+    found = yield from find_server(base, f"{base}/")
     if found is None and default_endpoints:
         found = default_server(base)
     if found is None:
@@ -55,7 +56,8 @@ def discover(
             f"{base} wants a token but publishes neither protected-resource nor authorization-server metadata; "
             "if it takes a fixed token, give it as auth="
         )
-    return Discovered(found, canonical_resource(url))
+    # The server and its authorization server are one here, and so are their scopes.
+    return Discovered(found, canonical_resource(url), found.scopes_supported)
 
 
 def find_resource(url: str, challenge: Challenge | None) -> Flow[ProtectedResource | None]:
@@ -74,7 +76,7 @@ def find_resource(url: str, challenge: Challenge | None) -> Flow[ProtectedResour
     return None
 
 
-def find_server(issuer: str) -> Flow[AuthorizationServer | None]:
+def find_server(issuer: str, *spellings: str) -> Flow[AuthorizationServer | None]:
     """The metadata of an issuer; None when it publishes none. A document of another issuer is never used."""
     foreign = ""
     for candidate in server_candidates(issuer):
@@ -83,7 +85,7 @@ def find_server(issuer: str) -> Flow[AuthorizationServer | None]:
             continue
         server = read(answer, AuthorizationServer, f"The authorization server metadata at {candidate}")
         # RFC 8414 section 3.3, OpenID Connect Discovery 4.3: the same string, character by character.
-        if server.issuer == issuer:
+        if server.issuer in (issuer, *spellings):
             return server
         foreign = foreign or server.issuer
     if foreign:
