@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from toolwire import Client, Policy, Server
+from toolwire import Client, Policy, Server, Tool
 from toolwire.audit import AuditLog
 
 SLICE = 100
@@ -28,15 +28,20 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
+async def long(a: int) -> int:
+    return a
+
+
 def servers(folder: Path) -> dict[str, Server]:
     def make(**options: Any) -> Server:
-        return Server("bench", tools=add, **options)
+        return Server("bench", **{"tools": add, **options})
 
     return {
         "plain": make(),
         "a rate limit": make(policy=Policy(rate="10000/second")),
         "an audit line": make(audit=AuditLog(folder / "audit.jsonl", key="a key for the benchmark")),
         "metrics": make(metrics=True),
+        "tasks being offered": make(tools=[add, Tool(long, task="optional")]),
     }
 
 

@@ -35,6 +35,7 @@ ROUNDS = 1 if QUICK else 3
 SECONDS = 0.3 if QUICK else 1.5
 SLICES = 2 if QUICK else 7
 MANY_TOOLS = 1000
+TASKS = 10_000
 
 # Who takes part: a name in the tables, the server file, and the revision the driver speaks to it.
 STDIO = [
@@ -122,6 +123,17 @@ class Bench(Notes):
         for feature, cost in json.loads(done.stdout).items():
             self.note(f"in memory call, added by {feature}", "toolwire", cost)
 
+    def tasks(self) -> None:
+        """What it takes to keep many tasks; the others have one dialect of them, or none."""
+        release()
+        command = [sys.executable, str(HERE / "tasks.py"), str(TASKS)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            self.failed("tasks", "toolwire", ServerFailed(last_line(done.stderr)))
+            return
+        for what, value in json.loads(done.stdout).items():
+            self.note(f"task, {what}" if what != "memory" else "10,000 tasks at once", "toolwire", value)
+
     def token_cost(self) -> None:
         """What a signed token costs, seen before and seen for the first time."""
         release()
@@ -188,6 +200,7 @@ def main() -> None:
         say("  in memory")
         bench.memory()
         bench.added_cost()
+        bench.tasks()
         bench.token_cost()
         say("  imports")
         for _ in range(1 if QUICK else 3):

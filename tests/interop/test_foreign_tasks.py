@@ -34,6 +34,7 @@ async def test_a_task_of_the_reference_server() -> None:
     target = [str(peers.node()), str(peers.node_folder() / SERVER)]
     async with Client(target, elicit=choose) as client:
         assert client.revision == "2025-11-25"
+        await client.list_tools()  # It refuses a plain call with a result, not with an error.
         query = {"topic": "tea", "ambiguous": True}
         assert "(technical)" in (await client.call_tool("simulate-research-query", query)).text
         handle = await client.call_tool_as_task("simulate-research-query", {"topic": "tea"}, ttl=60)

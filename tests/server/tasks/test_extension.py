@@ -216,6 +216,7 @@ async def test_a_call_that_is_a_task_already_is_not_detached_again() -> None:
 
 
 @over
+@pytest.mark.filterwarnings("ignore:Logging to the client is deprecated")
 @pytest.mark.covers("TSK-17")
 async def test_progress_is_the_status_message_and_nothing_else(over: Over) -> None:
     held = Held()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -16,6 +16,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.protocol.tasks import Record
+from toolwire.server.asking import Asking
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
 from toolwire.server.context import Context
@@ -44,6 +45,10 @@ class Host:
         self._kernel = kernel
         # J86: work that takes long must not take the threads away from calls that do not.
         self.workers: ThreadWorkers = ThreadWorkers(kernel.limits.threads, kernel.limits.queue)
+
+    async def asking(self, ctx: Context) -> Asking:
+        run = cast("Run", ctx._task_run)
+        return run.asking or await self._kernel.asking(ctx)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)

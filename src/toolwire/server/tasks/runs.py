@@ -90,10 +90,10 @@ class Run(Followed):
         self.ttl_ms = ttl_ms
         self.worker: asyncio.Task[Any] | None = None
         self._keeper = keeper
-        self._asking = TaskAsking(self)
+        self._asking: TaskAsking | None = None  # Most handlers never ask.
         self._loop = asyncio.get_running_loop()
         self._opening: asyncio.Task[None] | None = None
-        self._opened = asyncio.Event()
+        self._opened: asyncio.Event | None = None
         self._saying: asyncio.Task[None] | None = None
         self.said: str = ""
         self._timer: asyncio.TimerHandle | None = None
@@ -104,6 +104,15 @@ class Run(Followed):
     @property
     def is_task(self) -> bool:
         return self.created is not None
+
+    @property
+    def asking(self) -> TaskAsking | None:
+        """How the handler asks; None where its questions are still those of the call."""
+        if self.tool.detaches and not self.is_task:
+            return None
+        if self._asking is None:
+            self._asking = TaskAsking(self)
+        return self._asking
 
     # --- becoming a task ---
 
@@ -119,13 +128,15 @@ class Run(Followed):
     async def detach(self, ctx: Context) -> None:
         """The handler's own wish to become a task."""
         await self.open()
-        ctx._asking = self.ctx._asking
+        ctx._asking = None  # From here on questions are those of the task.
 
     async def _open(self) -> None:
         record = await self._keeper.open(self)
         self.follow(record)
         self._take_over()
-        self._opened.set()
+        self._opening = None
+        if self._opened is not None:
+            self._opened.set()
 
     def follow(self, record: Record, left: float | None = None) -> None:
         """From now on the call is the task of this record."""
@@ -134,7 +145,7 @@ class Run(Followed):
         self._timer = self._loop.call_later(record.ttl_ms / 1000 if left is None else left, self.stop)
 
     def _take_over(self) -> None:
-        self.ctx._asking = self._asking
+        self.ctx._asking = None
         deadline = self.ctx._deadline
         if deadline is not None and self.tool.timeout is None and deadline.seconds >= self._keeper.limits.tool:
             # The limit for all calls is not meant for tasks, which have their own end; that of a tool or a policy is.
@@ -143,6 +154,7 @@ class Run(Followed):
     async def settled(self, window: float | None) -> None:
         """Wait until the call is done or a task; after `window` seconds it is made one."""
         assert self.worker is not None
+        self._opened = asyncio.Event()
         opened = self._loop.create_task(self._opened.wait())
         try:
             await asyncio.wait({self.worker, opened}, timeout=window, return_when=asyncio.FIRST_COMPLETED)
@@ -160,8 +172,6 @@ class Run(Followed):
         """What is run under the deadline and with the clean-up of any call."""
         if self.is_task:
             self._take_over()
-        elif not self.tool.detaches:
-            self.ctx._asking = self._asking
         return await self.tool.call(self.ctx, arguments)
 
     async def _perform(self) -> Any:
@@ -213,7 +223,8 @@ class Run(Followed):
         if record is None or record.over or self._is_taken_over(record):
             self.stop()
         else:
-            self._asking.deliver(record)
+            if self._asking is not None:
+                self._asking.deliver(record)
 
     def _is_taken_over(self, record: Record) -> bool:
         """Whether another process runs it, having taken this one for dead."""
