@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from toolwire.protocol.errors import OutcomeUnknown, Timeout, Unreachable
+from toolwire.protocol.errors import OutcomeUnknown, Timeout, ToolwireError, Unreachable
 from toolwire.wire.addresses import is_public, parse
 from toolwire.wire.http_pool import HttpPool, HttpResponse, TooLarge, origin
 
@@ -237,6 +238,13 @@ async def test_a_closed_pool() -> None:
     await pool.close()
     with pytest.raises(Unreachable, match="closed"):
         await pool.request("GET", "http://127.0.0.1:9/")
+
+
+async def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    async with HttpPool() as pool:
+        with pytest.raises(ToolwireError, match=r"URL needs aiohttp: pip install 'toolwire\[http\]'"):
+            await pool.request("GET", "http://127.0.0.1:9/")
 
 
 # --- redirects ---

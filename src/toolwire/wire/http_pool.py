@@ -18,6 +18,7 @@ from urllib import request
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from toolwire._version import __version__
+from toolwire.extras import require
 from toolwire.protocol.errors import (
     InvalidResponse,
     OutcomeUnknown,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
     from aiohttp.abc import AbstractResolver, ResolveResult
 
-INSTALL: Final = "pip install 'toolwire[http]'"
 USER_AGENT: Final = f"toolwire/{__version__}"
 CONNECTIONS: Final = 100
 CONNECT_SECONDS: Final = 10.0
@@ -246,11 +246,7 @@ class HttpPool(Pool):
 
     def _open(self) -> ClientSession:
         # Imported here because only who speaks HTTP needs it.
-        try:
-            import aiohttp
-        except ImportError:
-            raise Unreachable(f"aiohttp is needed to reach a server by URL: {INSTALL}") from None
-
+        aiohttp = require("aiohttp", extra="http", what="Reaching a server by URL")
         connector = aiohttp.TCPConnector(
             limit=self._connections,
             keepalive_timeout=IDLE_SECONDS,
@@ -259,13 +255,14 @@ class HttpPool(Pool):
             use_dns_cache=self._vet is None,
             ssl=True if self._tls is None else self._tls,
         )
-        self._session = aiohttp.ClientSession(
+        session: ClientSession = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"user-agent": USER_AGENT},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
         )
-        return self._session
+        self._session = session
+        return session
 
     def _proxy_of(self, url: str) -> str | None:
         """What the environment names for a URL. The library would look it up in a thread for every single request."""
