@@ -81,6 +81,12 @@ async def killed_and_restarted(tmp_path: Path) -> AsyncIterator[str]:
         await asyncio.wait({keeping})
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has much to do may take long to start a process."""
+    monkeypatch.setattr("toolwire.client.keeping.ATTEMPTS", 10)
+
+
 async def check(client: Client, folder: Path) -> None:
     """Call everything many times, several at once, over the death of the server; then compare with its own count."""
     outcomes: dict[str, Any] = {}
@@ -113,7 +119,7 @@ async def check(client: Client, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_a_server_killed_and_restarted_over_http(tmp_path: Path, revision: str) -> None:
+async def test_a_server_killed_and_restarted_over_http(tmp_path: Path, revision: str, patient: None) -> None:
     async with killed_and_restarted(tmp_path) as url, Client(url, revision=revision) as client:
         await check(client, tmp_path)
 

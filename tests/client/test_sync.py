@@ -6,6 +6,7 @@ import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -74,6 +75,21 @@ def test_many_threads() -> None:
         assert list(sums) == [2 * n for n in range(50)]
 
 
+class Calculator(Protocol):
+    def add(self, a: int, b: int) -> int: ...
+
+
+class Waiting(Protocol):
+    async def add(self, a: int, b: int) -> int: ...
+
+
+def test_a_stub_blocks_too() -> None:
+    with Client(make()) as client:
+        assert client.stub(Calculator).add(1, b=2) == 3
+        with pytest.raises(TypeError, match="add has to be a plain method"):
+            client.stub(Waiting)
+
+
 def test_changes() -> None:
     server = make()
     with Client(server) as client, client.listen(tools=True) as changes:
@@ -109,7 +125,7 @@ def test_a_callback_that_would_wait_for_itself() -> None:
 
 def test_every_method_is_there() -> None:
     own = {name for name in dir(Client) if not name.startswith("_")}
-    wanted = {name for name in dir(AsyncClient) if not name.startswith("_")} - {"stub"}
+    wanted = {name for name in dir(AsyncClient) if not name.startswith("_")}
     assert wanted <= own
     for name in ("list_tools", "read_resource", "get_prompt"):
         assert inspect.signature(getattr(Client, name)) == inspect.signature(getattr(AsyncClient, name))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast, get_type_hints
 
 P = TypeVar("P")
 
-Call = Callable[[str, Mapping[str, Any], Any], Awaitable[Any]]
+# Gives an awaitable, or the result itself where the client blocks.
+Call = Callable[[str, Mapping[str, Any], Any], Any]
 
 
-def make_stub(protocol: Callable[..., P], call: Call) -> P:
-    """An object with an `async` method for each public method of `protocol`, which calls the tool of that name.
+def make_stub(protocol: Callable[..., P], call: Call, *, blocking: bool = False) -> P:
+    """An object with a method for each public method of `protocol`, which calls the tool of that name.
+
+    Methods are `async`, and plain where the client blocks.
 
     Arguments are matched by the method's signature; those left out are left to the tool's own defaults. The return
     annotation says what to make of the result, as `returns=` does; without one it is the `ToolResult`.
@@ -23,18 +26,19 @@ def make_stub(protocol: Callable[..., P], call: Call) -> P:
     for name in dir(protocol):
         member = getattr(protocol, name)
         if not name.startswith("_") and callable(member):
-            members[name] = _method(name, member, call)
+            members[name] = _method(name, member, call, blocking)
     if not members:
         raise TypeError(f"{protocol.__name__} has no methods to call tools with")
     return cast("P", type(f"{protocol.__name__}Stub", (), members)())
 
 
-def _method(name: str, member: Callable[..., Any], call: Call) -> Callable[..., Awaitable[Any]]:
+def _method(name: str, member: Callable[..., Any], call: Call, blocking: bool) -> Callable[..., Any]:
     # Imported here because only a stub needs it, and it is slow to load.
     import inspect
 
-    if not inspect.iscoroutinefunction(member):
-        raise TypeError(f"{name} has to be an async method: a tool call waits for its server")
+    if inspect.iscoroutinefunction(member) is blocking:
+        kind = "a plain method: this client blocks" if blocking else "an async method: a tool call waits for its server"
+        raise TypeError(f"{name} has to be {kind}")
     signature = inspect.signature(member)
     kinds = [parameter.kind for parameter in signature.parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.VAR_KEYWORD in kinds:
@@ -43,9 +47,9 @@ def _method(name: str, member: Callable[..., Any], call: Call) -> Callable[..., 
     hints = get_type_hints(member, include_extras=True)
     returns = hints.get("return")
 
-    async def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = signature.bind(self, *args, **kwargs).arguments
-        return await call(name, {key: value for key, value in arguments.items() if key != own}, returns)
+        return call(name, {key: value for key, value in arguments.items() if key != own}, returns)
 
     method.__name__ = name
     method.__doc__ = member.__doc__

@@ -18,6 +18,7 @@ from toolwire.client.client import Client as AsyncClient
 from toolwire.client.connect import TargetLike
 from toolwire.client.connection import OnProgress
 from toolwire.client.listen import Change
+from toolwire.client.stub import make_stub
 from toolwire.client.tasks import TaskHandle, TaskState
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
@@ -26,6 +27,7 @@ from toolwire.protocol.errors import Unreachable
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 def _blocking(
@@ -148,6 +150,14 @@ class Client:
     ) -> Any: ...
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Any:
         return self._loop.wait(self._client.call_tool(name, arguments, **options))
+
+    def stub(self, protocol: Callable[..., S]) -> S:
+        """An object with the methods of `protocol` (a class), each of which calls the tool of its name and waits."""
+
+        def call(name: str, arguments: Mapping[str, Any], returns: Any) -> Any:
+            return self.call_tool(name, arguments, returns=returns)
+
+        return make_stub(protocol, call, blocking=True)
 
     @contextlib.contextmanager
     def listen(self, **selection: Any) -> Iterator[Iterator[Change]]:
