@@ -10,8 +10,9 @@ from tests.auth.issuing import DOWN, ISSUER, OTHER_RSA, RSA, Clock, Provider, ke
 from tests.auth.serving import served
 
 from toolwire.auth import Unavailable
+from toolwire.auth.discovery import server_candidates
 from toolwire.auth.fetching import Answer, fetch
-from toolwire.auth.key_server import FRESH, PATIENCE, USABLE, KeyServer, metadata_urls
+from toolwire.auth.key_server import FRESH, PATIENCE, USABLE, KeyServer
 from toolwire.protocol.errors import ServerError
 
 KEYS = f"{ISSUER}/keys"
@@ -148,21 +149,14 @@ async def test_no_more_keys_are_read_than_anybody_needs() -> None:
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("issuer", [ISSUER, f"{ISSUER}/tenant"])
 async def test_the_issuer_says_where_its_keys_are(issuer: str, place: int) -> None:
-    url = metadata_urls(issuer)[place]
+    url = server_candidates(issuer)[place]
     provider = Provider({url: {"issuer": issuer, "jwks_uri": KEYS}, KEYS: key_set(RSA)})
     assert await KeyServer(issuer, fetch=provider, clock=Clock()).keys("rsa-1", "RSA")
 
 
-def test_where_metadata_is_looked_for() -> None:
-    assert metadata_urls("https://h/t") == [
-        "https://h/t/.well-known/openid-configuration",
-        "https://h/.well-known/oauth-authorization-server/t",
-    ]
-
-
 @pytest.mark.parametrize("metadata", [{"issuer": "https://evil.example", "jwks_uri": KEYS}, {"issuer": ISSUER}, {}])
 async def test_metadata_about_somebody_else(metadata: dict[str, str]) -> None:
-    provider = Provider({metadata_urls(ISSUER)[0]: metadata, KEYS: key_set(RSA)})
+    provider = Provider({server_candidates(ISSUER)[0]: metadata, KEYS: key_set(RSA)})
     with pytest.raises(Unavailable):
         await KeyServer(ISSUER, fetch=provider, clock=Clock()).keys("rsa-1", "RSA")
 

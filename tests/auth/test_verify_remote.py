@@ -222,13 +222,14 @@ async def test_google_knows_no_such_token() -> None:
         await verifier.verify("another-token")
 
 
-@pytest.mark.parametrize("length", [5000, 50_000])
-async def test_very_long_tokens_are_not_passed_on(length: int) -> None:
+async def test_very_long_tokens_are_not_passed_on() -> None:
     provider = Provider()
-    long = "x" * length
-    assert await Google("c", fetch=provider, clock=Clock()).verify(long) is None
-    assert await GitHub(any_app=True, fetch=provider, clock=Clock()).verify(long) is None
-    if length > 16 * 1024:
+    verifiers = (
+        Google("c", fetch=provider, clock=Clock()),
+        GitHub(any_app=True, fetch=provider, clock=Clock()),
+        introspection(provider),
+    )
+    for verifier in verifiers:
         with pytest.raises(InvalidToken, match="long"):
-            await introspection(provider).verify(long)
+            await verifier.verify("x" * 50_000)
     assert provider.asked == []

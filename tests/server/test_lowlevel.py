@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Context, Server, ToolError, ToolResult, types
-from toolwire.protocol.errors import ServerError
+from toolwire import Context, Server, ToolError, ToolResult, testing, types
+from toolwire.auth import Principal
+from toolwire.protocol.errors import ProtocolError, ServerError
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}, "required": ["n"]}
 
@@ -123,3 +124,29 @@ async def test_a_list_handler_alone_says_what_is_missing(caplog: pytest.LogCaptu
     async with connect(server, MODERN) as client:
         assert (await client.error("tools/list"))["code"] == -32603
     assert "A list handler needs a call handler: @server.on_call_tool" in caplog.text
+
+
+async def test_a_tool_that_was_listed_for_somebody_else_cannot_be_called() -> None:
+    server = Server("s")
+    called: list[str] = []
+
+    @server.on_list_tools
+    def list_tools(ctx: Context) -> list[Any]:
+        mine = f"of_{ctx.principal.subject}"
+        return [{"name": mine, "inputSchema": {"type": "object"}}]
+
+    @server.on_call_tool
+    def call_tool(name: str, arguments: dict[str, Any]) -> str:
+        called.append(name)
+        return name
+
+    async with (
+        testing.connect(server, principal=Principal("alice")) as (alice, _),
+        testing.connect(server, principal=Principal("bob")) as (bob, _),
+    ):
+        assert [tool.name for tool in await alice.list_tools()] == ["of_alice"]
+        assert (await alice.call_tool("of_alice")).text == "of_alice"
+        with pytest.raises(ProtocolError, match="Unknown tool"):
+            await bob.call_tool("of_alice")
+        assert (await bob.call_tool("of_bob")).text == "of_bob"
+    assert called == ["of_alice", "of_bob"]

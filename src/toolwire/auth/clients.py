@@ -52,9 +52,7 @@ class Registration(Struct, frozen=True, omit_defaults=True):
         if method == POST:
             form["client_secret"] = self.client_secret
         else:
-            # RFC 6749 section 2.3.1: both parts are form-encoded before they are joined.
-            pair = f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}"
-            headers["authorization"] = "Basic " + base64.b64encode(pair.encode()).decode("ascii")
+            headers["authorization"] = basic_authorization(self.client_id, self.client_secret)
 
     def _method(self, server: AuthorizationServer) -> str:
         if self.client_secret is None:
@@ -69,6 +67,12 @@ class Registration(Struct, frozen=True, omit_defaults=True):
         if (expires and expires <= now) or redirect_uri not in self.redirect_uris:
             return False
         return self.scope is None or set(scopes) <= set(parse_scopes(self.scope))
+
+
+def basic_authorization(client_id: str, client_secret: str) -> str:
+    """RFC 6749 section 2.3.1: both parts are form-encoded before they are joined."""
+    pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
+    return "Basic " + base64.b64encode(pair.encode()).decode("ascii")
 
 
 class Naming(Struct, frozen=True):

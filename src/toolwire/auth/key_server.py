@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from toolwire.auth.discovery import server_candidates
 from toolwire.auth.fetching import Answer, checked_url, fetch
 from toolwire.auth.jose import PublicKey, import_keys
 from toolwire.auth.verifier import Unavailable
@@ -28,8 +29,6 @@ USABLE: Final = 24 * 3600.0
 PATIENCE: Final = 30.0
 #: The first and the longest pause after a failure.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-
-_METADATA: Final = ("/.well-known/openid-configuration", "/.well-known/oauth-authorization-server")
 
 
 class KeyServer:
@@ -119,7 +118,7 @@ class KeyServer:
     async def _discover(self) -> str:
         """The `jwks_uri` in the issuer's own metadata (RFC 8414, OpenID Connect Discovery)."""
         assert self._issuer is not None
-        for url in metadata_urls(self._issuer):
+        for url in server_candidates(self._issuer):
             answer = await self._fetch("GET", url)
             if answer.status != 200:
                 continue
@@ -128,11 +127,3 @@ class KeyServer:
             if metadata.get("issuer") == self._issuer and isinstance(metadata.get("jwks_uri"), str):
                 return checked_url(metadata["jwks_uri"], "jwks_uri")
         raise Unavailable("the issuer publishes no metadata that names its keys")
-
-
-def metadata_urls(issuer: str) -> list[str]:
-    """Where an issuer may publish its metadata: behind its path (OpenID Connect) and before it (RFC 8414)."""
-    scheme, _, rest = issuer.rstrip("/").partition("://")
-    host, slash, path = rest.partition("/")
-    openid, oauth = _METADATA
-    return [f"{issuer.rstrip('/')}{openid}", f"{scheme}://{host}{oauth}{slash}{path}"]

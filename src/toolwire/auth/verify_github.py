@@ -14,15 +14,13 @@ from urllib.parse import quote
 
 from toolwire.auth.fetching import Answer, checked_url, fetch
 from toolwire.auth.principal import Principal
-from toolwire.auth.remembering import Remembered
 from toolwire.auth.verifier import InvalidToken, Unavailable
-from toolwire.auth.verify_introspection import REFUSED_FOR
+from toolwire.auth.verify_remote import RemoteVerifier
 from toolwire.protocol.errors import ServerError
 
 API: Final = "https://api.github.com"
 PROVIDER: Final = "https://github.com"
 SECONDS: Final = 300.0
-MAX_LENGTH: Final = 1024
 #: Scopes that bring others with them, which are then not listed.
 INCLUDED: Final[Mapping[str, tuple[str, ...]]] = {
     "user": ("read:user", "user:email", "user:follow"),
@@ -38,7 +36,7 @@ INCLUDED: Final[Mapping[str, tuple[str, ...]]] = {
 _HEADERS: Final = {"accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
 
 
-class GitHub:
+class GitHub(RemoteVerifier):
     """Tokens of GitHub users.
 
     * `client_id`, `client_secret`: our OAuth application, whose tokens are accepted; or `any_app=True`.
@@ -60,6 +58,7 @@ class GitHub:
         fetch: Callable[..., Awaitable[Answer]] = fetch,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(remember, fetch=fetch, clock=clock)
         if (client_id is None or client_secret is None) and not any_app:
             raise ServerError(
                 "GitHub needs client_id= and client_secret= to see that a token was made for this server;"
@@ -70,23 +69,6 @@ class GitHub:
         self._organization = organization
         self._api = checked_url(api, "address of GitHub").rstrip("/")
         self._provider = provider
-        self._fetch = fetch
-        self._remembered = Remembered(remember, clock=clock)
-        self._refused = Remembered(REFUSED_FOR, clock=clock)
-
-    async def verify(self, token: str) -> Principal | None:
-        digest, known, principal = self._remembered.get(token)
-        if known:
-            return principal
-        if len(token) > MAX_LENGTH or self._refused.get(token)[1]:
-            return None
-        try:
-            principal = await self._ask(token)
-        except InvalidToken:
-            self._refused.keep(digest, None)
-            raise
-        (self._refused if principal is None else self._remembered).keep(digest, principal)
-        return principal
 
     async def _ask(self, token: str) -> Principal | None:
         found = await (self._user(token) if self._client_id is None else self._checked_user(token))

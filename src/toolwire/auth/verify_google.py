@@ -10,16 +10,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from toolwire.auth.claims import SKEW, Terms, audience_of, end_of
+from toolwire.auth.claims import SKEW, Terms, audience_of
 from toolwire.auth.fetching import Answer, checked_url, fetch
 from toolwire.auth.principal import Principal
-from toolwire.auth.remembering import LONGEST, Remembered
-from toolwire.auth.verifier import InvalidToken, Unavailable
-from toolwire.auth.verify_introspection import REFUSED_FOR
+from toolwire.auth.remembering import LONGEST
+from toolwire.auth.verifier import Unavailable
+from toolwire.auth.verify_remote import RemoteVerifier
 
 ISSUER: Final = "https://accounts.google.com"
 TOKEN_INFO: Final = "https://oauth2.googleapis.com/tokeninfo"
-MAX_LENGTH: Final = 4096
 #: Scopes that are granted under another name than they are asked for.
 SAME_SCOPES: Final[Mapping[str, tuple[str, ...]]] = {
     "email": ("https://www.googleapis.com/auth/userinfo.email",),
@@ -27,7 +26,7 @@ SAME_SCOPES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-class Google:
+class Google(RemoteVerifier):
     """Access tokens that Google made for `client_id`."""
 
     def __init__(
@@ -40,33 +39,18 @@ class Google:
         fetch: Callable[..., Awaitable[Answer]] = fetch,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(min(remember, LONGEST), fetch=fetch, clock=clock)
         self._endpoint = checked_url(endpoint, "address of tokeninfo")
         self._terms = Terms(issuers=frozenset(), audience=audience_of(client_id), skew=skew)
-        self._fetch = fetch
-        self._clock = clock
-        self._remembered = Remembered(min(remember, LONGEST), clock=clock)
-        self._refused = Remembered(REFUSED_FOR, clock=clock)
 
-    async def verify(self, token: str) -> Principal | None:
-        digest, known, principal = self._remembered.get(token)
-        if known:
-            return principal
-        if len(token) > MAX_LENGTH or self._refused.get(token)[1]:
-            return None
+    async def _ask(self, token: str) -> Principal | None:
         # In the body: an address ends up in logs.
         answer = await self._fetch("POST", self._endpoint, form={"access_token": token})
         if answer.status in (400, 401):
-            self._refused.keep(digest, None)
             return None
         if answer.status != 200:
             raise Unavailable(f"Google answered with status {answer.status}")
-        try:
-            principal = self._terms.principal(_claims(answer.json()), self._clock(), ISSUER)
-        except InvalidToken:
-            self._refused.keep(digest, None)
-            raise
-        self._remembered.keep(digest, principal, end_of(principal.claims))
-        return principal
+        return self._terms.principal(_claims(answer.json()), self._clock(), ISSUER)
 
 
 def _claims(answer: dict[str, Any]) -> dict[str, Any]:
