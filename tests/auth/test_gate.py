@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -418,6 +419,36 @@ async def test_the_transport_of_2024_asks_for_tokens_too() -> None:
         assert (await alice.post(message, path=path, query=query)).status == 202
         await stream.until(lambda: len(stream.events) == 2)
         await stream.disconnect()
+
+
+async def test_on_the_transport_of_2024_each_message_has_the_scopes_of_its_own_token() -> None:
+    before, after = "the-first-token", "the-second-token"
+    keys = ApiKeys({before: Principal("alice"), after: Principal("alice", scopes=frozenset({"write"}))})
+    server = make_server(auth=keys)
+    server.tool(scopes=["write"])(change)
+    app = server.http_app(sse=True)
+    alice = HttpClient(app, headers={"authorization": f"Bearer {before}"})
+    stream = await alice.start_get(path="/sse").started()
+    (first, *_) = await stream.until(lambda: stream.events)
+    path, _, query = first.data.partition("?")
+
+    async def answer_to(message: dict[str, Any], count: int) -> dict[str, Any]:
+        assert (await alice.post(message, path=path, query=query)).status == 202
+        events = await stream.until(lambda: len(stream.events) > count and stream.events)
+        return json.loads(events[count].data)  # type: ignore[no-any-return]
+
+    await answer_to(initialize_request("2024-11-05"), 1)
+    await alice.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, path=path, query=query)
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "change"}}
+    assert (await answer_to(call, 2))["error"]["data"] == {"requiredScopes": ["write"]}
+    alice.headers["authorization"] = f"Bearer {after}"
+    assert (await answer_to({**call, "id": 2}, 3))["result"]["content"][0]["text"] == "changed"
+    await stream.disconnect()
+    await app.stop()
+
+
+async def change() -> str:
+    return "changed"
 
 
 # --- what is logged ---

@@ -288,6 +288,16 @@ def test_it_needs_a_public_address() -> None:
         server.http_app(public_url="http://api.example.org")
 
 
+@pytest.mark.parametrize(("secret", "warned"), [(SECRET, False), (None, True)])
+def test_it_says_when_nothing_will_outlive_the_process(
+    secret: str | None, warned: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOOLWIRE_SECRET", raising=False)
+    upstream = Upstream(authorize_url="https://a/x", token_url="https://a/y", client_id="c", client_secret="s")
+    Server("s", auth=OAuthProxy(Google(), upstream), secret=secret).http_app(public_url=PUBLIC)
+    assert ("no secret=" in caplog.text) == warned
+
+
 # --- the consent page ---
 
 

@@ -178,13 +178,19 @@ def make_gate(
     path: str,
     public_url: str | None,
     sealer: Sealer,
+    has_secret: bool,
     kv: KV,
     effective: Callable[[frozenset[str]], frozenset[str]],
 ) -> Gate | None:
-    """The gate for what `auth=` says; None when that lets everybody in."""
+    """The gate for what `auth=` says; None when that lets everybody in.
+
+    `has_secret`: whether what is sealed now can be opened by the next process.
+    """
     server = as_resource_server(auth)
     if server is None:
         return None
+    if server.hands_out and not has_secret:
+        log.warning("there is no secret=, so whoever signs in has to do it again when the server starts anew")
     opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, kv=kv)
     return Gate(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages)
 

@@ -36,6 +36,8 @@ class OAuthProxy(ResourceServer):
     * The rest is as for `ResourceServer`. `http_app` and `run` need `public_url=`, and the server a `secret=`.
     """
 
+    hands_out = True
+
     def __init__(
         self,
         verifier: Verifies,

@@ -42,6 +42,9 @@ class ResourceServer:
     * `advertise`: turns a scope into the form in which clients have to ask for it.
     """
 
+    hands_out = False
+    """Whether it gives clients sealed values of its own, which are to outlive the process."""
+
     def __init__(
         self,
         verifier: Verifies,

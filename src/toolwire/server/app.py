@@ -132,6 +132,8 @@ class Server:
         """Who calls on stdio and in memory; None for somebody to whom no restriction applies."""
         self.stores: Stores = stores or Stores.memory()
         self._stores_are_given = stores is not None
+        keys = _secrets(secret)
+        self._has_secret = keys is not None
         self.catalog: Catalog = Catalog(self)
         self.kernel: Kernel = Kernel(
             self,
@@ -141,7 +143,7 @@ class Server:
             capabilities=capabilities,
             limits=limits,
             stores=self.stores,
-            sealer=make_sealer(_secrets(secret), random=os.urandom),
+            sealer=make_sealer(keys, random=os.urandom),
             page_size=page_size or limits.page,
             cache=cache or Cache(),
             debug=debug,
@@ -520,6 +522,7 @@ class Server:
             path=path,
             public_url=public_url,
             sealer=self.kernel.questions.sealer,
+            has_secret=self._has_secret,
             kv=self.stores.kv,
             effective=self.kernel.access.effective,
         )

@@ -58,6 +58,7 @@ class SseChannel(Channel):
     def __init__(self, send: SendMessage) -> None:
         self._send = send
         self._inbox = Inbox()
+        self._sender: Any = None
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._wake = asyncio.Event()
@@ -71,8 +72,13 @@ class SseChannel(Channel):
         """Whether what was posted waits to be read, and more should not be."""
         return len(self._inbox) >= MAX_UNREAD
 
-    def deliver(self, message: bytes) -> None:
-        self._inbox.deliver(message)
+    def deliver(self, message: bytes, sender: Any = None) -> None:
+        """A message was posted, by somebody who may have other scopes by now than when the stream was opened."""
+        self._sender = sender
+        try:
+            self._inbox.deliver(message)
+        finally:
+            self._sender = None
 
     def end(self) -> None:
         """The client went away."""
@@ -117,6 +123,10 @@ class SseChannel(Channel):
         self._closed = True
         self._inbox.silence()
         self._wake.set()
+
+    @property
+    def principal(self) -> Any:
+        return self._sender
 
     @property
     def is_local(self) -> bool:
@@ -241,7 +251,7 @@ class SseTransport:
                 raise _no_stream()
             if channel.full:
                 raise refused(429, "Too many messages wait to be read", headers=((b"retry-after", b"1"),))
-            channel.deliver(body)
+            channel.deliver(body, principal)
         await respond(send, 202, b"", extra)
 
     def _heard(self, data: bytes) -> None:
