@@ -129,7 +129,8 @@ CLIENTS = (
     Client("fastmcp-4.1.2", "2026-07-28", "http", FASTMCP, AUTO),
     Client("node-sdk-1", "2025-11-25", "stdio", environment=SDK),
     Client("node-sdk-1", "2025-11-25", "http", environment=SDK),
-    Client("node-sdk-1", "2025-11-25", "sse", environment=SDK),
+    # A newer client on the older transport gets the revision that the transport belongs to.
+    Client("node-sdk-1", "2024-11-05", "sse", environment=SDK),
     Client("node-client-2", "2025-11-25", "stdio", environment=CLIENT | LEGACY),
     Client("node-client-2", "2025-11-25", "http", environment=CLIENT | LEGACY),
     Client("node-client-2", "2026-07-28", "stdio", environment=CLIENT | AUTO),
