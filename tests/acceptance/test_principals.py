@@ -107,7 +107,7 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.covers("6.1.3", "6.1.12", "R15")
+@pytest.mark.covers("6.1.3", "6.1.12", "R15", "HTTP-4")
 @pytest.mark.parametrize("revision", (*LEGACY, MODERN))
 async def test_nobody_gets_anything_by_any_method(revision: str) -> None:
     stage = Stage()
@@ -189,7 +189,7 @@ async def test_events_of_a_session_are_not_there_for_others() -> None:
         await bob.close()
 
 
-@pytest.mark.covers("6.1.12")
+@pytest.mark.covers("6.1.12", "ELI-7")
 @pytest.mark.parametrize("form", ["the state", "a state that is stored"])
 async def test_the_state_of_a_question_is_not_there_for_others(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if form == "a state that is stored":
@@ -216,6 +216,7 @@ async def test_the_state_of_a_question_is_not_there_for_others(form: str, monkey
         assert own.json()["result"]["content"][0]["text"] == f"{SECRET} True"
 
 
+@pytest.mark.covers("ELI-7", "1.16.3.7")
 async def test_a_question_is_not_answered_by_others() -> None:
     stage = Stage()
     async with serving(stage) as app:

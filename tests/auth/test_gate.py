@@ -66,7 +66,7 @@ def challenge(answer: Answer) -> dict[str, str]:
 # --- who is let in ---
 
 
-@pytest.mark.covers("J95", "E43", "R15", "6.1.12")
+@pytest.mark.covers("J95", "E43", "R15", "6.1.12", "STL-7")
 async def test_a_key_opens_and_the_handler_knows_whose_it_was() -> None:
     async with application() as app:
         assert text_of((await call(app, f"Bearer {ALICE}")).json()) == "alice"
@@ -139,7 +139,7 @@ async def test_any_token_will_do_for_anonymous() -> None:
 # --- who is not ---
 
 
-@pytest.mark.covers("6.1.2", "6.1.5", "6.1.6")
+@pytest.mark.covers("6.1.2", "6.1.5", "6.1.6", "3.4.10.2")
 async def test_no_token() -> None:
     async with application(ResourceServer(KEYS, authorization_servers=[ISSUER], scopes=["write", "read"])) as app:
         answer = await call(app)
@@ -237,6 +237,7 @@ async def test_a_token_in_the_query(query: str) -> None:
             assert ALICE not in answer.body.decode() + str(answer.headers)
 
 
+@pytest.mark.covers("HTTP-4")
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "PUT", "PATCH", "HEAD"])
 async def test_every_method_shows_its_token(method: str) -> None:
     async with application() as app:
@@ -421,6 +422,7 @@ async def test_the_transport_of_2024_asks_for_tokens_too() -> None:
         await stream.disconnect()
 
 
+@pytest.mark.covers("STL-7")
 async def test_on_the_transport_of_2024_each_message_has_the_scopes_of_its_own_token() -> None:
     before, after = "the-first-token", "the-second-token"
     keys = ApiKeys({before: Principal("alice"), after: Principal("alice", scopes=frozenset({"write"}))})

@@ -150,12 +150,18 @@ async def test_lists_have_what_the_caller_sees(key: str, tools: list[str]) -> No
         assert names(await client.request("prompts/list"), "prompts") == (["brief", "hush"] if sees_all else ["brief"])
 
 
-@pytest.mark.covers("6.1.13")
+@pytest.mark.covers("6.1.13", "CCH-9")
 async def test_lists_that_depend_on_the_caller_are_private() -> None:
     server = make_server(auth=AUTH, cache=Cache(60_000, "public"))
     async with serving(STAFF, server) as client:
         result = (await client.request("tools/list")).json()["result"]
         assert (result["cacheScope"], result["ttlMs"]) == ("private", 60_000)
+        # What somebody else was just told, and may be kept, is not what this one is told.
+        plain = ModernClient(client.app, headers={"authorization": f"Bearer {PLAIN}"})
+        assert "inside" not in names(await plain.request("tools/list"), "tools")
+        read = {"uri": "note://hidden"}
+        assert "result" in (await client.request("resources/read", read)).json()
+        assert "error" in (await plain.request("resources/read", read)).json()
     plain = Server("plain", auth=AUTH, cache=Cache(60_000, "public"), tools=Tool(lambda: "x", name="x"))
     async with serving(STAFF, plain) as client:
         assert (await client.request("tools/list")).json()["result"]["cacheScope"] == "public"
@@ -212,7 +218,7 @@ SCOPED: list[tuple[str, dict[str, Any], set[str]]] = [
 ]
 
 
-@pytest.mark.covers("6.1.5", "6.1.7", "6.1.8")
+@pytest.mark.covers("6.1.5", "6.1.7", "6.1.8", "3.4.10.2")
 @pytest.mark.parametrize(("method", "params", "scopes"), SCOPED)
 async def test_a_call_without_its_scopes(method: str, params: dict[str, Any], scopes: set[str]) -> None:
     async with serving(PLAIN) as client:
