@@ -35,7 +35,8 @@ def scenario(*names: str) -> Callable[[Run], Run]:
 
 
 def connect(url: str, **options: Any) -> Client:
-    return Client(url, revision=REVISION, timeout=50.0, **options)
+    # All scenarios start at once, and the mock servers of all of them are one process, which starts the clients too.
+    return Client(url, revision=REVISION, timeout=100.0, probe_timeout=100.0, **options)
 
 
 def accept(message: str, params: Any) -> dict[str, Any]:
