@@ -9,6 +9,7 @@ are not kept, and a failure says whether the request may have reached the server
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
@@ -412,6 +413,9 @@ def _failure(url: str, error: Exception) -> TransportError:
 
 
 def _reason(error: Exception) -> str:
-    os_error = getattr(error, "os_error", None)
+    os_error = getattr(error, "os_error", error)
+    number = getattr(os_error, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number)
     text = getattr(os_error, "strerror", None) or getattr(error, "message", None) or str(error)
     return str(text)[:200] or type(error).__name__
