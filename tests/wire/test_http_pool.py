@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from toolwire.protocol.errors import OutcomeUnknown, Timeout, ToolwireError, Unreachable
 from toolwire.wire.addresses import is_public, parse
@@ -211,6 +219,57 @@ async def test_nobody_listens() -> None:
     async with HttpPool() as pool:
         with pytest.raises(Unreachable, match="can not be reached: Connection refused"):
             await pool.request("POST", url, body=b"{}")
+
+
+async def test_tls_with_somebody_who_has_none() -> None:
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    async with HttpPool() as pool:
+        with pytest.raises(Unreachable, match="TLS failed"):
+            await pool.request("GET", f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/", timeout=20)
+    server.close()
+
+
+def certificate(folder: Path) -> Path:
+    """A certificate for 127.0.0.1 that nobody signed, with its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file = folder / "certificate.pem"
+    file.write_bytes(secret + made.public_bytes(Encoding.PEM))
+    return file
+
+
+async def test_certificates_are_checked(tmp_path: Path) -> None:
+    file = certificate(tmp_path)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(file)
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0, ssl=own)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    async with HttpPool() as pool:
+        with pytest.raises(Unreachable, match="certificate is not trusted"):
+            await pool.request("GET", url, timeout=20)
+    trusting = ssl.create_default_context(cafile=str(file))
+    async with HttpPool(tls=trusting) as pool, await pool.request("GET", url, timeout=20) as response:
+        assert response.status == 204
+    server.close()
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://", "ftp://host/", "http://host:99999/", "http://bad host/"])

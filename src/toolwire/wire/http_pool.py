@@ -403,17 +403,26 @@ def _failure(url: str, error: Exception) -> TransportError:
     import aiohttp
 
     where = origin(url)
-    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError | ValueError):
-        return Unreachable(f"{url[:200]!r} is not a URL that can be requested")
+    # Certificate errors first: they are ValueErrors too.
     if isinstance(
-        error, aiohttp.ClientConnectorError | aiohttp.ClientProxyConnectionError | aiohttp.ConnectionTimeoutError
+        error,
+        aiohttp.ClientConnectorError
+        | aiohttp.ClientConnectorCertificateError
+        | aiohttp.ClientProxyConnectionError
+        | aiohttp.ConnectionTimeoutError,
     ):
         return Unreachable(f"{where} can not be reached: {_reason(error)}")
+    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError | ValueError):
+        return Unreachable(f"{url[:200]!r} is not a URL that can be requested")
     return OutcomeUnknown(f"The connection to {where} failed before it answered: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:
-    os_error = getattr(error, "os_error", error)
+    os_error = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
+    if isinstance(os_error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {os_error.verify_message}"
+    if isinstance(os_error, ssl.SSLError):
+        return f"TLS failed: {(os_error.reason or 'unknown reason').replace('_', ' ').lower()}"
     number = getattr(os_error, "errno", None)
     if isinstance(number, int) and number > 0:
         return os.strerror(number)
