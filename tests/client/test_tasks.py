@@ -134,6 +134,28 @@ async def test_a_call_that_takes_too_long_is_given_up(revision: str) -> None:
         assert len(sent(wire, "tasks/cancel")) == 1
 
 
+@dialects
+async def test_everything_works_over_http(revision: str) -> None:
+    held, told = Held(limits=FAST), []
+
+    def on_progress(params: types.ProgressNotificationParams) -> None:
+        told.append(params.message)
+        held.go.set()
+
+    answer = {"value": "yes"}
+    async with connected(held, revision, over="http", elicit=lambda message, params: answer) as (client, _):
+        await client.list_tools()
+        handle = await client.call_tool_as_task("reporting", on_progress=on_progress)
+        assert (await handle.wait(on_progress=on_progress)).text == "reported"
+        assert "a quarter" in told
+        assert (await (await client.call_tool_as_task("asking")).wait()).text == "yes and yes"
+        assert (await client.call_tool("only")).text == "only as a task"
+        held.go.clear()
+        stopped = await client.call_tool_as_task("hold")
+        await stopped.cancel()
+        assert (await client.task(stopped.id).status()).status == "cancelled"
+
+
 # --- handles ---------------------------------------------------------------------------------------------------------
 
 

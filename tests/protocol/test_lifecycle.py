@@ -226,7 +226,7 @@ def test_an_unknown_method_is_named_but_not_at_any_length(revision: str) -> None
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("params", [{"name": 5}, {}, {"name": "x", "arguments": {}, "task": "soon"}])
+@pytest.mark.parametrize("params", [{"name": 5}, {}, {"name": "x", "arguments": {}, "inputResponses": "soon"}])
 def test_params_that_do_not_fit_are_refused_by_name(revision: str, params: dict[str, Any]) -> None:
     pair = opened(revision)
     error = pair.refused("tools/call", modern(**params) if revision == MODERN else params)

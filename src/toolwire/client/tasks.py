@@ -251,7 +251,8 @@ async def start_task(
     if supports(connection.revision, "core_tasks"):
         if not t.has_capability(connection.agreement.capabilities, "tasks.requests.tools.call"):
             raise NotSupported("The server did not declare that tools can run as tasks")
-        params.task = t.TaskMetadata(ttl=UNSET if ttl is None else int(ttl * 1000))
+        wish = t.TaskMetadata(ttl=UNSET if ttl is None else int(ttl * 1000))
+        params.task = Raw(msgspec.json.encode(wish))
         if on_progress is not None:
             meta, stop = _with_token(connection, on_progress, meta)
             on_progress = None

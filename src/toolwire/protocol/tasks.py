@@ -87,6 +87,17 @@ def unknown_task() -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, "There is no such task, or it has expired")
 
 
+def wanted_ttl(task: Raw | UnsetType) -> int | UnsetType:
+    """The time to live that a call asks for; -32602 for a wish that cannot be read.
+
+    Read only where it means something: 2026-07-28 tells servers to ignore it, whatever it is.
+    """
+    try:
+        return UNSET if task is UNSET else msgspec.json.decode(task, type=t.TaskMetadata).ttl
+    except msgspec.ValidationError as error:
+        raise ProtocolError(INVALID_PARAMS, f"Invalid params for tools/call: {error} in `task`") from None
+
+
 def lifetime(wanted: int | UnsetType | None, default: float, longest: float) -> int:
     """How long a task is kept, in milliseconds: what was asked for, within bounds; -32602 for what is no time."""
     if wanted is UNSET or wanted is None:

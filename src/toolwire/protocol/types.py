@@ -587,7 +587,8 @@ class TaskMetadata(Wire):
 class CallToolRequestParams(RoundRequestParams, kw_only=True):
     name: str
     arguments: Raw | UnsetType = UNSET
-    task: TaskMetadata | UnsetType = UNSET
+    # A `TaskMetadata`, kept as it came: where there are no such tasks it has to be ignored, whatever it is.
+    task: Raw | UnsetType = UNSET
 
 
 class CallToolResult(Result, kw_only=True):

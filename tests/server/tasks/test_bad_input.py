@@ -50,6 +50,12 @@ async def test_unknown_and_expired_ids_are_told_the_same(revision: str) -> None:
     assert held.seen == [("cancelled", True)], "the work of a task that is gone is for nobody"
 
 
+@pytest.mark.parametrize("wish", ["yes", 5, None, []])
+async def test_a_wish_that_cannot_be_read_is_refused_where_it_means_something(wish: Any) -> None:
+    async with talk(Held().server, CORE) as client:
+        assert (await client.error("tools/call", {"name": "hold", "arguments": {}, "task": wish}))["code"] == -32602
+
+
 @pytest.mark.covers("J84")
 @pytest.mark.parametrize("ttl", [0, -1, -(10**15), "long", 1.5, [], {}])
 async def test_a_time_to_live_that_is_none_is_refused(ttl: Any) -> None:
@@ -67,10 +73,12 @@ async def test_a_huge_time_to_live_is_cut_to_the_longest() -> None:
         assert (await look(client, await begin(client, "hold")))["ttl"] == 300_000
 
 
-async def test_the_wish_for_a_task_is_ignored_where_it_means_nothing() -> None:
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", MODERN])
+@pytest.mark.parametrize("wish", [{"ttl": 5}, {"ttl": "long"}, "yes", 5, None, []])
+async def test_the_wish_for_a_task_is_ignored_where_it_means_nothing(revision: str, wish: Any) -> None:
     held = Held()
-    async with talk(held.server, MODERN) as client:
-        assert text_in(await client.call("plain", task={"ttl": 5})) == "Hello, you!"
+    async with talk(held.server, revision) as client:
+        assert text_in(await client.call("plain", task=wish)) == "Hello, you!"
 
 
 async def test_a_task_that_waits_for_its_result_is_told_when_its_time_is_over() -> None:

@@ -6,12 +6,25 @@ import asyncio
 import re
 
 import pytest
+from tests.server import process_handlers
 from tests.server.tasks.handlers import Held
-from tests.server.tasks.talking import CORE, RELATED, TRANSPORTS, Over, begin, look, reaches, status_of, talk, text_in
+from tests.server.tasks.talking import (
+    CORE,
+    RELATED,
+    TRANSPORTS,
+    Over,
+    begin,
+    look,
+    outcome,
+    reaches,
+    status_of,
+    talk,
+    text_in,
+)
 from tests.wire.httpclient import HttpClient, initialize_request
 from tests.wireclient import LEGACY, MODERN, Refusal
 
-from toolwire import Limits
+from toolwire import Limits, Server
 
 over = pytest.mark.parametrize("over", TRANSPORTS)
 
@@ -149,6 +162,19 @@ async def test_a_blocking_handler_sees_that_it_was_cancelled_and_blocks_nobody(o
         while held.seen != [False, True]:
             await asyncio.sleep(0.001)
         assert await status_of(client, task) == "cancelled", "what it returned came too late"
+
+
+@pytest.mark.parametrize("revision", [CORE, MODERN])
+async def test_a_handler_in_a_process_of_its_own_is_a_task_too(revision: str) -> None:
+    server = Server("processes", limits=Limits(task_window=0.0))
+    server.tool(task="optional", executor="process")(process_handlers.compute)
+    server.tool(task="optional", executor="process")(process_handlers.hang)
+    async with talk(server, revision) as client:
+        hanging = await begin(client, "hang")
+        computed = await outcome(client, await begin(client, "compute", {"base": 7}))
+        assert '"base":7' in text_in(computed)
+        await client.result("tasks/cancel", {"taskId": hanging})
+        assert await status_of(client, hanging) == "cancelled"
 
 
 @over

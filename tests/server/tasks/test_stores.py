@@ -191,6 +191,39 @@ async def test_a_task_that_takes_its_process_down_is_not_run_for_ever(file: Path
     assert (shown["status"], len(ran)) == ("failed", 3)
 
 
+async def test_a_call_that_is_run_again_goes_through_the_middleware(file: Path) -> None:
+    async with process(file, MODERN) as (_, client):
+        task = await begin(client, "again", {"number": 1})
+    held = Process(file)
+    held.go.set()
+    seen: list[str] = []
+
+    @held.server.use
+    async def watching(ctx: Context, call_next: Any) -> Any:
+        seen.append(ctx.method)
+        return await call_next(ctx)
+
+    try:
+        async with talk(held.server, MODERN, principal=ADA) as client:
+            assert text_in(await outcome(client, task)) == "done 1"
+    finally:
+        held.stores.close()
+    assert seen[0] == "tools/call"
+
+
+async def test_a_tool_that_is_gone_fails_its_tasks(file: Path) -> None:
+    async with process(file, MODERN) as (_, client):
+        task = await begin(client, "again", {"number": 1})
+    held = Process(file)
+    held.server.remove("again")
+    try:
+        async with talk(held.server, MODERN, principal=ADA) as client:
+            failed = await reaches(client, task, "failed")
+            assert failed["statusMessage"] == "Unknown tool: again"
+    finally:
+        held.stores.close()
+
+
 async def test_tasks_of_the_host_wait_for_their_host(file: Path) -> None:
     async with process(file, CORE) as (held, client):
         task = await held.server.tasks.create(principal=ADA, message="on paper")

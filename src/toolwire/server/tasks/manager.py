@@ -15,6 +15,7 @@ from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
+from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.tasks import Record
 from toolwire.server.asking import Asking
 from toolwire.server.catalog import Found
@@ -24,7 +25,7 @@ from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.processes import Processes
 from toolwire.server.tasks.quota import Quota
 from toolwire.server.tasks.records import NoRoom, Records
-from toolwire.server.tasks.repeating import again_of, context_of
+from toolwire.server.tasks.repeating import Gone, again_of, request_of
 from toolwire.server.tasks.runs import Followed, Run
 from toolwire.stores import MemoryKV
 from toolwire.wire.workers import ThreadWorkers
@@ -65,6 +66,7 @@ class Tasks:
         self._host: Host | None = None
         self._followed: dict[str, Followed] = {}
         self._running: set[str] = set()
+        self._repeated: dict[Incoming, tuple[str, Record]] = {}
         self._starting: asyncio.Task[None] | None = None
         self._looking: set[str] = set()
         self._background: set[asyncio.Task[Any]] = set()
@@ -80,11 +82,13 @@ class Tasks:
     async def tool_called(self, ctx: Context, found: Found[Tool]) -> Any:
         """Answer a call that may become a task: with its result, or with the task."""
         tool, params = found.component, ctx.params
+        if self._repeated and ctx._request in self._repeated:
+            return await self._taken_up(ctx, found, *self._repeated.pop(ctx._request))
         local = getattr(ctx._outlet, "local", False)
         chosen = "call" if local else self._verdict(ctx, tool)
         if chosen == "call":
             return await self._kernel._run(ctx, found, params.name, tool.call(ctx, params.arguments))
-        wanted = UNSET if params.task is UNSET or ctx._request.modern else params.task.ttl
+        wanted = UNSET if ctx._request.modern else rules.wanted_ttl(params.task)
         ttl = rules.lifetime(wanted, self.limits.task_ttl, self.limits.task_ttl_max)
         window = None if tool.detaches else self.limits.task_window
         run = self.new_run(ctx, found, ttl)
@@ -291,21 +295,32 @@ class Tasks:
 
         record, changed = await self.records.change(key, edit)
         if record is not None and changed and not record.over:
-            self._run_again(key, record)
+            self.in_background(self._run_again(key, record))
 
-    def _run_again(self, key: str, record: Record) -> None:
+    async def _run_again(self, key: str, record: Record) -> None:
+        """Make the call once more, with all that is around any call, for the task that it was before."""
         assert record.again is not UNSET
-        ctx = context_of(self._kernel, record.again)
-        found = self._kernel.catalog.tool(ctx.params.name)
-        if found is None:
-            gone = ProtocolError(INTERNAL_ERROR, "The tool of this task is no longer there")
-            self.in_background(self.settle(key, lambda record: rules.fail(record, gone)))
-            return
+        request = request_of(record.again)
+        self._repeated[request] = (key, record)
+        outcome: Any
+        try:
+            outcome = await self._kernel.handle(request, Gone())
+        except ProtocolError as error:
+            outcome = error
+        finally:
+            self._repeated.pop(request, None)
+        # One that got as far as its handler has its outcome by now.
+        await self.settle(key, self.ending(request.revision, outcome))
+
+    async def _taken_up(self, ctx: Context, found: Found[Tool], key: str, record: Record) -> Any:
         run = self.new_run(ctx, found, record.ttl_ms)
         run.id, run.created = record.id, record
         self.follow(key, run)
         run.follow(record, record.expires - time.time())
         run.start()
+        assert run.worker is not None
+        await asyncio.wait({run.worker})
+        return run.outcome()
 
     async def stop(self) -> None:
         """End what runs here. What may be run again is left for the next process, everything else has failed."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -33,8 +31,8 @@ def again_of(ctx: Context) -> Again | UnsetType:
     )
 
 
-def context_of(host: Any, again: Again) -> Context:
-    """A context like that of the first run, but for the connection, which is gone."""
+def request_of(again: Again) -> Incoming:
+    """A request like that of the first run."""
     row = methods(again.revision)["tools/call"]
     params = decode_params(row, again.params)
     principal = None if again.principal is UNSET else msgspec.json.decode(again.principal, type=Principal)
@@ -42,10 +40,10 @@ def context_of(host: Any, again: Again) -> Context:
         0, "tools/call", row, params, again.params, again.revision, again.capabilities, again.client, UNSET, UNSET
     )
     request.principal = principal
-    return Context(host, request, _Gone())
+    return request
 
 
-class _Gone:
+class Gone:
     """The outlet of a call whose connection ended with the process that it was made to."""
 
     connection = None
