@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, NotSupported, ProtocolError
+from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Keys, Kind, digest
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import Question, Record
@@ -62,14 +63,16 @@ class Followed:
 
     def announce(self, record: Record) -> None:
         """2025-11-25 tasks, status notification: each transition; 2026-07-28 has listen streams instead."""
+        if not supports(self.revision, "core_tasks"):
+            return
         task = rules.core_task(record, t.TaskStatusNotificationParams)
         if task.status != self.announced:
             self.announced = task.status
             self.notify("notifications/tasks/status", task)
 
     def notify(self, method: str, params: t.Wire) -> bool:
-        if self.revision != "2025-11-25":
-            return False
+        if not supports(self.revision, "core_tasks"):
+            return False  # TSK-17
         notify = getattr(self.connection, "notify", None)
         return bool(notify and notify(method, shape(params, self.revision)))
 
@@ -222,9 +225,8 @@ class Run(Followed):
         super().heard(record)
         if record is None or record.over or self._is_taken_over(record):
             self.stop()
-        else:
-            if self._asking is not None:
-                self._asking.deliver(record)
+        elif self._asking is not None:
+            self._asking.deliver(record)
 
     def _is_taken_over(self, record: Record) -> bool:
         """Whether another process runs it, having taken this one for dead."""
@@ -239,7 +241,7 @@ class Run(Followed):
             return False
         if self._saying is None or self._saying.done():
             self._saying = self._loop.create_task(self._say())
-        return self.revision != "2025-11-25"
+        return not supports(self.revision, "core_tasks")
 
     async def _say(self) -> None:
         written = None
