@@ -14,10 +14,30 @@ const KINDS = [
 export function browse(element) {
   let kind = "tools";
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Kinds" });
-  const search = h("input", { type: "search", id: "search", placeholder: "Search", "aria-label": "Search by name, title or description", oninput: show, spellcheck: "false", autocomplete: "off" });
+  const search = h("input", {
+    type: "search",
+    id: "search",
+    placeholder: "Search",
+    "aria-label": "Search by name, title or description",
+    oninput: show,
+    spellcheck: "false",
+    autocomplete: "off",
+  });
   const empty = h("div", { class: "nothing" });
-  const list = virtualList({ label: "Items", rowHeight: 54, draw: row, keyOf: (item) => item.key, onchoose: (item) => select({ kind, key: item.key }) });
-  replace(element, tabs, h("div", { class: "search" }, icon("search"), search, h("kbd", { title: "Press / to search" }, "/")), empty, list.element);
+  const list = virtualList({
+    label: "Items",
+    rowHeight: 54,
+    draw: row,
+    keyOf: (item) => item.key,
+    onchoose: (item) => select({ kind, key: item.key }),
+  });
+  replace(
+    element,
+    tabs,
+    h("div", { class: "search" }, icon("search"), search, h("kbd", { title: "Press / to search" }, "/")),
+    empty,
+    list.element,
+  );
 
   search.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "Enter") {
@@ -47,11 +67,22 @@ export function browse(element) {
   }
 
   function row(item, element) {
-    const symbol = item.icon ? h("img", { src: item.icon, alt: "", class: "item-icon" }) : icon(KINDS.find(([name]) => name === kind)[2]);
+    const symbol = item.icon
+      ? h("img", { src: item.icon, alt: "", class: "item-icon" })
+      : icon(KINDS.find(([name]) => name === kind)[2]);
     const hints = item.hints.includes("destructiveHint") ? h("span", { class: "badge danger" }, "destructive") : null;
     const name = item.title ?? item.name ?? item.key;
-    const second = kind === "resources" || kind === "templates" ? item.key : item.description ?? (item.title ? item.key : "");
-    element.append(symbol, h("span", { class: "item" }, h("span", { class: "item-name" }, name.slice(0, 160), hints), h("span", { class: "item-text" }, second.slice(0, 160))));
+    const second =
+      kind === "resources" || kind === "templates" ? item.key : (item.description ?? (item.title ? item.key : ""));
+    element.append(
+      symbol,
+      h(
+        "span",
+        { class: "item" },
+        h("span", { class: "item-name" }, name.slice(0, 160), hints),
+        h("span", { class: "item-text" }, second.slice(0, 160)),
+      ),
+    );
   }
 
   function show() {
@@ -61,7 +92,19 @@ export function browse(element) {
     replace(
       tabs,
       KINDS.map(([name, label]) =>
-        h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === kind), tabindex: name === kind ? 0 : -1, onclick: () => choose(name) }, label, h("span", { class: "count" }, counts[name].length.toLocaleString("en"))),
+        h(
+          "button",
+          {
+            type: "button",
+            role: "tab",
+            id: `tab-${name}`,
+            "aria-selected": String(name === kind),
+            tabindex: name === kind ? 0 : -1,
+            onclick: () => choose(name),
+          },
+          label,
+          h("span", { class: "count" }, counts[name].length.toLocaleString("en")),
+        ),
       ),
     );
     const listing = state.catalogue[kind];

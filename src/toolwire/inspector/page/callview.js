@@ -37,13 +37,27 @@ export function callView(element, id, { read }) {
     try {
       const { result, cut } = await post("result", { call: id });
       const place = { call: id, cut, read };
-      const deeper = cut.filter((each) => !/^\/(content|contents|messages)\/\d+\//.test(each.pointer) && !each.pointer.startsWith("/structuredContent"));
+      const deeper = cut.filter(
+        (each) =>
+          !/^\/(content|contents|messages)\/\d+\//.test(each.pointer) && !each.pointer.startsWith("/structuredContent"),
+      );
       replace(
         body,
         h(
           "div",
           { class: result.isError === true ? "result failed" : "result" },
-          call.problems.length ? h("div", { class: "warning", role: "alert" }, h("strong", {}, "The result does not fit the tool's output schema."), h("ul", {}, call.problems.slice(0, 20).map((each) => h("li", {}, each.slice(0, 500))))) : null,
+          call.problems.length
+            ? h(
+                "div",
+                { class: "warning", role: "alert" },
+                h("strong", {}, "The result does not fit the tool's output schema."),
+                h(
+                  "ul",
+                  {},
+                  call.problems.slice(0, 20).map((each) => h("li", {}, each.slice(0, 500))),
+                ),
+              )
+            : null,
           drawResult(call.method, result, place),
           deeper.slice(0, 5).map((each) => cutNote(each, place)),
           h("details", { class: "again" }, h("summary", {}, "Everything the server answered"), tree(result, 1)),
@@ -66,14 +80,18 @@ function sofar(call) {
 }
 
 function summary(call) {
-  const word = call.failed ? "Tool failed" : { running: "Running", done: "Done", failed: "Failed", cancelled: "Cancelled" }[call.state];
+  const word = call.failed
+    ? "Tool failed"
+    : { running: "Running", done: "Done", failed: "Failed", cancelled: "Cancelled" }[call.state];
   const cancel = () => post("cancel", { call: call.id }).catch((error) => toast(error.message, "error"));
   return [
     h("span", { class: `state ${call.failed ? "failed" : call.state}` }, word),
     h("span", { class: "elapsed" }, duration(call.state === "running" ? sofar(call) : call.took)),
     call.size === null ? null : h("span", { class: "size" }, bytes(call.size)),
     h("span", { class: "spring" }),
-    call.state === "running" ? h("button", { type: "button", class: "danger", onclick: cancel }, icon("stop"), "Cancel") : null,
+    call.state === "running"
+      ? h("button", { type: "button", class: "danger", onclick: cancel }, icon("stop"), "Cancel")
+      : null,
   ];
 }
 
@@ -81,9 +99,22 @@ function progress(call) {
   const report = call.progress;
   if (!report) return h("div", { class: "progress" }, h("progress", { "aria-label": "Running" }));
   const total = typeof report.total === "number" && report.total > 0 ? report.total : null;
-  const bar = total ? h("progress", { max: total, value: Math.min(report.progress, total), "aria-label": "Progress" }) : h("progress", { "aria-label": "Progress" });
+  const bar = total
+    ? h("progress", { max: total, value: Math.min(report.progress, total), "aria-label": "Progress" })
+    : h("progress", { "aria-label": "Progress" });
   const figure = total ? `${Math.round((100 * report.progress) / total)} %` : String(report.progress);
-  return h("div", { class: "progress" }, bar, h("div", { class: "progress-text" }, h("span", {}, String(report.message ?? "").slice(0, 500)), h("span", { class: "spring" }), h("span", {}, figure)));
+  return h(
+    "div",
+    { class: "progress" },
+    bar,
+    h(
+      "div",
+      { class: "progress-text" },
+      h("span", {}, String(report.message ?? "").slice(0, 500)),
+      h("span", { class: "spring" }),
+      h("span", {}, figure),
+    ),
+  );
 }
 
 function failure(error) {
@@ -91,7 +122,11 @@ function failure(error) {
     "div",
     { class: "result failed" },
     h("p", { class: "problem" }, icon("alert"), error.message.slice(0, 5000)),
-    error.code === undefined ? (error.kind ? h("p", { class: "hint" }, error.kind) : null) : h("p", { class: "hint" }, `JSON-RPC error ${error.code}`),
+    error.code === undefined
+      ? error.kind
+        ? h("p", { class: "hint" }, error.kind)
+        : null
+      : h("p", { class: "hint" }, `JSON-RPC error ${error.code}`),
     error.data === null || error.data === undefined ? null : tree(error.data, 1),
   );
 }

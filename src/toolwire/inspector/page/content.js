@@ -22,7 +22,9 @@ export function contentBlock(block, place) {
     case "audio":
       return sound(block.mimeType, block.data, at(place, "data"));
     case "resource":
-      return typeof block.resource === "object" && block.resource !== null ? resourceContents(block.resource, at(place, "resource")) : tree(block);
+      return typeof block.resource === "object" && block.resource !== null
+        ? resourceContents(block.resource, at(place, "resource"))
+        : tree(block);
     case "resource_link":
       return resourceLink(block, place);
     default:
@@ -41,7 +43,10 @@ function titled(title, ...children) {
 /** The contents of a resource, by their type. */
 export function resourceContents(contents, place) {
   const type = typeof contents.mimeType === "string" ? contents.mimeType.split(";")[0].trim().toLowerCase() : "";
-  const title = [h("code", {}, String(contents.uri ?? "").slice(0, 500)), type ? h("span", { class: "badge" }, type.slice(0, 80)) : null];
+  const title = [
+    h("code", {}, String(contents.uri ?? "").slice(0, 500)),
+    type ? h("span", { class: "badge" }, type.slice(0, 80)) : null,
+  ];
   if (typeof contents.blob === "string") {
     const inner = at(place, "blob");
     if (PICTURES.test(type)) return titled(title, picture(type, contents.blob, inner));
@@ -63,7 +68,8 @@ function text(whole, type, place) {
     if (rows) views.push(["table", "Table", () => table(rows)]);
     views.push(["tree", "Tree", () => tree(parsed, 2)]);
   }
-  if (type === "text/markdown" || (type !== "text/html" && parsed === undefined && looksLikeMarkdown(whole))) views.push(["markdown", "Markdown", () => markdown(whole)]);
+  if (type === "text/markdown" || (type !== "text/html" && parsed === undefined && looksLikeMarkdown(whole)))
+    views.push(["markdown", "Markdown", () => markdown(whole)]);
   views.push(["text", "Text", () => h("pre", { class: "text" }, whole)]);
   if (type === "text/html") views.push(["page", "Page", () => page(whole)]);
   return viewer(views, whole, place, cut);
@@ -84,14 +90,35 @@ function viewer(views, whole, place, cut) {
   const body = h("div", { class: "view" });
   const show = (name) => replace(body, views.find(([each]) => each === name)[2]());
   show(views[0][0]);
-  const tools = h("div", { class: views.length > 1 ? "tools" : "tools lonely" }, views.length > 1 ? choices("How to show it", views.map(([name, label]) => [name, label]), views[0][0], show) : null, h("span", { class: "spring" }), iconButton("copy", "Copy the text", () => copy(whole, "Text")));
+  const tools = h(
+    "div",
+    { class: views.length > 1 ? "tools" : "tools lonely" },
+    views.length > 1
+      ? choices(
+          "How to show it",
+          views.map(([name, label]) => [name, label]),
+          views[0][0],
+          show,
+        )
+      : null,
+    h("span", { class: "spring" }),
+    iconButton("copy", "Copy the text", () => copy(whole, "Text")),
+  );
   return h("div", { class: "viewer" }, tools, body, cut ? cutNote(cut, place) : null);
 }
 
 /** Says that something is missing, and how to get it. */
 export function cutNote(cut, place) {
-  const what = cut.kind === "text" ? `the first part of ${bytes(cut.size)}` : `a part of ${cut.size.toLocaleString("en")} ${cut.kind}`;
-  const button = h("button", { type: "button", class: "quiet", onclick: () => fetchWhole(button, cut, place) }, icon("download"), "Save all of it");
+  const what =
+    cut.kind === "text"
+      ? `the first part of ${bytes(cut.size)}`
+      : `a part of ${cut.size.toLocaleString("en")} ${cut.kind}`;
+  const button = h(
+    "button",
+    { type: "button", class: "quiet", onclick: () => fetchWhole(button, cut, place) },
+    icon("download"),
+    "Save all of it",
+  );
   return h("p", { class: "cut" }, `This is ${what}. `, button);
 }
 
@@ -105,7 +132,13 @@ async function fetchWhole(button, cut, place) {
 /** A web page of the server's: in a frame without scripts, forms, links to elsewhere or an origin of its own. */
 function page(whole) {
   const url = URL.createObjectURL(new Blob([whole], { type: "text/html" }));
-  const frame = h("iframe", { sandbox: "", src: url, title: "A page from the server, without its scripts", referrerpolicy: "no-referrer", class: "page" });
+  const frame = h("iframe", {
+    sandbox: "",
+    src: url,
+    title: "A page from the server, without its scripts",
+    referrerpolicy: "no-referrer",
+    class: "page",
+  });
   frame.addEventListener("load", () => URL.revokeObjectURL(url), { once: true });
   return h("div", {}, h("p", { class: "hint" }, "Scripts, styles and everything from elsewhere are left out."), frame);
 }
@@ -125,28 +158,46 @@ function picture(type, data, place) {
   if (cut || !PICTURES.test(String(type))) return binary(String(type), data, place);
   const image = h("img", { src: dataAddress(type, data), alt: "A picture from the server", loading: "lazy" });
   const facts = h("figcaption", {}, `${type} · ${bytes(Math.floor((String(data).length * 3) / 4))}`);
-  image.addEventListener("load", () => { facts.textContent += ` · ${image.naturalWidth} × ${image.naturalHeight}`; });
-  image.addEventListener("error", () => image.replaceWith(h("p", { class: "problem" }, "The browser cannot read this picture.")));
+  image.addEventListener("load", () => {
+    facts.textContent += ` · ${image.naturalWidth} × ${image.naturalHeight}`;
+  });
+  image.addEventListener("error", () =>
+    image.replaceWith(h("p", { class: "problem" }, "The browser cannot read this picture.")),
+  );
   return h("figure", { class: "block picture" }, image, facts);
 }
 
 function sound(type, data, place) {
   const cut = isCut(place);
   if (cut || !SOUNDS.test(String(type))) return binary(String(type), data, place);
-  return h("figure", { class: "block" }, h("audio", { controls: true, src: dataAddress(type, data) }), h("figcaption", {}, `${type} · ${bytes(Math.floor((String(data).length * 3) / 4))}`));
+  return h(
+    "figure",
+    { class: "block" },
+    h("audio", { controls: true, src: dataAddress(type, data) }),
+    h("figcaption", {}, `${type} · ${bytes(Math.floor((String(data).length * 3) / 4))}`),
+  );
 }
 
 function binary(type, data, place) {
   const cut = isCut(place);
   if (cut) return h("div", { class: "block" }, cutNote(cut, place));
   const size = bytes(Math.floor((String(data).length * 3) / 4));
-  const button = h("button", { type: "button", class: "quiet", onclick: () => saveBytes(data) }, icon("download"), "Save");
+  const button = h(
+    "button",
+    { type: "button", class: "quiet", onclick: () => saveBytes(data) },
+    icon("download"),
+    "Save",
+  );
   return h("p", { class: "block" }, `${size} of ${type.slice(0, 80) || "an unknown type"} `, button);
 }
 
 function saveBytes(data) {
   const raw = atob(String(data).replace(/[^A-Za-z0-9+/=]/g, ""));
-  save("resource.bin", Uint8Array.from(raw, (char) => char.charCodeAt(0)), "application/octet-stream");
+  save(
+    "resource.bin",
+    Uint8Array.from(raw, (char) => char.charCodeAt(0)),
+    "application/octet-stream",
+  );
 }
 
 // --- Links ---
@@ -157,7 +208,13 @@ function resourceLink(block, place) {
     "div",
     { class: "card" },
     icon("link"),
-    h("div", { class: "grow" }, h("strong", {}, String(block.title ?? block.name ?? uri).slice(0, 300)), h("div", { class: "sub" }, safeAddress(uri) ? link(uri, uri.slice(0, 500)) : h("code", {}, uri.slice(0, 500))), block.description ? h("p", {}, String(block.description).slice(0, 1000)) : null),
+    h(
+      "div",
+      { class: "grow" },
+      h("strong", {}, String(block.title ?? block.name ?? uri).slice(0, 300)),
+      h("div", { class: "sub" }, safeAddress(uri) ? link(uri, uri.slice(0, 500)) : h("code", {}, uri.slice(0, 500))),
+      block.description ? h("p", {}, String(block.description).slice(0, 1000)) : null,
+    ),
     place.read ? h("button", { type: "button", class: "quiet", onclick: () => place.read(uri) }, "Read") : null,
   );
 }
@@ -183,19 +240,29 @@ function toolResult(result, place) {
   const parts = [];
   if (structured !== undefined) {
     const rows = rowsOf(structured);
-    const views = [...(rows ? [["table", "Table", () => table(rows)]] : []), ["tree", "Tree", () => tree(structured, 2)], ["text", "JSON", () => h("pre", { class: "text" }, JSON.stringify(structured, null, 2))]];
+    const views = [
+      ...(rows ? [["table", "Table", () => table(rows)]] : []),
+      ["tree", "Tree", () => tree(structured, 2)],
+      ["text", "JSON", () => h("pre", { class: "text" }, JSON.stringify(structured, null, 2))],
+    ];
     const cut = place.cut.find((each) => each.pointer.startsWith("/structuredContent"));
     parts.push(section("Structured content", viewer(views, JSON.stringify(structured, null, 2), place, cut)));
   }
   const blocks = each(result.content, "/content", place, contentBlock);
   // The text of a structured result says the same again, for clients that know no better.
-  if (structured !== undefined && repeats(result.content, structured)) parts.push(h("details", { class: "again" }, h("summary", {}, "The same as text"), blocks));
+  if (structured !== undefined && repeats(result.content, structured))
+    parts.push(h("details", { class: "again" }, h("summary", {}, "The same as text"), blocks));
   else parts.push(structured === undefined ? blocks : section("Content", blocks));
   return parts;
 }
 
 function repeats(content, structured) {
-  return Array.isArray(content) && content.length === 1 && content[0]?.type === "text" && JSON.stringify(json(String(content[0].text)) ?? content[0].text) === JSON.stringify(structured);
+  return (
+    Array.isArray(content) &&
+    content.length === 1 &&
+    content[0]?.type === "text" &&
+    JSON.stringify(json(String(content[0].text)) ?? content[0].text) === JSON.stringify(structured)
+  );
 }
 
 function section(title, ...children) {
@@ -207,7 +274,12 @@ function promptMessages(result, place) {
   return [
     result.description ? h("p", { class: "hint" }, String(result.description).slice(0, 2000)) : null,
     messages.map((message, index) =>
-      h("div", { class: `message ${message?.role === "assistant" ? "assistant" : "user"}` }, h("span", { class: "role" }, String(message?.role ?? "").slice(0, 40)), messageContent(message, { ...place, pointer: `/messages/${index}/content` })),
+      h(
+        "div",
+        { class: `message ${message?.role === "assistant" ? "assistant" : "user"}` },
+        h("span", { class: "role" }, String(message?.role ?? "").slice(0, 40)),
+        messageContent(message, { ...place, pointer: `/messages/${index}/content` }),
+      ),
     ),
   ];
 }
@@ -215,5 +287,7 @@ function promptMessages(result, place) {
 /** What one message of a conversation says: a block, or several. */
 export function messageContent(message, place) {
   const content = message?.content;
-  return Array.isArray(content) ? content.map((block, index) => contentBlock(block, { ...place, pointer: `${place.pointer}/${index}` })) : contentBlock(content, place);
+  return Array.isArray(content)
+    ? content.map((block, index) => contentBlock(block, { ...place, pointer: `${place.pointer}/${index}` }))
+    : contentBlock(content, place);
 }

@@ -33,7 +33,11 @@ export function detail(element) {
 
   function draw(item, found, isNew) {
     const outcome = (isNew ? null : element.querySelector(".outcome")) ?? h("div", { class: "outcome" });
-    const view = { tools: tool, resources: resource, templates: template, prompts: prompt }[item.kind](found.definition, outcome, item);
+    const view = { tools: tool, resources: resource, templates: template, prompts: prompt }[item.kind](
+      found.definition,
+      outcome,
+      item,
+    );
     if (item.call) watch(item.call, outcome);
     replace(element, h("article", { class: "detail" }, back(), heading(item, found), view, outcome, definition(found)));
     if (isNew) {
@@ -66,19 +70,43 @@ function back() {
 
 function welcome() {
   const { server, instructions, state: status, problem } = state.connection;
-  if (status === "failed") return h("div", { class: "welcome" }, h("h2", {}, "No connection"), h("p", { class: "problem" }, icon("alert"), problem), h("button", { type: "button", class: "primary", onclick: () => post("connect", { revision: state.connection.wanted }) }, "Try again"));
+  if (status === "failed")
+    return h(
+      "div",
+      { class: "welcome" },
+      h("h2", {}, "No connection"),
+      h("p", { class: "problem" }, icon("alert"), problem),
+      h(
+        "button",
+        { type: "button", class: "primary", onclick: () => post("connect", { revision: state.connection.wanted }) },
+        "Try again",
+      ),
+    );
   return h(
     "div",
     { class: "welcome" },
     h("h2", {}, server ? String(server.title ?? server.name).slice(0, 200) : "Connecting…"),
     server?.description ? h("p", {}, String(server.description).slice(0, 1000)) : null,
-    instructions ? h("section", { class: "instructions" }, h("h3", {}, "Instructions for models"), markdown(instructions)) : null,
-    h("p", { class: "hint" }, "Choose something from the list. Press ", h("kbd", {}, "/"), " to search, ", h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "Enter"), " to run."),
+    instructions
+      ? h("section", { class: "instructions" }, h("h3", {}, "Instructions for models"), markdown(instructions))
+      : null,
+    h(
+      "p",
+      { class: "hint" },
+      "Choose something from the list. Press ",
+      h("kbd", {}, "/"),
+      " to search, ",
+      h("kbd", {}, "Ctrl"),
+      " ",
+      h("kbd", {}, "Enter"),
+      " to run.",
+    ),
   );
 }
 
 function heading(item, { definition, size }) {
-  const annotations = typeof definition.annotations === "object" && definition.annotations !== null ? definition.annotations : {};
+  const annotations =
+    typeof definition.annotations === "object" && definition.annotations !== null ? definition.annotations : {};
   const hints = [
     ["readOnlyHint", "read-only"],
     ["destructiveHint", "destructive"],
@@ -87,18 +115,47 @@ function heading(item, { definition, size }) {
   ].filter(([name]) => annotations[name] === true);
   const title = definition.title ?? annotations.title;
   const description = typeof definition.description === "string" ? definition.description : "";
-  const facts = [definition.mimeType, typeof definition.size === "number" ? bytes(definition.size) : null].filter(Boolean);
+  const facts = [definition.mimeType, typeof definition.size === "number" ? bytes(definition.size) : null].filter(
+    Boolean,
+  );
   return h(
     "header",
     { class: "detail-head" },
     h("h2", {}, String(title ?? definition.name ?? item.key).slice(0, 300)),
-    h("div", { class: "line" }, title || item.key !== definition.name ? h("code", { class: "identifier" }, item.key.slice(0, 1000)) : null, hints.map(([name, label]) => h("span", { class: name === "destructiveHint" ? "badge danger" : "badge" }, label)), facts.map((fact) => h("span", { class: "badge" }, String(fact).slice(0, 100))), size ? h("span", { class: "weight", title: "Size of the definition, and about how many tokens a model reads for it" }, `${bytes(size)}, ~${Math.ceil(size / 4)} tokens`) : null),
-    description ? h("div", { class: "description" }, looksLikeMarkdown(description) ? markdown(description.slice(0, 20_000)) : h("p", { class: "plain" }, description.slice(0, 20_000))) : null,
+    h(
+      "div",
+      { class: "line" },
+      title || item.key !== definition.name ? h("code", { class: "identifier" }, item.key.slice(0, 1000)) : null,
+      hints.map(([name, label]) => h("span", { class: name === "destructiveHint" ? "badge danger" : "badge" }, label)),
+      facts.map((fact) => h("span", { class: "badge" }, String(fact).slice(0, 100))),
+      size
+        ? h(
+            "span",
+            { class: "weight", title: "Size of the definition, and about how many tokens a model reads for it" },
+            `${bytes(size)}, ~${Math.ceil(size / 4)} tokens`,
+          )
+        : null,
+    ),
+    description
+      ? h(
+          "div",
+          { class: "description" },
+          looksLikeMarkdown(description)
+            ? markdown(description.slice(0, 20_000))
+            : h("p", { class: "plain" }, description.slice(0, 20_000)),
+        )
+      : null,
   );
 }
 
 function definition({ definition, cut }) {
-  return h("details", { class: "again" }, h("summary", {}, "Definition"), tree(definition, 1), cut.length ? h("p", { class: "hint" }, "It is too large to show in full; the wire log has all of it.") : null);
+  return h(
+    "details",
+    { class: "again" },
+    h("summary", {}, "Definition"),
+    tree(definition, 1),
+    cut.length ? h("p", { class: "hint" }, "It is too large to show in full; the wire log has all of it.") : null,
+  );
 }
 
 /** A form that sends a request when it is submitted, and shows what comes of it. */
@@ -113,8 +170,18 @@ function runner(label, fields, outcome, request) {
     }
     await send(body.method, body.params, outcome);
   }
-  const actions = h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, icon("play"), label), h("kbd", { class: "shortcut" }, "Ctrl Enter"));
-  return h("form", { class: "run", novalidate: true, onsubmit: submit, onkeydown: submitOnEnter }, fields?.element ?? null, actions);
+  const actions = h(
+    "div",
+    { class: "actions" },
+    h("button", { type: "submit", class: "primary" }, icon("play"), label),
+    h("kbd", { class: "shortcut" }, "Ctrl Enter"),
+  );
+  return h(
+    "form",
+    { class: "run", novalidate: true, onsubmit: submit, onkeydown: submitOnEnter },
+    fields?.element ?? null,
+    actions,
+  );
 }
 
 function watch(id, outcome) {
@@ -133,21 +200,34 @@ async function send(method, params, outcome) {
 
 function tool(definition, outcome) {
   const fields = schemaForm(definition.inputSchema, "Arguments");
-  return runner("Run", fields, outcome, () => ({ method: "tools/call", params: { name: definition.name, arguments: fields.get() } }));
+  return runner("Run", fields, outcome, () => ({
+    method: "tools/call",
+    params: { name: definition.name, arguments: fields.get() },
+  }));
 }
 
 function prompt(definition, outcome) {
-  const names = (Array.isArray(definition.arguments) ? definition.arguments : []).filter((each) => typeof each?.name === "string");
+  const names = (Array.isArray(definition.arguments) ? definition.arguments : []).filter(
+    (each) => typeof each?.name === "string",
+  );
   const fields = textForm(names, "Arguments", suggestions({ prompt: definition.name }));
-  return runner("Get", fields, outcome, () => ({ method: "prompts/get", params: { name: definition.name, arguments: fields.get() } }));
+  return runner("Get", fields, outcome, () => ({
+    method: "prompts/get",
+    params: { name: definition.name, arguments: fields.get() },
+  }));
 }
 
 function template(definition, outcome) {
   const names = variables(definition.uriTemplate).map((name) => ({ name }));
   const fields = textForm(names, "Variables", suggestions({ template: definition.uriTemplate }));
   const preview = h("code", { class: "preview" });
-  const update = () => { preview.textContent = expand(definition.uriTemplate, fields.get()); };
-  const form = runner("Read", fields, outcome, () => ({ method: "resources/read", params: { uri: expand(definition.uriTemplate, fields.get()) } }));
+  const update = () => {
+    preview.textContent = expand(definition.uriTemplate, fields.get());
+  };
+  const form = runner("Read", fields, outcome, () => ({
+    method: "resources/read",
+    params: { uri: expand(definition.uriTemplate, fields.get()) },
+  }));
   form.addEventListener("input", update);
   update();
   form.insertBefore(h("p", { class: "hint" }, "Reads ", preview), form.lastChild);
@@ -195,5 +275,6 @@ function watchButton(uri, outcome) {
 /** How a form asks the server for suggestions; null for a server that has none. */
 function suggestions(reference) {
   if (!state.connection.capabilities?.completions) return null;
-  return async (argument, value, context, signal) => (await post("complete", { ...reference, argument, value, context }, signal)).values;
+  return async (argument, value, context, signal) =>
+    (await post("complete", { ...reference, argument, value, context }, signal)).values;
 }

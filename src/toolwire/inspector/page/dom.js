@@ -67,7 +67,11 @@ export function icon(name) {
 
 /** A button that is only a drawing needs a name. */
 export function iconButton(name, label, onclick, attributes) {
-  return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...attributes }, icon(name));
+  return h(
+    "button",
+    { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...attributes },
+    icon(name),
+  );
 }
 
 /** A row of choices of which one is on; the arrow keys move between them. */

@@ -32,7 +32,19 @@ export function drawer(element) {
     replace(
       tabs,
       Object.keys(panels).map((name) =>
-        h("button", { type: "button", role: "tab", id: `drawer-${name}`, "aria-selected": String(open && name === current), onclick: () => show(name, !(open && name === current)) }, icon({ wire: "wire", notes: "bell", calls: "play" }[name]), labels[name], h("span", { class: "count" }, counts[name].toLocaleString("en"))),
+        h(
+          "button",
+          {
+            type: "button",
+            role: "tab",
+            id: `drawer-${name}`,
+            "aria-selected": String(open && name === current),
+            onclick: () => show(name, !(open && name === current)),
+          },
+          icon({ wire: "wire", notes: "bell", calls: "play" }[name]),
+          labels[name],
+          h("span", { class: "count" }, counts[name].toLocaleString("en")),
+        ),
       ),
     );
   }
@@ -47,14 +59,35 @@ export function drawer(element) {
 }
 
 function notes() {
-  const list = virtualList({ label: "Events", rowHeight: 34, keyOf: (note) => note, draw: row, onchoose: open, follow: true });
+  const list = virtualList({
+    label: "Events",
+    rowHeight: 34,
+    keyOf: (note) => note,
+    draw: row,
+    onchoose: open,
+    follow: true,
+  });
   const side = h("div", { class: "side" });
   function row(note, element) {
     element.classList.add("note", `is-${note.kind}`, `level-${note.level ?? ""}`);
-    element.append(h("time", {}, clock(note.at)), h("span", { class: "badge" }, note.kind === "log" ? String(note.level).slice(0, 20) : note.kind), h("span", { class: "note-text" }, textOf(note).slice(0, 400)));
+    element.append(
+      h("time", {}, clock(note.at)),
+      h("span", { class: "badge" }, note.kind === "log" ? String(note.level).slice(0, 20) : note.kind),
+      h("span", { class: "note-text" }, textOf(note).slice(0, 400)),
+    );
   }
   function open(note) {
-    replace(side, h("div", { class: "side-head" }, h("strong", {}, clock(note.at)), note.file ? h("code", {}, `${note.file}:${note.line}`) : null), note.code ? h("pre", { class: "text" }, note.code) : null, note.kind === "log" ? tree(note.data, 2) : h("p", { class: "plain" }, textOf(note)));
+    replace(
+      side,
+      h(
+        "div",
+        { class: "side-head" },
+        h("strong", {}, clock(note.at)),
+        note.file ? h("code", {}, `${note.file}:${note.line}`) : null,
+      ),
+      note.code ? h("pre", { class: "text" }, note.code) : null,
+      note.kind === "log" ? tree(note.data, 2) : h("p", { class: "plain" }, textOf(note)),
+    );
   }
   return { element: h("div", { class: "split" }, list.element, side), show: () => list.show([...state.notes]) };
 }
@@ -68,13 +101,31 @@ function textOf(note) {
 }
 
 function calls() {
-  const list = virtualList({ label: "Calls", rowHeight: 34, keyOf: (call) => call.id, draw: row, onchoose: open, follow: true });
+  const list = virtualList({
+    label: "Calls",
+    rowHeight: 34,
+    keyOf: (call) => call.id,
+    draw: row,
+    onchoose: open,
+    follow: true,
+  });
   function row(call, element) {
     element.classList.add("call-row");
-    element.append(h("time", {}, clock(call.started)), h("span", { class: `state ${call.failed ? "failed" : call.state}` }, call.failed ? "failed" : call.state), h("span", { class: "method" }, call.method), h("span", { class: "note-text" }, call.subject.slice(0, 200)), h("span", { class: "figure" }, duration(call.took)), h("span", { class: "figure" }, bytes(call.size)));
+    element.append(
+      h("time", {}, clock(call.started)),
+      h("span", { class: `state ${call.failed ? "failed" : call.state}` }, call.failed ? "failed" : call.state),
+      h("span", { class: "method" }, call.method),
+      h("span", { class: "note-text" }, call.subject.slice(0, 200)),
+      h("span", { class: "figure" }, duration(call.took)),
+      h("span", { class: "figure" }, bytes(call.size)),
+    );
   }
   function open(call) {
-    select({ kind: { "tools/call": "tools", "resources/read": "resources", "prompts/get": "prompts" }[call.method], key: call.subject, call: call.id });
+    select({
+      kind: { "tools/call": "tools", "resources/read": "resources", "prompts/get": "prompts" }[call.method],
+      key: call.subject,
+      call: call.id,
+    });
   }
   return { element: h("div", { class: "split one" }, list.element), show: () => list.show([...state.calls.values()]) };
 }

@@ -47,7 +47,14 @@ export function textField(schema, { id, required, describedBy }) {
 }
 
 export function numberField(schema, { id, required, describedBy, whole }) {
-  const input = h("input", { id, type: "text", inputmode: whole ? "numeric" : "decimal", autocomplete: "off", "aria-describedby": describedBy, "aria-required": required ? "true" : undefined });
+  const input = h("input", {
+    id,
+    type: "text",
+    inputmode: whole ? "numeric" : "decimal",
+    autocomplete: "off",
+    "aria-describedby": describedBy,
+    "aria-required": required ? "true" : undefined,
+  });
   return {
     element: input,
     get() {
@@ -59,7 +66,8 @@ export function numberField(schema, { id, required, describedBy, whole }) {
       const number = Number(text);
       if (!Number.isFinite(number)) throw unusable(input, `${text} is not a number`);
       if (whole && !Number.isInteger(number)) throw unusable(input, `${text} is not a whole number`);
-      if (whole && !Number.isSafeInteger(number)) throw unusable(input, `${text} is too large for a browser to send exactly`);
+      if (whole && !Number.isSafeInteger(number))
+        throw unusable(input, `${text} is too large for a browser to send exactly`);
       return number;
     },
     set(value) {
@@ -72,7 +80,13 @@ export function numberField(schema, { id, required, describedBy, whole }) {
 /** True, false and, where it may be left out, neither. */
 export function booleanField(schema, { id, required, describedBy }) {
   if (required || typeof schema.default === "boolean") {
-    const input = h("input", { id, type: "checkbox", class: "switch", role: "switch", "aria-describedby": describedBy });
+    const input = h("input", {
+      id,
+      type: "checkbox",
+      class: "switch",
+      role: "switch",
+      "aria-describedby": describedBy,
+    });
     return {
       element: input,
       get: () => input.checked,
@@ -82,7 +96,13 @@ export function booleanField(schema, { id, required, describedBy }) {
       focus: () => input.focus(),
     };
   }
-  return selectField([{ value: true, label: "true" }, { value: false, label: "false" }], { id, required, describedBy });
+  return selectField(
+    [
+      { value: true, label: "true" },
+      { value: false, label: "false" },
+    ],
+    { id, required, describedBy },
+  );
 }
 
 export function selectField(choices, { id, required, describedBy }) {
@@ -104,7 +124,7 @@ export function selectField(choices, { id, required, describedBy }) {
 /** Several out of a list: a row of boxes to tick. */
 export function manyField(schema, { id, required, describedBy }) {
   const choices = options(schema.items);
-  const boxes = choices.map((choice) => h("input", { type: "checkbox" }));
+  const boxes = choices.map(() => h("input", { type: "checkbox" }));
   const element = h(
     "div",
     { class: "ticks", role: "group", id, "aria-describedby": describedBy },
@@ -128,7 +148,15 @@ export function manyField(schema, { id, required, describedBy }) {
 
 /** Any JSON, typed by hand. */
 export function jsonField({ id, required, describedBy, rows = 3 }) {
-  const area = h("textarea", { id, class: "code", rows, spellcheck: "false", autocomplete: "off", placeholder: "JSON", "aria-describedby": describedBy });
+  const area = h("textarea", {
+    id,
+    class: "code",
+    rows,
+    spellcheck: "false",
+    autocomplete: "off",
+    placeholder: "JSON",
+    "aria-describedby": describedBy,
+  });
   return {
     element: area,
     get() {
@@ -160,8 +188,25 @@ let listCount = 0;
 export function suggestingField(suggest, { id, required, describedBy }) {
   listCount += 1;
   const listId = `suggestions-${listCount}`;
-  const input = h("input", { id, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", "aria-expanded": "false", "aria-controls": listId, "aria-autocomplete": "list", "aria-describedby": describedBy, "aria-required": required ? "true" : undefined });
-  const list = h("ul", { id: listId, role: "listbox", class: "suggestions", hidden: true, "aria-label": "Suggestions" });
+  const input = h("input", {
+    id,
+    type: "text",
+    role: "combobox",
+    autocomplete: "off",
+    spellcheck: "false",
+    "aria-expanded": "false",
+    "aria-controls": listId,
+    "aria-autocomplete": "list",
+    "aria-describedby": describedBy,
+    "aria-required": required ? "true" : undefined,
+  });
+  const list = h("ul", {
+    id: listId,
+    role: "listbox",
+    class: "suggestions",
+    hidden: true,
+    "aria-label": "Suggestions",
+  });
   let active = -1;
   let timer = 0;
   let asking = null;
@@ -189,7 +234,7 @@ export function suggestingField(suggest, { id, required, describedBy }) {
   async function refresh() {
     asking?.abort();
     asking = new AbortController();
-    let values = [];
+    let values;
     try {
       values = await suggest(input.value, asking.signal);
     } catch {
@@ -198,7 +243,19 @@ export function suggestingField(suggest, { id, required, describedBy }) {
     if (document.activeElement !== input || !values.length) return close();
     list.replaceChildren(
       ...values.map((value, index) =>
-        h("li", { id: `${listId}-${index}`, role: "option", "aria-selected": "false", onpointerdown: (event) => { event.preventDefault(); take(value); } }, value),
+        h(
+          "li",
+          {
+            id: `${listId}-${index}`,
+            role: "option",
+            "aria-selected": "false",
+            onpointerdown: (event) => {
+              event.preventDefault();
+              take(value);
+            },
+          },
+          value,
+        ),
       ),
     );
     list.hidden = false;
@@ -236,5 +293,9 @@ export function suggestingField(suggest, { id, required, describedBy }) {
 }
 
 export function removeButton(label, onclick) {
-  return h("button", { type: "button", class: "icon-button small", "aria-label": label, title: label, onclick }, icon("close"));
+  return h(
+    "button",
+    { type: "button", class: "icon-button small", "aria-label": label, title: label, onclick },
+    icon("close"),
+  );
 }

@@ -10,7 +10,14 @@ const MAX_DEPTH = 6;
 /** Whether a text looks as if it was written as Markdown. */
 export function looksLikeMarkdown(text) {
   const start = text.slice(0, 4000);
-  return /^#{1,6} \S/m.test(start) || /^```/m.test(start) || /^\s{0,3}[-*] \S/m.test(start) || /\*\*[^*\n]{1,200}\*\*/.test(start) || /\[[^\]\n]{1,200}\]\([^)\s]{1,400}\)/.test(start) || /^\|.{1,300}\|\s*$/m.test(start);
+  return (
+    /^#{1,6} \S/m.test(start) ||
+    /^```/m.test(start) ||
+    /^\s{0,3}[-*] \S/m.test(start) ||
+    /\*\*[^*\n]{1,200}\*\*/.test(start) ||
+    /\[[^\]\n]{1,200}\]\([^)\s]{1,400}\)/.test(start) ||
+    /^\|.{1,300}\|\s*$/m.test(start)
+  );
 }
 
 export function markdown(text) {
@@ -38,11 +45,17 @@ function block(lines, at, depth) {
   const fence = /^\s{0,3}(```+|~~~+)\s*([\w+#.-]{0,40})/.exec(line);
   if (fence) return codeBlock(lines, at, fence[1]);
   const heading = /^\s{0,3}(#{1,6})\s+(.*)$/.exec(line);
-  if (heading) return [h(`h${Math.min(6, heading[1].length + 2)}`, {}, inline(heading[2].replace(/\s#+\s*$/, ""))), at + 1];
+  if (heading)
+    return [h(`h${Math.min(6, heading[1].length + 2)}`, {}, inline(heading[2].replace(/\s#+\s*$/, ""))), at + 1];
   if (/^\s{0,3}([-*_])(\s*\1){2,}\s*$/.test(line.slice(0, 200))) return [h("hr", {}), at + 1];
   if (depth < MAX_DEPTH && /^\s{0,3}>/.test(line)) return quote(lines, at, depth);
   if (depth < MAX_DEPTH && bullet(line)) return list(lines, at, depth);
-  if (line.includes("|") && /^\s*\|?[\s:|-]+\|[\s:|-]*$/.test((lines[at + 1] ?? "").slice(0, 1000)) && (lines[at + 1] ?? "").includes("-")) return table(lines, at);
+  if (
+    line.includes("|") &&
+    /^\s*\|?[\s:|-]+\|[\s:|-]*$/.test((lines[at + 1] ?? "").slice(0, 1000)) &&
+    (lines[at + 1] ?? "").includes("-")
+  )
+    return table(lines, at);
   return paragraph(lines, at, depth);
 }
 
@@ -55,7 +68,17 @@ function codeBlock(lines, at, fence) {
 function quote(lines, at, depth) {
   let end = at;
   while (end < lines.length && /^\s{0,3}>/.test(lines[end])) end += 1;
-  return [h("blockquote", {}, blocks(lines.slice(at, end).map((each) => each.replace(/^\s{0,3}> ?/, "")), depth + 1)), end];
+  return [
+    h(
+      "blockquote",
+      {},
+      blocks(
+        lines.slice(at, end).map((each) => each.replace(/^\s{0,3}> ?/, "")),
+        depth + 1,
+      ),
+    ),
+    end,
+  ];
 }
 
 function bullet(line) {
@@ -73,7 +96,12 @@ function list(lines, at, depth) {
     if (!found || found[1].length !== indent || /\d/.test(found[2]) !== ordered) break;
     const inner = [found[3]];
     end += 1;
-    while (end < lines.length && (/^\s+\S/.test(lines[end]) ? lines[end].search(/\S/) > indent : lines[end].trim() === "" && /^\s+\S/.test(lines[end + 1] ?? "") && lines[end + 1].search(/\S/) > indent)) {
+    while (
+      end < lines.length &&
+      (/^\s+\S/.test(lines[end])
+        ? lines[end].search(/\S/) > indent
+        : lines[end].trim() === "" && /^\s+\S/.test(lines[end + 1] ?? "") && lines[end + 1].search(/\S/) > indent)
+    ) {
       inner.push(lines[end].slice(Math.min(indent + 2, lines[end].search(/\S|$/))));
       end += 1;
     }
@@ -84,20 +112,41 @@ function list(lines, at, depth) {
 }
 
 function cells(line) {
-  return line.trim().replace(/^\||\|$/g, "").split("|").slice(0, 100).map((cell) => cell.trim());
+  return line
+    .trim()
+    .replace(/^\||\|$/g, "")
+    .split("|")
+    .slice(0, 100)
+    .map((cell) => cell.trim());
 }
 
 function table(lines, at) {
   let end = at + 2;
   while (end < lines.length && lines[end].includes("|") && lines[end].trim()) end += 1;
-  const head = h("tr", {}, cells(lines[at]).map((cell) => h("th", {}, inline(cell))));
-  const body = lines.slice(at + 2, end).map((line) => h("tr", {}, cells(line).map((cell) => h("td", {}, inline(cell)))));
+  const head = h(
+    "tr",
+    {},
+    cells(lines[at]).map((cell) => h("th", {}, inline(cell))),
+  );
+  const body = lines.slice(at + 2, end).map((line) =>
+    h(
+      "tr",
+      {},
+      cells(line).map((cell) => h("td", {}, inline(cell))),
+    ),
+  );
   return [h("div", { class: "table-box" }, h("table", {}, h("thead", {}, head), h("tbody", {}, body))), end];
 }
 
 function paragraph(lines, at, depth) {
   let end = at + 1;
-  while (end < lines.length && lines[end].trim() && !/^\s{0,3}(#{1,6}\s|```|~~~|>)/.test(lines[end]) && !(depth < MAX_DEPTH && bullet(lines[end]))) end += 1;
+  while (
+    end < lines.length &&
+    lines[end].trim() &&
+    !/^\s{0,3}(#{1,6}\s|```|~~~|>)/.test(lines[end]) &&
+    !(depth < MAX_DEPTH && bullet(lines[end]))
+  )
+    end += 1;
   return [h("p", {}, inline(lines.slice(at, end).join("\n"))), end];
 }
 
@@ -176,7 +225,10 @@ function named(text, at, depth) {
   const end = closing(text, close + 2);
   if (end < 0) return null;
   const label = text.slice(open, close);
-  const address = text.slice(close + 2, end).trim().split(/\s/, 1)[0];
+  const address = text
+    .slice(close + 2, end)
+    .trim()
+    .split(/\s/, 1)[0];
   // A picture that were fetched would tell its host who is looking.
   if (image) return [h("span", { class: "picture" }, link(address, `image: ${label || address}`)), end + 1];
   return [link(address, inline(label, depth + 1)), end + 1];

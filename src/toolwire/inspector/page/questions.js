@@ -34,7 +34,10 @@ export function questions() {
     shown = next;
     if (!next) return dialog.close();
     const draw = { form, url, sampling, "sign-in": signIn }[next.kind];
-    replace(dialog, draw(next, (content) => answer(next, content)));
+    replace(
+      dialog,
+      draw(next, (content) => answer(next, content)),
+    );
     if (!dialog.open) dialog.showModal();
     (dialog.querySelector("input, textarea, select") ?? dialog.querySelector("button.primary"))?.focus();
   });
@@ -42,7 +45,16 @@ export function questions() {
 
 function frame(title, message, body, actions) {
   const waiting = state.questions.size > 1 ? h("span", { class: "badge" }, `${state.questions.size} waiting`) : null;
-  return [h("header", {}, h("h2", { id: "question-title" }, title, waiting)), h("div", { class: "question-body" }, message ? h("p", { class: "plain asked" }, String(message).slice(0, 10_000)) : null, body), h("footer", { class: "actions" }, actions)];
+  return [
+    h("header", {}, h("h2", { id: "question-title" }, title, waiting)),
+    h(
+      "div",
+      { class: "question-body" },
+      message ? h("p", { class: "plain asked" }, String(message).slice(0, 10_000)) : null,
+      body,
+    ),
+    h("footer", { class: "actions" }, actions),
+  ];
 }
 
 function button(label, onclick, kind = "quiet") {
@@ -62,12 +74,22 @@ function form(question, answer) {
     }
     await answer({ action: "accept", content }).catch((error) => fields.show(error));
   }
-  return frame("The server asks", message, h("form", { onsubmit: accept, onkeydown: submitOnEnter, novalidate: true }, fields.element, h("input", { type: "submit", hidden: true })), [
-    button("Dismiss", () => answer({ action: "cancel" })),
-    h("span", { class: "spring" }),
-    button("Decline", () => answer({ action: "decline" })),
-    button("Answer", accept, "primary"),
-  ]);
+  return frame(
+    "The server asks",
+    message,
+    h(
+      "form",
+      { onsubmit: accept, onkeydown: submitOnEnter, novalidate: true },
+      fields.element,
+      h("input", { type: "submit", hidden: true }),
+    ),
+    [
+      button("Dismiss", () => answer({ action: "cancel" })),
+      h("span", { class: "spring" }),
+      button("Decline", () => answer({ action: "decline" })),
+      button("Answer", accept, "primary"),
+    ],
+  );
 }
 
 function url(question, answer) {
@@ -79,13 +101,24 @@ function url(question, answer) {
     message,
     [
       h("p", { class: "address" }, String(address).slice(0, 4000)),
-      host ? h("p", { class: "hint" }, "It is at ", h("strong", {}, host), ". Open it only if you trust that place.") : h("p", { class: "problem" }, "This is not a web address, so it is not opened from here."),
+      host
+        ? h("p", { class: "hint" }, "It is at ", h("strong", {}, host), ". Open it only if you trust that place.")
+        : h("p", { class: "problem" }, "This is not a web address, so it is not opened from here."),
     ],
     [
       button("Dismiss", () => answer({ action: "cancel" })),
       h("span", { class: "spring" }),
       button("Decline", () => answer({ action: "decline" })),
-      safe ? button("Open and agree", () => { window.open(safe, "_blank", "noopener,noreferrer"); answer({ action: "accept" }); }, "primary") : null,
+      safe
+        ? button(
+            "Open and agree",
+            () => {
+              window.open(safe, "_blank", "noopener,noreferrer");
+              answer({ action: "accept" });
+            },
+            "primary",
+          )
+        : null,
     ],
   );
 }
@@ -97,26 +130,68 @@ function signIn(question, answer) {
   return frame(
     "The server wants you to sign in",
     null,
-    [h("p", {}, "You sign in at ", h("strong", {}, safe ? new URL(safe).host : "an address that cannot be opened"), ", in a tab of its own, and come back here."), h("p", { class: "address" }, String(address).slice(0, 4000))],
-    [h("span", { class: "spring" }), button("Cancel", () => answer({ action: "cancel" })), safe ? button("Sign in", () => window.open(safe, "_blank", "noopener,noreferrer"), "primary") : null],
+    [
+      h(
+        "p",
+        {},
+        "You sign in at ",
+        h("strong", {}, safe ? new URL(safe).host : "an address that cannot be opened"),
+        ", in a tab of its own, and come back here.",
+      ),
+      h("p", { class: "address" }, String(address).slice(0, 4000)),
+    ],
+    [
+      h("span", { class: "spring" }),
+      button("Cancel", () => answer({ action: "cancel" })),
+      safe ? button("Sign in", () => window.open(safe, "_blank", "noopener,noreferrer"), "primary") : null,
+    ],
   );
 }
 
 function sampling(question, answer) {
   const { messages, systemPrompt, ...rest } = question.params;
   const text = h("textarea", { id: "sampling-text", rows: 5, "aria-label": "What the model answers" });
-  const model = h("input", { id: "sampling-model", type: "text", ".value": "a person", "aria-label": "Name of the model" });
+  const model = h("input", {
+    id: "sampling-model",
+    type: "text",
+    ".value": "a person",
+    "aria-label": "Name of the model",
+  });
   const place = { pointer: "", cut: [], call: null };
   return frame(
     "The server asks for a model's answer",
     null,
     [
-      systemPrompt ? h("details", {}, h("summary", {}, "System prompt"), h("pre", { class: "text" }, String(systemPrompt).slice(0, 20_000))) : null,
-      h("div", { class: "conversation" }, (Array.isArray(messages) ? messages : []).slice(0, 100).map((message) => h("div", { class: `message ${message?.role === "assistant" ? "assistant" : "user"}` }, h("span", { class: "role" }, String(message?.role ?? "").slice(0, 40)), messageContent(message, place)))),
+      systemPrompt
+        ? h(
+            "details",
+            {},
+            h("summary", {}, "System prompt"),
+            h("pre", { class: "text" }, String(systemPrompt).slice(0, 20_000)),
+          )
+        : null,
+      h(
+        "div",
+        { class: "conversation" },
+        (Array.isArray(messages) ? messages : [])
+          .slice(0, 100)
+          .map((message) =>
+            h(
+              "div",
+              { class: `message ${message?.role === "assistant" ? "assistant" : "user"}` },
+              h("span", { class: "role" }, String(message?.role ?? "").slice(0, 40)),
+              messageContent(message, place),
+            ),
+          ),
+      ),
       h("details", {}, h("summary", {}, "Everything that was asked"), tree(rest, 2)),
       h("div", { class: "field" }, h("label", { for: "sampling-text" }, "Answer as the model"), text),
       h("div", { class: "field" }, h("label", { for: "sampling-model" }, "Model"), model),
     ],
-    [h("span", { class: "spring" }), button("Refuse", () => answer({ action: "decline" })), button("Answer", () => answer({ action: "accept", text: text.value, model: model.value }), "primary")],
+    [
+      h("span", { class: "spring" }),
+      button("Refuse", () => answer({ action: "decline" })),
+      button("Answer", () => answer({ action: "accept", text: text.value, model: model.value }), "primary"),
+    ],
   );
 }

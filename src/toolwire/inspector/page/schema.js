@@ -31,7 +31,8 @@ function decode(text) {
 function anchored(root, name) {
   const places = [root?.$defs, root?.definitions].filter(isObject);
   for (const place of places) {
-    for (const each of Object.values(place).slice(0, MAX_OPTIONS)) if (isObject(each) && each.$anchor === name) return each;
+    for (const each of Object.values(place).slice(0, MAX_OPTIONS))
+      if (isObject(each) && each.$anchor === name) return each;
   }
   return undefined;
 }
@@ -43,7 +44,8 @@ export function resolve(schema, root) {
     if (hops >= MAX_HOPS) return {};
     const { $ref, ...beside } = found;
     const target = pointed(root, $ref);
-    if (target === undefined) return { description: `The schema refers to ${String($ref).slice(0, 200)}, which it does not have.` };
+    if (target === undefined)
+      return { description: `The schema refers to ${String($ref).slice(0, 200)}, which it does not have.` };
     found = isObject(target) ? { ...target, ...beside } : target;
   }
   if (!isObject(found)) return found === false ? { not: {} } : {};
@@ -58,7 +60,8 @@ function merged(schema, root) {
     for (const [name, value] of Object.entries(part)) {
       if (name === "properties" && isObject(value)) whole.properties = { ...value, ...(whole.properties ?? {}) };
       else if (name === "required" && Array.isArray(value)) whole.required = [...(whole.required ?? []), ...value];
-      else if (whole[name] === undefined && !["anyOf", "oneOf", "if", "then", "else"].includes(name)) whole[name] = value;
+      else if (whole[name] === undefined && !["anyOf", "oneOf", "if", "then", "else"].includes(name))
+        whole[name] = value;
     }
   }
   return whole;
@@ -77,7 +80,12 @@ export function options(schema) {
   }
   const alternatives = schema.oneOf ?? schema.anyOf;
   const isConst = (each) => isObject(each) && Object.hasOwn(each, "const");
-  if (Array.isArray(alternatives) && alternatives.length && alternatives.length <= MAX_OPTIONS && alternatives.every(isConst)) {
+  if (
+    Array.isArray(alternatives) &&
+    alternatives.length &&
+    alternatives.length <= MAX_OPTIONS &&
+    alternatives.every(isConst)
+  ) {
     return alternatives.map((each) => ({ value: each.const, label: String(each.title ?? labelOf(each.const)) }));
   }
   return null;
@@ -91,16 +99,26 @@ function labelOf(value) {
 export function alternatives(schema, root) {
   const listed = schema.oneOf ?? schema.anyOf;
   if (Array.isArray(listed) && listed.length > 1 && listed.every((each) => !isOnlyCondition(each))) {
-    const { oneOf, anyOf, ...shared } = schema;
-    return listed.slice(0, 50).map((each) => ({ ...without(shared, ["title", "description", "default"]), ...resolve(each, root) }));
+    const shared = without(schema, ["oneOf", "anyOf", "title", "description", "default"]);
+    return listed.slice(0, 50).map((each) => ({ ...shared, ...resolve(each, root) }));
   }
-  if (Array.isArray(schema.type) && schema.type.length > 1) return schema.type.slice(0, 10).map((type) => ({ ...schema, type }));
+  if (Array.isArray(schema.type) && schema.type.length > 1)
+    return schema.type.slice(0, 10).map((type) => ({ ...schema, type }));
   return null;
 }
 
 // `anyOf: [{required: [...]}, ...]` says which members go together; there is nothing to choose.
 function isOnlyCondition(schema) {
-  return !isObject(schema) || (schema.type === undefined && schema.properties === undefined && schema.$ref === undefined && schema.const === undefined && schema.enum === undefined && schema.anyOf === undefined && schema.oneOf === undefined);
+  return (
+    !isObject(schema) ||
+    (schema.type === undefined &&
+      schema.properties === undefined &&
+      schema.$ref === undefined &&
+      schema.const === undefined &&
+      schema.enum === undefined &&
+      schema.anyOf === undefined &&
+      schema.oneOf === undefined)
+  );
 }
 
 function without(object, names) {
@@ -125,7 +143,8 @@ export function nameOf(schema, root) {
   const kind = kindOf(schema, root);
   if (kind === "const") return labelOf(schema.const).slice(0, 80);
   if (kind === "choice") return "choice";
-  if (kind === "array") return options(shallow(schema.items)) ? "any of these" : `list of ${nameOf(shallow(schema.items), root)}`;
+  if (kind === "array")
+    return options(shallow(schema.items)) ? "any of these" : `list of ${nameOf(shallow(schema.items), root)}`;
   return { any: "JSON", union: "one of several", string: "text", integer: "whole number" }[kind] ?? kind;
 }
 
@@ -136,7 +155,8 @@ function shallow(items) {
 /** Short facts about what a value may be, for beside its field. */
 export function limits(schema) {
   const facts = [];
-  const say = (name, words) => schema[name] !== undefined && facts.push(`${words} ${String(schema[name]).slice(0, 60)}`);
+  const say = (name, words) =>
+    schema[name] !== undefined && facts.push(`${words} ${String(schema[name]).slice(0, 60)}`);
   say("minimum", "at least");
   say("exclusiveMinimum", "more than");
   say("maximum", "at most");
@@ -176,7 +196,8 @@ export function sample(schema, root, depth = 0) {
       const required = Array.isArray(found.required) ? found.required : [];
       if (depth > 4) return value;
       for (const name of required.slice(0, 100)) {
-        if (isObject(found.properties) && Object.hasOwn(found.properties, name)) value[name] = sample(found.properties[name], root, depth + 1);
+        if (isObject(found.properties) && Object.hasOwn(found.properties, name))
+          value[name] = sample(found.properties[name], root, depth + 1);
       }
       return value;
     }

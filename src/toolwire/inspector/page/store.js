@@ -55,7 +55,8 @@ const ACTIONS = {
     state.messages = event.messages;
     state.reload = event.reload;
     state.lost = null;
-    for (const part of ["connection", "catalogue", "calls", "questions", "notes", "messages", "reload", "lost"]) changed(part);
+    for (const part of ["connection", "catalogue", "calls", "questions", "notes", "messages", "reload", "lost"])
+      changed(part);
   },
   connection(event) {
     state.connection = event.connection;

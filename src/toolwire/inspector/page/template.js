@@ -4,7 +4,9 @@ const EXPRESSION = /\{([+#./;?&]?)([^{}]{1,500})\}/g;
 
 /** The names of the variables, each once. */
 export function variables(template) {
-  const names = [...String(template).slice(0, 10_000).matchAll(EXPRESSION)].flatMap(([, , inside]) => inside.split(",").map(plain));
+  const names = [...String(template).slice(0, 10_000).matchAll(EXPRESSION)].flatMap(([, , inside]) =>
+    inside.split(",").map(plain),
+  );
   return [...new Set(names.filter(Boolean))];
 }
 
@@ -17,7 +19,10 @@ const BETWEEN = { "": ",", "+": ",", "#": ",", ".": ".", "/": "/", ";": ";", "?"
 
 export function expand(template, values) {
   return String(template).replace(EXPRESSION, (whole, operator, inside) => {
-    const parts = inside.split(",").map((variable) => part(variable, operator, values)).filter((each) => each !== null);
+    const parts = inside
+      .split(",")
+      .map((variable) => part(variable, operator, values))
+      .filter((each) => each !== null);
     return parts.length ? FIRST[operator] + parts.join(BETWEEN[operator]) : "";
   });
 }

@@ -11,7 +11,11 @@ const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "aler
 export function top(element) {
   const name = h("button", { type: "button", class: "server", onclick: () => select(null), title: "About the server" });
   const status = h("span", { class: "status", role: "status" });
-  const revision = h("select", { "aria-label": "Revision of the protocol", class: "revision", onchange: () => reconnect(revision.value || null) });
+  const revision = h("select", {
+    "aria-label": "Revision of the protocol",
+    class: "revision",
+    onchange: () => reconnect(revision.value || null),
+  });
   const settings = settingsDialog();
   replace(
     element,
@@ -27,12 +31,20 @@ export function top(element) {
 
   function draw() {
     const { server, label, state: word, revision: spoken, revisions, wanted } = state.connection;
-    replace(name, h("strong", {}, String(server?.title ?? server?.name ?? label ?? "").slice(0, 80)), server?.version ? h("span", { class: "version" }, String(server.version).slice(0, 40)) : null);
+    replace(
+      name,
+      h("strong", {}, String(server?.title ?? server?.name ?? label ?? "").slice(0, 80)),
+      server?.version ? h("span", { class: "version" }, String(server.version).slice(0, 40)) : null,
+    );
     const lost = state.lost !== null;
     status.className = `status ${lost ? "failed" : word}`;
     status.title = lost ? "The inspector has ended" : String(label ?? "");
     replace(status, h("span", { class: "dot" }), h("span", { class: "word" }, lost ? "inspector ended" : word));
-    replace(revision, h("option", { value: "" }, spoken && !wanted ? `${spoken} (newest)` : "newest"), [...revisions].reverse().map((each) => h("option", { value: each }, each)));
+    replace(
+      revision,
+      h("option", { value: "" }, spoken && !wanted ? `${spoken} (newest)` : "newest"),
+      [...revisions].reverse().map((each) => h("option", { value: each }, each)),
+    );
     revision.value = wanted ?? "";
     document.title = `${server?.title ?? server?.name ?? label ?? "Server"} · Toolwire inspector`.slice(0, 120);
   }
@@ -64,21 +76,50 @@ export function applyTheme() {
 
 function settingsDialog() {
   const roots = h("textarea", { id: "roots", rows: 3, placeholder: "file:///home/me/project", spellcheck: "false" });
-  const level = h("select", { id: "level" }, LEVELS.map((each) => h("option", { value: each }, each)));
+  const level = h(
+    "select",
+    { id: "level" },
+    LEVELS.map((each) => h("option", { value: each }, each)),
+  );
   const about = h("div", { class: "about" });
   const dialog = h(
     "dialog",
     { class: "settings", "aria-labelledby": "settings-title" },
-    h("header", {}, h("h2", { id: "settings-title" }, "This client and its server"), iconButton("close", "Close", () => dialog.close())),
-    h("div", { class: "question-body" }, about, h("div", { class: "field" }, h("label", { for: "level" }, "Log messages from this level on"), level), h("div", { class: "field" }, h("label", { for: "roots" }, "Roots, one address a line"), roots, h("p", { class: "hint" }, "What the server is told when it asks which folders it may work in."))),
-    h("footer", { class: "actions" }, h("span", { class: "spring" }), h("button", { type: "button", class: "primary", onclick: apply }, "Apply")),
+    h(
+      "header",
+      {},
+      h("h2", { id: "settings-title" }, "This client and its server"),
+      iconButton("close", "Close", () => dialog.close()),
+    ),
+    h(
+      "div",
+      { class: "question-body" },
+      about,
+      h("div", { class: "field" }, h("label", { for: "level" }, "Log messages from this level on"), level),
+      h(
+        "div",
+        { class: "field" },
+        h("label", { for: "roots" }, "Roots, one address a line"),
+        roots,
+        h("p", { class: "hint" }, "What the server is told when it asks which folders it may work in."),
+      ),
+    ),
+    h(
+      "footer",
+      { class: "actions" },
+      h("span", { class: "spring" }),
+      h("button", { type: "button", class: "primary", onclick: apply }, "Apply"),
+    ),
   );
   level.value = "info";
   document.body.append(dialog);
 
   async function apply() {
     try {
-      const lines = roots.value.split("\n").map((line) => line.trim()).filter(Boolean);
+      const lines = roots.value
+        .split("\n")
+        .map((line) => line.trim())
+        .filter(Boolean);
       await post("roots", { roots: lines });
       if (state.connection.capabilities?.logging) await post("level", { level: level.value });
       dialog.close();
@@ -97,7 +138,16 @@ function settingsDialog() {
         ["Command", command?.join(" ")],
         ["Revision", revision],
       ].filter(([, value]) => value);
-      replace(about, h("dl", {}, facts.map(([term, value]) => [h("dt", {}, term), h("dd", {}, h("code", {}, String(value).slice(0, 1000)))])), server ? h("details", {}, h("summary", {}, "About the server"), tree(server, 1)) : null, capabilities ? h("details", {}, h("summary", {}, "What it can do"), tree(capabilities, 3)) : null);
+      replace(
+        about,
+        h(
+          "dl",
+          {},
+          facts.map(([term, value]) => [h("dt", {}, term), h("dd", {}, h("code", {}, String(value).slice(0, 1000)))]),
+        ),
+        server ? h("details", {}, h("summary", {}, "About the server"), tree(server, 1)) : null,
+        capabilities ? h("details", {}, h("summary", {}, "What it can do"), tree(capabilities, 3)) : null,
+      );
       dialog.showModal();
     },
   };
@@ -107,11 +157,36 @@ function settingsDialog() {
 export function banner(element) {
   function draw() {
     const error = state.reload?.error;
-    if (state.lost?.status === 401) return replace(element, h("div", { class: "banner" }, icon("alert"), h("p", {}, state.lost.message)));
-    if (state.lost) return replace(element, h("div", { class: "banner" }, icon("alert"), h("p", {}, "The inspector no longer answers. Start it again, and open the address that it prints.")));
+    if (state.lost?.status === 401)
+      return replace(element, h("div", { class: "banner" }, icon("alert"), h("p", {}, state.lost.message)));
+    if (state.lost)
+      return replace(
+        element,
+        h(
+          "div",
+          { class: "banner" },
+          icon("alert"),
+          h("p", {}, "The inspector no longer answers. Start it again, and open the address that it prints."),
+        ),
+      );
     if (!error) return replace(element);
     const place = error.file ? `${error.file}${error.line ? `:${error.line}` : ""}` : null;
-    replace(element, h("div", { class: "banner" }, icon("alert"), h("div", { class: "grow" }, h("p", {}, h("strong", {}, error.message)), place ? h("code", {}, place) : null, error.code ? h("pre", {}, error.code) : null, h("p", { class: "hint" }, "What was loaded before is still served."))));
+    replace(
+      element,
+      h(
+        "div",
+        { class: "banner" },
+        icon("alert"),
+        h(
+          "div",
+          { class: "grow" },
+          h("p", {}, h("strong", {}, error.message)),
+          place ? h("code", {}, place) : null,
+          error.code ? h("pre", {}, error.code) : null,
+          h("p", { class: "hint" }, "What was loaded before is still served."),
+        ),
+      ),
+    );
   }
   on("reload", (changes) => {
     draw();

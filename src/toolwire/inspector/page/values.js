@@ -38,35 +38,84 @@ function more(inside, entries, from, open) {
   for (const [name, value] of next) inside.append(node(name, value, entries.length > 20 ? 0 : open));
   const left = entries.length - from - next.length;
   if (left > 0) {
-    const button = h("button", { type: "button", class: "quiet", onclick: () => { button.remove(); more(inside, entries, from + PAGE, open); } }, `${left.toLocaleString("en")} more`);
+    const button = h(
+      "button",
+      {
+        type: "button",
+        class: "quiet",
+        onclick: () => {
+          button.remove();
+          more(inside, entries, from + PAGE, open);
+        },
+      },
+      `${left.toLocaleString("en")} more`,
+    );
     inside.append(button);
   }
 }
 
 function scalar(value) {
-  if (typeof value !== "string") return h("span", { class: `value ${value === null ? "null" : typeof value}` }, String(value));
+  if (typeof value !== "string")
+    return h("span", { class: `value ${value === null ? "null" : typeof value}` }, String(value));
   if (value.length <= LONG) return h("span", { class: "value string" }, JSON.stringify(value));
   const text = h("span", { class: "value string" }, JSON.stringify(value.slice(0, LONG)), "…");
-  const button = h("button", { type: "button", class: "quiet", onclick: () => { replace(text, JSON.stringify(value)); button.remove(); } }, `all ${value.length.toLocaleString("en")} characters`);
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "quiet",
+      onclick: () => {
+        replace(text, JSON.stringify(value));
+        button.remove();
+      },
+    },
+    `all ${value.length.toLocaleString("en")} characters`,
+  );
   return h("span", {}, text, " ", button);
 }
 
 /** The rows of a value that is a table, or null. */
 export function rowsOf(value) {
-  const rows = Array.isArray(value) ? value : isObject(value) && Object.keys(value).length === 1 ? Object.values(value)[0] : null;
-  if (!Array.isArray(rows) || rows.length < 1 || !rows.every((row) => isObject(row) && !Array.isArray(row))) return null;
+  const rows = Array.isArray(value)
+    ? value
+    : isObject(value) && Object.keys(value).length === 1
+      ? Object.values(value)[0]
+      : null;
+  if (!Array.isArray(rows) || rows.length < 1 || !rows.every((row) => isObject(row) && !Array.isArray(row)))
+    return null;
   const columns = [...new Set(rows.slice(0, MAX_ROWS).flatMap((row) => Object.keys(row)))];
   const flat = rows.slice(0, 50).every((row) => Object.values(row).filter(isObject).length <= 1);
   return columns.length && columns.length <= MAX_COLUMNS && flat ? { rows, columns } : null;
 }
 
 export function table({ rows, columns }) {
-  const body = rows.slice(0, MAX_ROWS).map((row) => h("tr", {}, columns.map((column) => cell(row[column]))));
+  const body = rows.slice(0, MAX_ROWS).map((row) =>
+    h(
+      "tr",
+      {},
+      columns.map((column) => cell(row[column])),
+    ),
+  );
   return h(
     "div",
     { class: "table-box" },
-    h("table", {}, h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col" }, column.slice(0, 200))))), h("tbody", {}, body)),
-    rows.length > MAX_ROWS ? h("p", { class: "hint" }, `The first ${MAX_ROWS} of ${rows.length.toLocaleString("en")} rows.`) : null,
+    h(
+      "table",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          columns.map((column) => h("th", { scope: "col" }, column.slice(0, 200))),
+        ),
+      ),
+      h("tbody", {}, body),
+    ),
+    rows.length > MAX_ROWS
+      ? h("p", { class: "hint" }, `The first ${MAX_ROWS} of ${rows.length.toLocaleString("en")} rows.`)
+      : null,
   );
 }
 
@@ -74,5 +123,12 @@ function cell(value) {
   if (value === undefined) return h("td", { class: "absent" });
   if (isObject(value)) return h("td", {}, tree(value, 0));
   const text = typeof value === "string" ? value : String(value);
-  return h("td", { class: typeof value === "number" ? "number" : undefined, title: text.length > 200 ? text.slice(0, 2000) : undefined }, text.slice(0, 200));
+  return h(
+    "td",
+    {
+      class: typeof value === "number" ? "number" : undefined,
+      title: text.length > 200 ? text.slice(0, 2000) : undefined,
+    },
+    text.slice(0, 200),
+  );
 }

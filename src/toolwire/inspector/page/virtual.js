@@ -10,14 +10,22 @@ export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = 
   count += 1;
   const prefix = `row-${count}`;
   const space = h("div", { class: "space", role: "presentation" });
-  const element = h("div", { class: "virtual", role: "listbox", tabindex: 0, "aria-label": label, onscroll: draw_soon, onkeydown }, space);
+  const element = h(
+    "div",
+    { class: "virtual", role: "listbox", tabindex: 0, "aria-label": label, onscroll: draw_soon, onkeydown },
+    space,
+  );
   let items = [];
   let active = -1;
   let chosen = null;
   let frame = 0;
 
   function draw_soon() {
-    if (!frame) frame = requestAnimationFrame(() => { frame = 0; paint(); });
+    if (!frame)
+      frame = requestAnimationFrame(() => {
+        frame = 0;
+        paint();
+      });
   }
 
   function paint() {
@@ -26,7 +34,15 @@ export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = 
     const rows = [];
     for (let index = first; index < last; index += 1) {
       const item = items[index];
-      const row = h("div", { class: "virtual-row", role: "option", id: `${prefix}-${index}`, "aria-setsize": items.length, "aria-posinset": index + 1, "aria-selected": String(keyOf(item) === chosen), onclick: () => choose(index) });
+      const row = h("div", {
+        class: "virtual-row",
+        role: "option",
+        id: `${prefix}-${index}`,
+        "aria-setsize": items.length,
+        "aria-posinset": index + 1,
+        "aria-selected": String(keyOf(item) === chosen),
+        onclick: () => choose(index),
+      });
       row.style.transform = `translateY(${index * rowHeight}px)`;
       row.style.height = `${rowHeight}px`;
       if (index === active) row.classList.add("active");
@@ -42,7 +58,8 @@ export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = 
   function reveal(index) {
     const top = index * rowHeight;
     if (top < element.scrollTop) element.scrollTop = top;
-    else if (top + rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = top + rowHeight - element.clientHeight;
+    else if (top + rowHeight > element.scrollTop + element.clientHeight)
+      element.scrollTop = top + rowHeight - element.clientHeight;
   }
 
   function move(index) {
@@ -60,7 +77,14 @@ export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = 
 
   function onkeydown(event) {
     const page = Math.max(1, Math.floor(element.clientHeight / rowHeight) - 1);
-    const target = { ArrowDown: active + 1, ArrowUp: active - 1, PageDown: active + page, PageUp: active - page, Home: 0, End: items.length - 1 }[event.key];
+    const target = {
+      ArrowDown: active + 1,
+      ArrowUp: active - 1,
+      PageDown: active + page,
+      PageUp: active - page,
+      Home: 0,
+      End: items.length - 1,
+    }[event.key];
     if (target !== undefined && items.length) move(target);
     else if ((event.key === "Enter" || event.key === " ") && active >= 0 && active < items.length) choose(active);
     else return;

@@ -16,8 +16,21 @@ const SORTS = [
 export function wire() {
   let sort = "all";
   let newest = 0;
-  const filter = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter the messages by text", oninput: show, spellcheck: "false" });
-  const list = virtualList({ label: "Messages", rowHeight: 30, keyOf: (message) => message.number, draw: row, onchoose: open, follow: true });
+  const filter = h("input", {
+    type: "search",
+    placeholder: "Filter",
+    "aria-label": "Filter the messages by text",
+    oninput: show,
+    spellcheck: "false",
+  });
+  const list = virtualList({
+    label: "Messages",
+    rowHeight: 30,
+    keyOf: (message) => message.number,
+    draw: row,
+    onchoose: open,
+    follow: true,
+  });
   const side = h("div", { class: "side" });
   const sorts = choices("Which messages", SORTS, sort, (next) => {
     sort = next;
@@ -29,13 +42,29 @@ export function wire() {
     replace(side);
     changed("messages");
   });
-  const element = h("div", { class: "wire" }, h("div", { class: "wire-tools" }, h("div", { class: "search" }, icon("search"), filter), sorts, h("span", { class: "spring" }), clear), h("div", { class: "split" }, list.element, side));
+  const element = h(
+    "div",
+    { class: "wire" },
+    h(
+      "div",
+      { class: "wire-tools" },
+      h("div", { class: "search" }, icon("search"), filter),
+      sorts,
+      h("span", { class: "spring" }),
+      clear,
+    ),
+    h("div", { class: "split" }, list.element, side),
+  );
 
   function row(message, element) {
     element.classList.add("wire-row", `is-${message.kind}`);
     element.append(
       h("time", {}, clock(message.at)),
-      h("span", { class: "arrow", title: message.direction === "→" ? "to the server" : "from the server" }, message.direction),
+      h(
+        "span",
+        { class: "arrow", title: message.direction === "→" ? "to the server" : "from the server" },
+        message.direction,
+      ),
       h("span", { class: "kind" }, message.kind),
       h("span", { class: "method" }, message.method ?? "?"),
       h("span", { class: "figure" }, message.id === null ? "" : `#${String(message.id).slice(0, 20)}`),
@@ -45,7 +74,8 @@ export function wire() {
   }
 
   function matches(message) {
-    if (sort === "request" && message.kind !== "request" && message.kind !== "result" && message.kind !== "error") return false;
+    if (sort === "request" && message.kind !== "request" && message.kind !== "result" && message.kind !== "error")
+      return false;
     if (sort === "notification" && message.kind !== "notification") return false;
     if (sort === "error" && message.kind !== "error" && message.kind !== "unreadable") return false;
     const text = filter.value.toLowerCase();
@@ -71,7 +101,20 @@ export function wire() {
 
   function head(message) {
     const pair = message.answers ?? state.messages.find((each) => each.answers === message.number)?.number;
-    const jump = pair ? h("button", { type: "button", class: "quiet", onclick: () => { list.mark(pair); open({ number: pair }); } }, message.answers ? "Its request" : "Its answer") : null;
+    const jump = pair
+      ? h(
+          "button",
+          {
+            type: "button",
+            class: "quiet",
+            onclick: () => {
+              list.mark(pair);
+              open({ number: pair });
+            },
+          },
+          message.answers ? "Its request" : "Its answer",
+        )
+      : null;
     return h(
       "div",
       { class: "side-head" },
@@ -81,7 +124,14 @@ export function wire() {
       h("span", { class: "spring" }),
       jump,
       h("button", { type: "button", class: "quiet", onclick: () => copyMessage(message) }, icon("copy"), "JSON"),
-      message.direction === "→" ? h("button", { type: "button", class: "quiet", onclick: () => copyCommand(message) }, icon("copy"), state.connection.url ? "curl" : "Command") : null,
+      message.direction === "→"
+        ? h(
+            "button",
+            { type: "button", class: "quiet", onclick: () => copyCommand(message) },
+            icon("copy"),
+            state.connection.url ? "curl" : "Command",
+          )
+        : null,
     );
   }
 
@@ -90,8 +140,21 @@ export function wire() {
 
 function body(message) {
   if (message.cut) {
-    const button = h("button", { type: "button", class: "quiet", onclick: async () => save(`message-${message.number}.json`, await part({ message: message.number }), "application/json") }, icon("download"), "Save all of it");
-    return [h("p", { class: "cut" }, `This is the first part of ${bytes(message.size)}. `, button), h("pre", { class: "text" }, message.text.slice(0, 100_000))];
+    const button = h(
+      "button",
+      {
+        type: "button",
+        class: "quiet",
+        onclick: async () =>
+          save(`message-${message.number}.json`, await part({ message: message.number }), "application/json"),
+      },
+      icon("download"),
+      "Save all of it",
+    );
+    return [
+      h("p", { class: "cut" }, `This is the first part of ${bytes(message.size)}. `, button),
+      h("pre", { class: "text" }, message.text.slice(0, 100_000)),
+    ];
   }
   try {
     return tree(JSON.parse(message.text), 3);
