@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from tests.http_process import ADDRESS, Connection, Served, call, connected, modern, started, text_of_call
 
+from toolwire import Client
+
 PAGE = re.compile(r"http://127\.0\.0\.1:(\d+)/#token=(\S+)")
 SERVER = """
 from toolwire import Server
@@ -174,3 +176,14 @@ async def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
     _, said = await process.communicate()
     assert process.returncode == 2 and b"there is no file" in said and b"Traceback" not in said
     assert ADDRESS.search(said.decode()) is None
+
+
+async def test_a_server_on_stdio_is_loaded_again_too(folder: Path) -> None:
+    command = [sys.executable, "-m", "toolwire", "run", "--reload", str(folder / "server.py")]
+    async with Client(command) as client, client.listen(tools=True) as changes:
+        assert (await client.call_tool("greet")).text == "hello"
+        write(folder / "server.py", SERVER.replace("async def greet", "async def welcome"))
+        async for change in changes:
+            assert change.kind == "tools"
+            break
+        assert (await client.call_tool("welcome")).text == "hello"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,9 +17,9 @@ from toolwire import logs
 from toolwire.cli.errors import UsageError
 from toolwire.cli.inspect import add_page_arguments, announce_page
 from toolwire.cli.reloading import LoadFailed, Reloader, where
+from toolwire.cli.staged_file import StagedFile
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.protocol.errors import ServerError
-from toolwire.server.app import Server
 from toolwire.server.stage import Stage
 from toolwire.wire import http_server, stdio
 from toolwire.wire.loops import run
@@ -56,17 +56,15 @@ def main(arguments: Namespace) -> int:
 
 
 class Development:
-    """A server that is being written."""
+    """A server that is being written, and the page that shows it."""
 
     def __init__(self, reloader: Reloader, url: str) -> None:
-        self._reloader = reloader
+        self._label = reloader.label
         self._url = url
-        loaded = reloader.load()
-        # A file that is broken from the start has a server too: an empty one, until it is mended.
-        broken = isinstance(loaded, LoadFailed)
-        self.stage: Stage = Stage(_revealing(Server("broken") if broken else loaded))
+        staged = StagedFile(reloader, self._report)
+        self.stage: Stage = staged.stage
         self.inspector: Inspector = Inspector(self.stage, label=reloader.label, url=url)
-        self._report(loaded if broken else None)
+        self._report(staged.failed)
 
     async def serve(self, sockets: list[socket], page_sockets: list[socket], path: str, *, open_page: bool) -> None:
         page = InspectorApp(self.inspector)
@@ -79,51 +77,17 @@ class Development:
 
         def ready() -> None:
             sys.stderr.write(
-                f"toolwire: {self._reloader.label} serves at {self._url}, and is loaded again on every change\n"
+                f"toolwire: {self._label} serves at {self._url}, and is loaded again on every change\n"
                 f"toolwire: give that address to any MCP client, or say\n  toolwire list {self._url}\n"
             )
             announce_page(serving.address(page, page_sockets), open_it=open_page)
 
         logging.getLogger("toolwire").addHandler(_ToPage(self.inspector))
-        watching = asyncio.get_running_loop().create_task(self._watch())
-        try:
-            with stdio.signals(stop):
-                await asyncio.gather(server.serve(), inspector.serve(ready))
-        finally:
-            watching.cancel()
-
-    async def _watch(self) -> None:
-        while True:
-            await self._reloader.changed()
-            await self.reload()
-
-    async def reload(self) -> None:
-        """Load the file, and let what it defines take over."""
-        loaded = self._reloader.load()
-        if isinstance(loaded, LoadFailed):
-            self._report(loaded)
-            return
-        try:
-            changed = await self.stage.replace(_revealing(loaded))
-        except Exception as error:
-            file, line, code = where(error)
-            told = f"the lifespan failed: {type(error).__name__}: {error}"
-            self._report(LoadFailed(told, f"toolwire: {told}\n", file, line, code))
-            return
-        self._report(None)
-        sys.stderr.write(f"toolwire: loaded again, {' and '.join(changed) or 'no list'} changed\n")
+        with stdio.signals(stop):
+            await asyncio.gather(server.serve(), inspector.serve(ready))
 
     def _report(self, failed: LoadFailed | None) -> None:
-        if failed is not None:
-            sys.stderr.write(failed.trace if failed.trace.endswith("\n") else f"toolwire: {failed.trace}\n")
-        sys.stderr.flush()
         self.inspector.reloaded(None if failed is None else msgspec.to_builtins(failed))
-
-
-def _revealing(server: Any) -> Any:
-    """Errors say what happened: whoever calls a server under development is whoever writes it."""
-    server.kernel.debug = True
-    return server
 
 
 class _ToPage(logging.Handler):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolwire.cli import server_file
 from toolwire.cli.errors import UsageError
@@ -23,6 +23,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--transport", choices=["stdio", "http"], default="stdio", help="how clients reach it (default: stdio)"
     )
+    parser.add_argument(
+        "--reload", action="store_true", help="load the file again when it changes; clients stay connected"
+    )
     http = parser.add_argument_group("with --transport http")
     http.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     http.add_argument("--port", type=int, help="the port, 0 for any that is free (default: 8000)")
@@ -40,13 +43,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     given = {name: getattr(arguments, name) for name in _HTTP_OPTIONS if getattr(arguments, name) is not None}
     over_stdio = arguments.transport == "stdio"
+    if arguments.reload and given.get("workers", 1) > 1:
+        raise UsageError("--reload is for one worker")
     if over_stdio:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --transport http")
         # Before the user's file runs: whatever it prints while it is imported must not reach the client (STD-2).
         claim()
     try:
-        server = server_file.load(arguments.server)
+        server = _staged(arguments.server) if arguments.reload else server_file.load(arguments.server)
         if over_stdio:
             server.run("stdio")
         else:
@@ -58,6 +63,14 @@ def main(arguments: Namespace) -> int:
         sys.stderr.write(f"toolwire: {error}\n")
         return 1
     return 0
+
+
+def _staged(spec: str) -> Any:
+    # Imported here because a server that is not being written does not need it.
+    from toolwire.cli.reloading import Reloader
+    from toolwire.cli.staged_file import StagedFile
+
+    return StagedFile(Reloader(spec), lambda failed: None).stage
 
 
 def _announce(url: str) -> None:

@@ -222,11 +222,8 @@ class InspectorApp:
 
     async def _call(self, asked: Asked) -> Any:
         method, params = str(asked["method"]), dict(asked["params"])
-        schema = None
-        if method == "tools/call":
-            tool = self.inspector.catalogue.find("tools", str(params["name"])) or {}
-            schema = tool.get("outputSchema")
-        return {"call": self.inspector.calls.start(self._client, method, params, schema).shown()}
+        tool = self.inspector.catalogue.find("tools", str(params["name"])) if method == "tools/call" else None
+        return {"call": self.inspector.calls.start(self._client, method, params, tool or {}).shown()}
 
     async def _cancel(self, asked: Asked) -> Any:
         return {"cancelled": self.inspector.calls.cancel(str(asked["call"]))}

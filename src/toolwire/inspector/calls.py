@@ -7,7 +7,8 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,10 +16,13 @@ from msgspec import Raw
 
 from toolwire import schemas
 from toolwire.client import Client
+from toolwire.client.tasks import TaskCancelled, TaskState
 from toolwire.inspector.events import Events
 from toolwire.inspector.excerpt import Excerpt
+from toolwire.inspector.tasks import call_as_task, shown
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, ToolwireError
+from toolwire.protocol.revisions import is_modern
 
 MAX_KEPT: Final = 100
 MAX_KEPT_BYTES: Final = 160 * 1024 * 1024
@@ -58,6 +62,8 @@ class Call:
         self.error: dict[str, Any] | None = None
         #: Whether it is a tool that says of itself that it failed.
         self.failed = False
+        #: The task that the call became, if it did.
+        self.as_task: dict[str, Any] | None = None
         self.problems: list[str] = []
         self.task: asyncio.Task[None] | None = None
 
@@ -72,6 +78,7 @@ class Call:
             "progress": self.progress,
             "error": self.error,
             "failed": self.failed,
+            "task": self.as_task,
             "problems": self.problems,
             "size": None if self.result is None else len(self.result),
         }
@@ -91,16 +98,36 @@ class Calls:
     def find(self, identifier: str) -> Call | None:
         return self._calls.get(identifier)
 
-    def start(self, client: Client, method: str, params: Mapping[str, Any], output_schema: Any = None) -> Call:
-        """Send a request that may ask questions: `tools/call`, `resources/read` or `prompts/get`."""
+    def start(self, client: Client, method: str, params: Mapping[str, Any], tool: Mapping[str, Any]) -> Call:
+        """Send a request that may ask questions: `tools/call` (of `tool`), `resources/read` or `prompts/get`.
+
+        `params` with a true `task` asks for a task where the client may.
+        """
         if sum(call.state == "running" for call in self._calls.values()) >= MAX_RUNNING:
             raise ToolwireError(f"{MAX_RUNNING} calls are running already: wait for one, or cancel it")
         call = Call(str(next(self._numbers)), method, str(params.get("name") or params.get("uri") or ""))
-        request = _request(method, params)
+        send = self._sender(call, client, params, tool)
         self._calls[call.identifier] = call
         self._tell(call)
-        call.task = asyncio.get_running_loop().create_task(self._run(call, client, request, output_schema))
+        call.task = asyncio.get_running_loop().create_task(self._run(call, send, tool.get("outputSchema")))
         return call
+
+    def _sender(
+        self, call: Call, client: Client, params: Mapping[str, Any], tool: Mapping[str, Any]
+    ) -> Callable[[], Awaitable[Raw]]:
+        report = self._reporter(call)
+        if call.method == "tools/call" and _may_be_task(client, params, tool):
+            arguments = dict(params.get("arguments") or {})
+            return partial(call_as_task, client, call.subject, arguments, report, partial(self._task_is, call))
+        request = _request(call.method, params)
+
+        async def send() -> Raw:
+            # No limit of time: somebody watches, and may be thinking about a question.
+            whole = await client._ask(call.method, request, _whole, timeout=math.inf, on_progress=report)
+            raw: Raw = whole.raw
+            return raw
+
+        return send
 
     def cancel(self, identifier: str) -> bool:
         call = self._calls.get(identifier)
@@ -116,17 +143,15 @@ class Calls:
         if running:
             await asyncio.wait(running)
 
-    async def _run(self, call: Call, client: Client, request: t.RequestParams, output_schema: Any) -> None:
+    async def _run(self, call: Call, send: Callable[[], Awaitable[Raw]], output_schema: Any) -> None:
         began = time.perf_counter()
         try:
-            # No limit of time: somebody watches, and may be thinking about a question.
-            whole = await client._ask(call.method, request, _whole, timeout=math.inf, on_progress=self._reporter(call))
-            call.result = bytes(whole.raw)
+            call.result = bytes(await send())
             call.state = "done"
-            call.failed = _decode_outcome(whole.raw).is_error is True
+            call.failed = _decode_outcome(call.result).is_error is True
             if output_schema is not None and not call.failed:
                 call.problems = _problems(call.result, output_schema)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, TaskCancelled):
             call.state = "cancelled"
         except ProtocolError as error:
             data = None if error.data is msgspec.UNSET else Excerpt(error.data).value
@@ -145,6 +170,10 @@ class Calls:
 
         return report
 
+    def _task_is(self, call: Call, state: TaskState) -> None:
+        call.as_task = shown(state)
+        self._tell(call)
+
     def _tell(self, call: Call) -> None:
         self._events.tell("call", call=call.shown())
 
@@ -158,6 +187,13 @@ class Calls:
             total -= len(call.result or b"")
             del self._calls[call.identifier]
             self._events.tell("forgotten", id=call.identifier)
+
+
+def _may_be_task(client: Client, params: Mapping[str, Any], tool: Mapping[str, Any]) -> bool:
+    if is_modern(client.revision):
+        return True
+    execution = tool.get("execution")
+    return bool(params.get("task")) or (isinstance(execution, dict) and execution.get("taskSupport") == "required")
 
 
 def _request(method: str, params: Mapping[str, Any]) -> t.RequestParams:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -34,9 +34,11 @@ class Stage(Server):
     told of prompts would never ask for those of a successor.
     """
 
-    def __init__(self, first: Server) -> None:
+    def __init__(self, first: Server, beside: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """`beside` runs for as long as the stage is used, to watch for successors."""
         # Not the set-up of a server: all that a stage has is its current server's.
         self.current: Server = first
+        self.beside = beside
         self.kernel: Any = _Standing(self)
         self._life: Any = _Lives(self)
         self._retiring: set[asyncio.Task[None]] = set()
@@ -75,6 +77,7 @@ class _Lives:
         self._stage = stage
         self._holders = 0
         self._entered: dict[Server, Life] = {}
+        self._beside: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -91,10 +94,16 @@ class _Lives:
         except BaseException:
             self._holders -= 1
             raise
+        if self._beside is None and self._stage.beside is not None:
+            self._beside = asyncio.get_running_loop().create_task(self._stage.beside())
 
     async def exit(self) -> None:
         self._holders -= 1
         if not self._holders:
+            beside, self._beside = self._beside, None
+            if beside is not None:
+                beside.cancel()
+                await asyncio.wait({beside})
             for server in list(self._entered):
                 await self.leave(server)
 

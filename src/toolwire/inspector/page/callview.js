@@ -88,6 +88,7 @@ function summary(call) {
     h("span", { class: `state ${call.failed ? "failed" : call.state}` }, word),
     h("span", { class: "elapsed" }, duration(call.state === "running" ? sofar(call) : call.took)),
     call.size === null ? null : h("span", { class: "size" }, bytes(call.size)),
+    call.task ? taskState(call.task) : null,
     h("span", { class: "spring" }),
     call.state === "running"
       ? h("button", { type: "button", class: "danger", onclick: cancel }, icon("stop"), "Cancel")
@@ -95,8 +96,31 @@ function summary(call) {
   ];
 }
 
+/** A call that goes on as a task: what it is doing, in the words of the protocol. */
+function taskState(task) {
+  const words = {
+    working: "working",
+    input_required: "waits for an answer",
+    completed: "completed",
+    failed: "failed",
+    cancelled: "cancelled",
+  };
+  return h(
+    "span",
+    { class: "badge", title: `Task ${String(task.id).slice(0, 200)}` },
+    `task: ${words[task.status] ?? String(task.status).slice(0, 40)}`,
+  );
+}
+
 function progress(call) {
   const report = call.progress;
+  if (!report && call.task?.message)
+    return h(
+      "div",
+      { class: "progress" },
+      h("progress", { "aria-label": "Running" }),
+      h("p", { class: "hint" }, String(call.task.message).slice(0, 500)),
+    );
   if (!report) return h("div", { class: "progress" }, h("progress", { "aria-label": "Running" }));
   const total = typeof report.total === "number" && report.total > 0 ? report.total : null;
   const bar = total

@@ -200,10 +200,22 @@ async function send(method, params, outcome) {
 
 function tool(definition, outcome) {
   const fields = schemaForm(definition.inputSchema, "Arguments");
-  return runner("Run", fields, outcome, () => ({
+  const wish = taskWish(definition);
+  const form = runner("Run", fields, outcome, () => ({
     method: "tools/call",
-    params: { name: definition.name, arguments: fields.get() },
+    params: { name: definition.name, arguments: fields.get(), task: wish?.isOn() ?? false },
   }));
+  if (wish) form.insertBefore(wish.element, form.lastChild);
+  return form;
+}
+
+/** On 2025-11-25 the client says whether a call becomes a task, where the tool leaves it open. */
+function taskWish(definition) {
+  const support = definition.execution?.taskSupport;
+  if (support === "required") return { element: h("p", { class: "hint" }, "Runs as a task."), isOn: () => true };
+  if (support !== "optional" || !state.connection.capabilities?.tasks) return null;
+  const box = h("input", { type: "checkbox", id: "as-task" });
+  return { element: h("label", { class: "tick" }, box, "Run as a task"), isOn: () => box.checked };
 }
 
 function prompt(definition, outcome) {

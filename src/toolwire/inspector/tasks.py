@@ -1,0 +1,78 @@
+"""Calls of tools that may go on as tasks: what becomes of them, and the state of the task on the way.
+
+On 2025-11-25 the client asks for a task; on 2026-07-28 the server decides, so there every call may become one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Raw
+
+from toolwire.client import Client
+from toolwire.client.connection import OnProgress
+from toolwire.client.tasks import TaskHandle, TaskState
+from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.revisions import is_modern
+
+_CANCEL_SECONDS = 5.0
+
+
+class WatchedTask(TaskHandle):
+    """A task whose state is told whenever somebody looks."""
+
+    def __init__(self, client: Client, started: TaskHandle, tell: Callable[[TaskState], None]) -> None:
+        super().__init__(client, started.id, started.tool)
+        self._inline = started._inline
+        self._stop_reports = started._stop_reports
+        self._tell = tell
+
+    async def status(self, *, timeout: float | None = None) -> TaskState:
+        state = await super().status(timeout=timeout)
+        if self._inline is None:
+            self._tell(state)
+        return state
+
+    async def outcome(self, on_progress: OnProgress, *, looks_by_itself: bool) -> Raw:
+        """The result as it came; a task that nobody waits for any more is cancelled."""
+        looking = None if looks_by_itself else asyncio.ensure_future(self._look())
+        try:
+            return await self._outcome(on_progress)
+        except asyncio.CancelledError:
+            with contextlib.suppress(ToolwireError):
+                await asyncio.shield(asyncio.ensure_future(self._stop()))
+            raise
+        finally:
+            if looking is not None:
+                looking.cancel()
+
+    async def _stop(self) -> None:
+        await self.cancel(timeout=_CANCEL_SECONDS)
+        await self.status(timeout=_CANCEL_SECONDS)
+
+    async def _look(self) -> None:
+        with contextlib.suppress(ToolwireError):
+            async for _ in self.updates():
+                pass
+
+
+async def call_as_task(
+    client: Client,
+    name: str,
+    arguments: Mapping[str, Any],
+    on_progress: OnProgress,
+    tell: Callable[[TaskState], None],
+) -> Raw:
+    """Call a tool that may become a task, and wait for its result."""
+    started = await client.call_tool_as_task(name, arguments, timeout=math.inf, on_progress=on_progress)
+    task = WatchedTask(client, started, tell)
+    # 2026-07-28: waiting is looking; before, it is one long request.
+    return await task.outcome(on_progress, looks_by_itself=is_modern(client.revision) or not task.id)
+
+
+def shown(state: TaskState) -> dict[str, Any]:
+    return {"id": state.id, "status": state.status, "message": state.message, "ttl": state.ttl}
