@@ -378,3 +378,28 @@ def test_a_server_that_does_not_start_is_said_to(
     opened.page.goto(opened.inspected.url)
     opened.page.locator(".welcome", has_text="no licence").wait_for()
     opened.shot("no-connection")
+
+
+@both_eras
+def test_a_task_is_watched_and_cancelled(inspect: Callable[..., Any], tab: Callable[..., Any], revision: str) -> None:
+    everything = HERE.parent.parent / "examples" / "everything.py"
+    opened = tab(inspect("inspect", f"{everything}:server", "--revision", revision))
+    page = opened.page
+    opened.choose("slow_compute")
+    page.get_by_label("seconds").fill("60")
+    if revision == LEGACY:
+        page.get_by_label("Run as a task").check()
+    opened.run()
+    page.locator(".call-head", has_text="task: working").wait_for()
+    page.locator(".outcome", has_text="of 10").wait_for()
+    opened.shot(f"task-{revision}")
+    page.get_by_role("button", name="Cancel").click()
+    page.locator(".call-head", has_text="task: cancelled").wait_for()
+    opened.choose("confirm_delete")
+    if revision == LEGACY:
+        page.get_by_label("Run as a task").check()
+    opened.run()
+    page.locator("dialog.question").get_by_role("switch", name="confirm").check()
+    page.locator("dialog.question").get_by_role("button", name="Answer").click()
+    assert "Deleted notes.txt" in opened.result().inner_text()
+    page.locator(".call-head", has_text="task: completed").wait_for()

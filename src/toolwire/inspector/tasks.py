@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -19,7 +19,8 @@ from toolwire.client.tasks import TaskHandle, TaskState
 from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.revisions import is_modern
 
-_CANCEL_SECONDS = 5.0
+#: Seconds for what is only asked to show how it ended.
+_PATIENCE: Final = 5.0
 
 
 class WatchedTask(TaskHandle):
@@ -41,7 +42,10 @@ class WatchedTask(TaskHandle):
         """The result as it came; a task that nobody waits for any more is cancelled."""
         looking = None if looks_by_itself else asyncio.ensure_future(self._look())
         try:
-            return await self._outcome(on_progress)
+            raw = await self._outcome(on_progress)
+            if looking is not None:
+                await self._last_look()
+            return raw
         except asyncio.CancelledError:
             with contextlib.suppress(ToolwireError):
                 await asyncio.shield(asyncio.ensure_future(self._stop()))
@@ -51,8 +55,12 @@ class WatchedTask(TaskHandle):
                 looking.cancel()
 
     async def _stop(self) -> None:
-        await self.cancel(timeout=_CANCEL_SECONDS)
-        await self.status(timeout=_CANCEL_SECONDS)
+        await self.cancel(timeout=_PATIENCE)
+        await self._last_look()
+
+    async def _last_look(self) -> None:
+        with contextlib.suppress(ToolwireError):
+            await self.status(timeout=_PATIENCE)
 
     async def _look(self) -> None:
         with contextlib.suppress(ToolwireError):
