@@ -122,8 +122,10 @@ class Tab:
         """Look at something that the server offers."""
         self.page.get_by_role("tab", name=kind).click()
         self.page.locator("#search").fill(name)
+        # What is shown now has a form too.
+        self.page.evaluate("document.querySelector('.detail')?.setAttribute('data-old', '')")
         self.page.get_by_role("option", name=name).first.click()
-        self.page.locator(".detail form").wait_for()
+        self.page.locator(".detail:not([data-old]) form").wait_for()
 
     def run(self, button: str = "Run") -> None:
         self.page.get_by_role("button", name=button, exact=True).click()
