@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.syntax import Syntax
+from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
 
@@ -37,4 +37,5 @@ class RichScreen(Screen):
         if len(text) > SHOWN_ON_TERMINAL:
             super().json(value)
         else:
-            self._console.print(Syntax(text, "json", background_color="default", word_wrap=True))
+            # Only coloured: reading and writing it again would undo the escapes.
+            self._console.print(JSONHighlighter()(Text(text)))
