@@ -54,13 +54,17 @@ def main() -> int:
     return 0
 
 
-def install(folder: Path) -> Path:
+def wheel() -> Path:
     wheels = sorted((ROOT / "dist").glob("toolwire-*.whl"), key=lambda path: path.stat().st_mtime)
     if not wheels:
         raise SystemExit("wheel: there is none in dist/: run make build")
+    return wheels[-1]
+
+
+def install(folder: Path) -> Path:
     venv.create(folder / "empty", with_pip=True)
     python = folder / "empty" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    run(python, "-m", "pip", "install", "--quiet", str(wheels[-1]))
+    run(python, "-m", "pip", "install", "--quiet", str(wheel()))
     return python
 
 
@@ -106,7 +110,8 @@ def check_extras(python: Path) -> None:
 
 
 def check_types(python: Path) -> None:
-    run(python, "-m", "pip", "install", "--quiet", PYRIGHT)
+    # With the extras, because some classes are made of classes of theirs.
+    run(python, "-m", "pip", "install", "--quiet", f"{wheel()}[http,auth,policy,otel,cli]", PYRIGHT)
     environment = _without_this_tree()
     # Pyright looks for the packages of the first Python on the path.
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment.get('PATH', '')}"

@@ -124,11 +124,11 @@ class _Media(ABC):
     ) -> None:
         if (path is None) == (data is None):
             raise ValueError(f"{type(self).__name__} takes either path= or data=")
-        self.path = None if path is None else Path(path)
+        self.path: Path | None = None if path is None else Path(path)
         self.data = data
         self.annotations = annotations
         self.meta = meta
-        self.mime_type = mime_type or self._mime_type_of_format(format)
+        self.mime_type: str | None = mime_type or self._mime_type_of_format(format)
 
     def read(self) -> bytes:
         """The bytes; reads the file if a path was given."""
@@ -207,8 +207,8 @@ class File(_Media):
         meta: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(path, data, mime_type=mime_type, format=format, annotations=annotations, meta=meta)
-        self.name = name or (self.path.name if self.path is not None else "file")
-        self.uri = uri or f"file:///{quote(self.name)}"
+        self.name: str = name or (self.path.name if self.path is not None else "file")
+        self.uri: str = uri or f"file:///{quote(self.name)}"
 
     def _mime_type_of(self, data: bytes) -> str:
         named = _mime_type_of_suffix(Path(self.name).suffix)
@@ -337,7 +337,7 @@ class Message:
         # Every revision: the content of a prompt message is one block, never a list.
         if blocks is None or len(blocks) != 1:
             raise TypeError("a prompt message holds a string or one content block; use one Message for each block")
-        self.content = blocks[0]
+        self.content: ContentBlock = blocks[0]
         self.role = role
 
     def to_wire(self) -> PromptMessage:
@@ -351,7 +351,7 @@ class Message:
             return NotImplemented
         return self.role == other.role and self.content == other.content
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Message({self.content!r}, role={self.role!r})"
@@ -378,7 +378,7 @@ class ToolResult:
         meta: dict[str, Any] | None = None,
     ) -> None:
         self.structured: Any = structured
-        self.is_error = is_error
+        self.is_error: bool = is_error
         self.meta: dict[str, Any] = {} if meta is None else meta
         self.content: list[ContentBlock] = self._blocks(content)
 
@@ -419,7 +419,7 @@ class ToolResult:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         structured = "" if self.structured is UNSET else f", structured={self.structured!r}"

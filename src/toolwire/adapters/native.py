@@ -37,7 +37,7 @@ class NativeAdapter(GraphAdapter):
         native = root.native_type()
         self._decode = msgspec.json.Decoder(native, dec_hook=decode_hook).decode
         self._open = root.has_open_records()
-        self.field_type = None if self._open else native
+        self.field_type: Any = None if self._open else native
 
     def read(self, data: bytes | msgspec.Raw) -> Any:
         value = self._decode(data)

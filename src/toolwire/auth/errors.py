@@ -38,7 +38,7 @@ class NeedsLogin(Unauthorized):
 
     def __init__(self, url: str, finish: Callable[[str], Awaitable[None]]) -> None:
         super().__init__(f"Somebody has to sign in first: open {url}")
-        self.url = url
+        self.url: str = url
         self._finish = finish
 
     def finish(self, answer: str) -> Awaitable[None]:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from toolwire.auth.contract import Auth
     from toolwire.client.safety import Safety
 
-log = logging.getLogger("toolwire.client")
+log: logging.Logger = logging.getLogger("toolwire.client")
 
 T = TypeVar("T")
 P = TypeVar("P")

@@ -38,7 +38,7 @@ from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import related_meta
 from toolwire.wire.session import Outlet, Session
 
-log = logging.getLogger("toolwire.client")
+log: logging.Logger = logging.getLogger("toolwire.client")
 
 R = TypeVar("R", bound=t.Result)
 
@@ -90,7 +90,7 @@ class Connection:
     def __init__(self, link: Link, answers: Answers, on_log: OnLog | None, changed: Changed) -> None:
         self.link = link
         self.answers = answers
-        self.tools = KnownTools()
+        self.tools: KnownTools = KnownTools()
         self.streams: dict[RequestId, Stream] = {}
         self.subscribed: dict[str, int] = {}
         # 2025-11-25 tasks: the token of a call that became a task stays valid after its answer.
@@ -98,11 +98,11 @@ class Connection:
         self._on_log = on_log
         self._changed = changed
         self._lifecycle = ClientLifecycle(answers.capabilities)
-        self.session = link.session(self._lifecycle, self, CEILING_SECONDS)
+        self.session: Session = link.session(self._lifecycle, self, CEILING_SECONDS)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closer: asyncio.Task[None] | None = None
-        self.ended = False
-        self.reader = asyncio.get_running_loop().create_task(self._read())
+        self.ended: bool = False
+        self.reader: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._read())
 
     # --- set-up and end ---
 
@@ -113,11 +113,12 @@ class Connection:
         self.agreement: Agreement = await agree(
             self.link, self.session, self._lifecycle, begin, probe=probe, timeout=timeout
         )
-        self.revision = self._lifecycle.revision = self.agreement.revision
-        self.modern = is_modern(self.revision)
-        self.callable = self._callable()
+        self.revision: str = self.agreement.revision
+        self._lifecycle.revision = self.revision
+        self.modern: bool = is_modern(self.revision)
+        self.callable: frozenset[str] = self._callable()
         # 2026-07-28 basic/transports/streamable-http, custom headers.
-        self.repeats_arguments = self.modern and self.link.carries_headers
+        self.repeats_arguments: bool = self.modern and self.link.carries_headers
         self._identity: dict[str, Any] = {
             t.PROTOCOL_VERSION_KEY: self.revision,
             t.CLIENT_CAPABILITIES_KEY: self.answers.capabilities(self.revision),

@@ -12,7 +12,7 @@ from toolwire.client.asking import Asking, Read, reader
 from toolwire.client.errors import InvalidResponse
 from toolwire.protocol import types as t
 
-log = logging.getLogger("toolwire.client")
+log: logging.Logger = logging.getLogger("toolwire.client")
 
 #: A listing with more pages, entries or bytes than this is given up.
 MAX_PAGES: Final = 1_000
@@ -23,10 +23,10 @@ R = TypeVar("R", bound=t.Result)
 Page = TypeVar("Page", t.ListToolsResult, t.ListResourcesResult, t.ListResourceTemplatesResult, t.ListPromptsResult)
 
 
-read_tools = reader(t.ListToolsResult)
-read_resources = reader(t.ListResourcesResult)
-read_templates = reader(t.ListResourceTemplatesResult)
-read_prompts = reader(t.ListPromptsResult)
+read_tools: Read[t.ListToolsResult] = reader(t.ListToolsResult)
+read_resources: Read[t.ListResourcesResult] = reader(t.ListResourcesResult)
+read_templates: Read[t.ListResourceTemplatesResult] = reader(t.ListResourceTemplatesResult)
+read_prompts: Read[t.ListPromptsResult] = reader(t.ListPromptsResult)
 
 
 class Lists(Asking):

@@ -105,7 +105,7 @@ class ServerLifecycle:
         self.capabilities: Mapping[str, Any] = {}
         self.promised: Mapping[str, Any] = {}
         self.client: t.Implementation | UnsetType = UNSET
-        self.ready = False
+        self.ready: bool = False
         self._serves_modern = MODERN in revisions
         self._table: Mapping[str, Method] = {}
         self._judged: dict[str, Any] | None = None
@@ -395,7 +395,7 @@ class NoCommonRevision(ProtocolError):
 
     def __init__(self, message: str, supported: Sequence[str]) -> None:
         super().__init__(UNSUPPORTED_PROTOCOL_VERSION, message, {"supported": list(supported)})
-        self.supported = tuple(supported)
+        self.supported: tuple[str, ...] = tuple(supported)
 
 
 def negotiate(

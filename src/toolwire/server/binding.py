@@ -57,13 +57,13 @@ class Binding:
         self.input_schema: Schema = reader.schema
         self.output_schema: Schema | None = returns.schema
         self.call_plan = plan
-        self.context_parameter = plan.context
+        self.context_parameter: str | None = plan.context
         self.dependencies = dependencies
         self.headers: dict[str, tuple[str, ...]] = header_paths(reader.schema, f"the input schema of {name!r}")
         target = plain_function(function)
-        self.is_async_generator = inspect.isasyncgenfunction(target)
-        self.is_generator = inspect.isgeneratorfunction(target)
-        self.is_async = inspect.iscoroutinefunction(target) or self.is_async_generator
+        self.is_async_generator: bool = inspect.isasyncgenfunction(target)
+        self.is_generator: bool = inspect.isgeneratorfunction(target)
+        self.is_async: bool = inspect.iscoroutinefunction(target) or self.is_async_generator
         self.arguments: Callable[..., dict[str, Any]] = reader.read
         self.convert: Callable[[Any], CallToolResult] = returns.convert
 

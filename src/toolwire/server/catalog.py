@@ -65,8 +65,8 @@ class Catalog:
         self.completions: dict[tuple[str, str, str], Completion] = {}
         self.mounts: list[Mount] = []
         self.listeners: list[Callable[[str], None]] = []
-        self.version = 0
-        self.guarded = False
+        self.version: int = 0
+        self.guarded: bool = False
         """Whether there is a policy here, or in a catalogue that is mounted here."""
         self._ordered: dict[tuple[str, Any], tuple[int, list[str], dict[str, Found[Any]]]] = {}
         self._by_specificity: tuple[int, list[ResourceTemplate]] | None = None

@@ -36,7 +36,7 @@ class Direct:
     """The connection behind `Server.process`: what is written is the answer of the message that was fed."""
 
     def __init__(self, open_session: Callable[[Channel], Session]) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._channel = _Captured()
         self._session = open_session(self._channel)
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
     from toolwire.server.tasks.methods import TaskMethods
 
-log = logging.getLogger("toolwire.server")
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 _LISTEN: Final = "subscriptions/listen"
 
@@ -89,13 +89,13 @@ class Kernel(Offering):
         self.server = server
         self.limits = limits
         self.stores = stores
-        self.questions = Questions(implementation.name, sealer, stores, limits)
-        self.pages = Pages(catalog, page_size)
-        self.access = Access(catalog, frozenset if server.policy is None else server.policy.effective_scopes)
+        self.questions: Questions = Questions(implementation.name, sealer, stores, limits)
+        self.pages: Pages = Pages(catalog, page_size)
+        self.access: Access = Access(catalog, frozenset if server.policy is None else server.policy.effective_scopes)
         self.cache = cache
         self.debug = debug
-        self.hub = Hub()
-        self.workers = ThreadWorkers(limits.threads, limits.queue)
+        self.hub: Hub = Hub()
+        self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue)
         self._processes: ProcessWorkers | None = None
         self.audit: AuditLog | None = None
         self._tasks: TaskMethods | None = None

@@ -32,7 +32,7 @@ from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Channel, Feed
 from toolwire.wire.loops import task_starter
 
-log = logging.getLogger("toolwire.wire")
+log: logging.Logger = logging.getLogger("toolwire.wire")
 
 IN_FLIGHT = 256
 BACKLOG = 1024
@@ -154,7 +154,7 @@ class Session:
         self.principal = principal
         self.state: Any = None
         self.error: BaseException | None = None
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._in_flight = in_flight
         self._max_result = max_result
         self._ceiling = ceiling

@@ -54,9 +54,10 @@ class Prompt(Component):
             raise ServerError("A prompt without a function needs a name")
         self.function = function
         self.binding = binding
-        self.key = self.name = checked_name(name or (binding.name if binding else ""), "prompt")
+        self.name: str = checked_name(name or (binding.name if binding else ""), "prompt")
+        self.key: str = self.name
         self._turns = [] if messages is None else [_turn(each) for each in messages]
-        self.arguments = self._arguments(arguments)
+        self.arguments: list[t.PromptArgument] = self._arguments(arguments)
         self._describe(
             binding,
             title=title,

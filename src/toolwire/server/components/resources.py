@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from toolwire.adapters import Invalid
 from toolwire.content import Audio, File, Image, blob_contents, text_contents
@@ -53,7 +53,8 @@ class Resource(Component):
         tags: str | Iterable[str] | None = None,
         cache: Cache | None = None,
     ) -> None:
-        self.key = self.uri = checked_uri(str(uri))
+        self.uri: str = checked_uri(str(uri))
+        self.key: str = self.uri
         if (function is None) == (content is UNSET):
             raise ServerError(f"The resource {self.uri} needs a function or content=, one of the two")
         binding = None if function is None else bind(function, name=name, is_context=is_context, structured=False)
@@ -64,9 +65,9 @@ class Resource(Component):
             )
         self.function = function
         self.content = content
-        self.name = name or (binding.name if binding is not None else self.uri)
-        self.mime_type = mime_type or _mime_type_of(function, content)
-        self.annotations = annotations_of(annotations)
+        self.name: str = name or (binding.name if binding is not None else self.uri)
+        self.mime_type: str = mime_type or _mime_type_of(function, content)
+        self.annotations: t.Annotations | UnsetType = annotations_of(annotations)
         self.size = size
         self.cache = cache
         self._takes_uri = binding is not None and bool(binding.parameters)
@@ -134,9 +135,10 @@ class ResourceTemplate(Component):
         cache: Cache | None = None,
         screen: bool = True,
     ) -> None:
-        self.key = self.uri_template = uri_template
+        self.uri_template: str = uri_template
+        self.key: str = uri_template
         try:
-            self.template = UriTemplate(uri_template, screen=screen)
+            self.template: UriTemplate = UriTemplate(uri_template, screen=screen)
         except ValueError as error:
             raise ServerError(f"{uri_template!r} is not a URI template: {error}") from None
         if function is not None and self.template.unmatchable:
@@ -145,9 +147,9 @@ class ResourceTemplate(Component):
         self.function = function
         self.binding = binding
         self._given = () if binding is None else _template_parameters(binding, self.template)
-        self.name = name or (binding.name if binding is not None else uri_template)
-        self.mime_type = mime_type or _mime_type_of(function, UNSET)
-        self.annotations = annotations_of(annotations)
+        self.name: str = name or (binding.name if binding is not None else uri_template)
+        self.mime_type: str = mime_type or _mime_type_of(function, UNSET)
+        self.annotations: t.Annotations | UnsetType = annotations_of(annotations)
         self.cache = cache
         self._describe(
             binding,

@@ -23,7 +23,7 @@ from toolwire.server.running import Executor
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
 
-log = logging.getLogger("toolwire.server")
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 
 class Argument(Struct, kw_only=True):
@@ -85,16 +85,17 @@ class Tool(Component):
         )
         self.function = function
         self.binding = binding
-        self.key = self.name = checked_name(binding.name, "tool")
+        self.name: str = checked_name(binding.name, "tool")
+        self.key: str = self.name
         _advise(self.name)
-        self.annotations = _tool_annotations(annotations)
+        self.annotations: t.ToolAnnotations | UnsetType = _tool_annotations(annotations)
         self.task = _task_support(self.name, task, long_running)
         """Whether calls may, or must, run as tasks; None for never."""
-        self.detaches = _detaches(function)
+        self.detaches: bool = _detaches(function)
         if self.detaches and self.task is None:
             raise ServerError(f"{self.name!r}: ctx.detach() makes the call a task, which takes task='optional'")
-        self.input_schema = binding.input_schema
-        self.output_schema = binding.output_schema
+        self.input_schema: dict[str, Any] = binding.input_schema
+        self.output_schema: dict[str, Any] | None = binding.output_schema
         # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
         self.wraps = self.output_schema is not None and self.output_schema.get("type") != "object"
         self._describe(

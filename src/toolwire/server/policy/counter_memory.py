@@ -18,7 +18,7 @@ class CounterMemory(Storage, MovingWindowSupport):
     At most `max_keys` counters of each kind are kept; beyond that the one that was used longest ago is forgotten.
     """
 
-    STORAGE_SCHEME = None
+    STORAGE_SCHEME: list[str] | None = None
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, max_keys: int = 100_000) -> None:
         super().__init__()
