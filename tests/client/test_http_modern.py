@@ -396,6 +396,27 @@ async def test_who_signs_in_is_asked_before_and_told_after() -> None:
     assert signer.challenges == [(401, 'Bearer scope="a"')]
 
 
+async def test_closing_while_somebody_signs_in() -> None:
+    begun = asyncio.Event()
+
+    class Slow(Signer):
+        async def challenged(self, method: str, url: str, status: int, headers: dict[str, str]) -> bool:
+            begun.set()
+            await asyncio.Event().wait()
+            return True
+
+    refused = False
+    script = Script(lambda request: Reply(401, {}) if refused else None)
+    client = script.client(auth=Slow())
+    await client.connect()
+    refused = True
+    calling = asyncio.ensure_future(client.call_tool("x"))
+    await begun.wait()
+    await client.close()
+    with pytest.raises(OutcomeUnknown, match="was closed"):
+        await calling
+
+
 async def test_signing_in_that_does_not_help() -> None:
     script = Script(lambda request: Reply(401, {}))
     with pytest.raises(Unauthorized, match="status 401"):

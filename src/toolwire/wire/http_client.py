@@ -72,7 +72,7 @@ class Exchange:
 
     def abort(self, error: BaseException) -> None:
         """Make whoever reads the answer stop, with this error."""
-        if not self.done and self.clock is not None:
+        if not self.done and self.clock is not None and not self.clock.expired():
             self.resolve(None, error)
             self.clock.reschedule(0.0)
 
@@ -81,8 +81,10 @@ class Exchange:
 
     def progressed(self, now: float) -> None:
         """CAN-4: progress restarts the clock, up to a ceiling."""
-        if self.clock is not None and self.timeout is not None and self.clock.when() is not None:
-            self.clock.reschedule(min(now + self.timeout, self.ceiling))
+        clock = self.clock
+        # One that stands still, while somebody signs in, is not set going; one that has run out can not be.
+        if clock is not None and self.timeout is not None and clock.when() is not None and not clock.expired():
+            clock.reschedule(min(now + self.timeout, self.ceiling))
 
 
 class HttpSession(Session):

@@ -84,7 +84,8 @@ async def _stopped(clock: asyncio.Timeout | None) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        clock.reschedule(loop.time() + left)
+        if not clock.expired():  # Whoever closes the client meanwhile makes it run out.
+            clock.reschedule(loop.time() + left)
 
 
 def _unauthorized(url: str, status: int, text: str, tried: bool) -> Unauthorized:
