@@ -35,7 +35,6 @@ class Guard:
     ) -> None:
         self._hosts = {host.lower() for host in allowed_hosts}
         self._origins = {origin.lower().rstrip("/") for origin in allowed_origins}
-        self._passed: tuple[str | None, str | None, str, str | None] | None = None
         if public_url is not None:
             parts = urlsplit(public_url)
             if parts.scheme not in ("http", "https") or not parts.netloc:
@@ -45,14 +44,10 @@ class Guard:
 
     def check(self, host: str | None, origin: str | None, scheme: str, local_address: str | None) -> Refusal | None:
         """None when the request may pass. `local_address` is the address the connection arrived at."""
-        asked = (host, origin, scheme, local_address)
-        if asked == self._passed:
-            return None  # Nearly all requests come from the same place as the one before.
         if local_address is not None and is_loopback(local_address) and not self._is_expected(host):
             return Refusal(421, f"The host {(host or '')[:200]!r} is not served here; add it to allowed_hosts")
         if origin is not None and not self._is_own(origin.lower(), host, scheme):
             return Refusal(403, f"The origin {origin[:200]!r} is not allowed; add it to allowed_origins")
-        self._passed = asked
         return None
 
     def allows_origin(self, origin: str) -> bool:

@@ -33,25 +33,31 @@ def preflight(headers: Mapping[str, str]) -> HeaderList:
     )
 
 
-# Decoded once; a request has a dozen headers, nearly all of them these.
-_USUAL_HEADERS: Final = {
-    name.encode(): name
+class _Names(dict[bytes, str]):
+    """The names of headers as texts: those of most requests are known, others are decoded."""
+
+    def __missing__(self, raw: bytes) -> str:
+        return raw.decode("latin-1").lower()
+
+
+_NAMES: Final = _Names(
+    (name.encode(), name)
     for name in (
         *("host", "origin", "user-agent", "accept", "accept-encoding", "connection", "authorization"),
         *("content-type", "content-length", VERSION, METHOD, NAME, SESSION),
     )
-}
+)
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
     """The headers by their lower-case names; what came twice is joined by `DUPLICATE`."""
     raw: Sequence[tuple[bytes, bytes]] = scope["headers"]
-    names = _USUAL_HEADERS
-    headers = {names.get(name) or name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
+    names = _NAMES
+    headers = {names[name]: value.decode("latin-1") for name, value in raw}
     if len(headers) != len(raw):
         headers = {}
         for raw_name, raw_value in raw:
-            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            name, value = names[raw_name], raw_value.decode("latin-1")
             headers[name] = f"{headers[name]}{DUPLICATE}{value}" if name in headers else value
     return headers
 
