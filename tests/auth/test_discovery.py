@@ -166,9 +166,10 @@ def test_an_authorization_server_without_metadata() -> None:
         Site({PATH: RESOURCE}).play(discover(SERVER, None, default_endpoints=True))
 
 
-def test_a_server_in_trouble_is_no_reason_to_look_elsewhere() -> None:
-    site = Site({PATH: answer({}, 503), ROOT: RESOURCE})
-    with pytest.raises(SignInFailed, match="status 503"):
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_server_in_trouble_is_no_reason_to_look_elsewhere(status: int) -> None:
+    site = Site({PATH: answer({}, status), ROOT: RESOURCE})
+    with pytest.raises(SignInFailed, match=f"status {status}"):
         site.play(discover(SERVER, None, default_endpoints=True))
     assert site.urls == [PATH]
 

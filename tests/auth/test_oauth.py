@@ -500,6 +500,28 @@ async def test_metadata_of_the_challenge_at_a_private_address(scene: Scene) -> N
         await scene.call(oauth(scene))
 
 
+async def test_a_server_that_publishes_nothing_is_not_signed_in_to(scene: Scene) -> None:
+    scene.server.routes = {"/mcp": lambda request: Reply(401)}
+    with pytest.raises(SignInFailed, match="publishes neither"):
+        await scene.call(oauth(scene))
+    assert {each.method for each in scene.server.requests if each.path != "/mcp"} == {"GET"}
+
+
+async def test_a_token_that_is_refused_after_a_step_up(scene: Scene) -> None:
+    """One more sign-in would not help, and nobody is asked for one."""
+    scene.server.needs = {"/mcp/write": "write"}
+    auth = oauth(scene).at(scene.server.mcp)
+    call = scene.server.routes["/mcp/write"]
+
+    def refuse_after(request: Request) -> Reply:
+        return call(request) if scene.visits < 2 else scene.server.refuse(401, {})
+
+    scene.server.routes["/mcp/write"] = refuse_after
+    assert await scene.call(auth) == 200
+    assert await scene.call(auth, "/mcp/write") == 401
+    assert scene.visits == 2
+
+
 # --- settings that cannot work ---
 
 

@@ -75,6 +75,8 @@ def test_the_canonical_uri_of_a_server(url: str, resource: str) -> None:
         ("http://h/mcp", "https://h/mcp", False),
         ("https://h:444/mcp", "https://h/mcp", False),
         ("https://h/mcp?x=1", "https://h/mcp", False),
+        ("https://h/mcp?x=1", "https://h/mcp?x=1", True),
+        ("https://h/mcp", "https://h/mcp?x=1", True),
         ("https://h/mcp#x", "https://h/mcp", False),
     ],
 )
