@@ -65,6 +65,24 @@ async def test_tasks_result_waits_and_answers_what_the_call_would_have(over: Ove
 
 
 @over
+@pytest.mark.covers("J75")
+async def test_those_who_wait_leave_room_for_others(over: Over) -> None:
+    held = Held(limits=Limits(in_flight=4))
+    async with talk(held.server, CORE, over) as client:
+        task = await begin(client, "hold")
+        waiting = [client.start("tasks/result", {"taskId": task}) for _ in range(4)]
+        done, still = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        while len(done) < 2:
+            more, still = await asyncio.wait(still, return_when=asyncio.FIRST_COMPLETED)
+            done |= more
+        assert {each.result()["error"]["code"] for each in done} == {-32603}
+        assert await status_of(client, task) == "working"
+        held.go.set()
+        assert [text_in((await each)["result"]) for each in still] == ["held x"] * 2
+        assert text_in(await client.result("tasks/result", {"taskId": task})) == "held x"
+
+
+@over
 @pytest.mark.covers("J74", "T-31")
 async def test_failures_come_back_as_the_call_would_have_answered_them(over: Over) -> None:
     held = Held()

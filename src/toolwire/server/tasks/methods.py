@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -13,7 +15,14 @@ from msgspec import UNSET
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.cursors import decode_cursor, encode_cursor
-from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError, Timeout, TransportError
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    NotSupported,
+    ProtocolError,
+    Timeout,
+    TransportError,
+)
 from toolwire.protocol.tasks import Question, Record
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
@@ -33,6 +42,8 @@ class TaskMethods:
         self._tasks = tasks
         self.hosted: HostTasks = HostTasks(tasks)
         self._records = tasks.records
+        # How many results each connection, or session, waits for.
+        self._waiting: Counter[Any] = Counter()
         # Questions that a waiting `tasks/result` is asking right now.
         self._asking: set[tuple[str, str]] = set()
         self._core: dict[str, Callable[[Context], Awaitable[Any]]] = {
@@ -117,7 +128,7 @@ class TaskMethods:
         """Wait for the end of a task. Meanwhile its questions are asked here, where the client is sure to listen."""
         key = self._key(ctx)
         relays: dict[str, asyncio.Task[None]] = {}
-        with self._records.watch(key) as bell:
+        with self._counted(ctx), self._records.watch(key) as bell:
             try:
                 while True:
                     bell.clear()
@@ -129,6 +140,23 @@ class TaskMethods:
             finally:
                 for relay in relays.values():
                     relay.cancel()
+
+    @contextmanager
+    def _counted(self, ctx: Context) -> Iterator[None]:
+        """J75: those who wait take at most half of what a connection may have in flight, so that others get through."""
+        who = ctx.session_id or ctx._outlet.connection
+        if who is None:
+            yield  # Where each request stands alone, no others have to get through.
+            return
+        if self._waiting[who] >= max(1, self._tasks.limits.in_flight // 2):
+            raise ProtocolError(INTERNAL_ERROR, "Too many results are waited for here: poll with tasks/get instead")
+        self._waiting[who] += 1
+        try:
+            yield
+        finally:
+            self._waiting[who] -= 1
+            if not self._waiting[who]:
+                del self._waiting[who]
 
     def _ask(self, ctx: Context, key: str, record: Record, relays: dict[str, asyncio.Task[None]]) -> None:
         for name, relay in tuple(relays.items()):
