@@ -44,6 +44,7 @@ def main(arguments: Namespace) -> int:
         raise UsageError(f"the path of an endpoint starts with a slash, not {arguments.path!r}")
     logs.install("warning")
     try:
+        http_server.check_installed()
         sockets = http_server.listen("127.0.0.1", arguments.port, public=False)
         page_sockets = serving.listen(arguments.inspector_port)
     except ServerError as error:

@@ -140,4 +140,5 @@ def main(arguments: Namespace) -> int:
     out.line(f"Made {folder} with {', '.join(FILES)}. Try it:")
     out.line(f"  cd {folder}")
     out.line("  toolwire call server.py convert_amount value=116 currency=NOK")
+    out.line("  toolwire dev server.py")
     return DONE
