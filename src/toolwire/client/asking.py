@@ -32,7 +32,7 @@ def _encode_hook(value: Any) -> Any:
     return encode_hook(value)
 
 
-encode_arguments = msgspec.json.Encoder(enc_hook=_encode_hook).encode
+encode_arguments: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=_encode_hook).encode
 
 
 def reader(type_: type[R]) -> Read[R]:
