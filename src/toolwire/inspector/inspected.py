@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from toolwire.client import Change, Client
+from toolwire.client import Change, Client, Subscription
 from toolwire.client.connect import TargetLike
 from toolwire.inspector.calls import Calls
 from toolwire.inspector.catalogue import KINDS, Catalogue
@@ -222,7 +222,7 @@ class Inspector:
             )
             self._start(self._follow(changes, self._list_changed))
 
-    async def _follow(self, changes: Any, act: Any) -> None:
+    async def _follow(self, changes: Subscription, act: Callable[[Change], Awaitable[None]]) -> None:
         try:
             async for change in changes:
                 await act(change)
