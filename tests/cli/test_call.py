@@ -116,6 +116,12 @@ def test_arguments_are_read_as_the_schema_asks(
     assert json.loads(done.out) == means
 
 
+def test_options_may_stand_anywhere(toolwire: Command, server: Server) -> None:
+    toolwire.serves(server)
+    for words in (["--json", "echo", "count=3"], ["echo", "--json", "count=3"], ["echo", "count=3", "--json"]):
+        assert json.loads(toolwire("call", "server", *words).out)["content"][0]["text"] == '{"count":3}'
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

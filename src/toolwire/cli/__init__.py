@@ -1,7 +1,8 @@
 """The `toolwire` command. Results go to standard output, everything else to standard error.
 
 Each subcommand is a module with `add_arguments(parser)` and `main(arguments) -> int`, imported only when it is asked
-for: a server starts without the rest.
+for: a server starts without the rest. `OPTIONS_ANYWHERE = True` lets options stand between arguments that may be left
+out, as in `toolwire call FILE TOOL --json KEY=VALUE`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 # The subcommand, its module in this folder, and what it is for.
 COMMANDS: Final = {
-    "audit": ("audit", "check an audit log"),
     "run": ("run", "serve a server that is defined in a Python file"),
     "dev": ("dev", "serve a file, load it again when it changes, and show it in the inspector"),
     "inspect": ("inspect", "look at a server in a page of the browser"),
@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "install": ("install", "enter a server into the configuration of a client"),
     "lint": ("lint", "find what makes a server's tools hard to use"),
     "doctor": ("doctor", "check how a server behaves, and say what to do"),
+    "audit": ("audit", "check an audit log"),
 }
 
 
@@ -62,7 +63,8 @@ def _run(command: str, words: Sequence[str]) -> int:
     module = import_module(f"toolwire.cli.{home}")
     parser = ArgumentParser(prog=f"toolwire {command}", description=f"{purpose[0].upper()}{purpose[1:]}.")
     module.add_arguments(parser)
-    status: int = module.main(parser.parse_args(words))
+    intermixed = getattr(module, "OPTIONS_ANYWHERE", False)
+    status: int = module.main(parser.parse_intermixed_args(words) if intermixed else parser.parse_args(words))
     return status
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
 
@@ -16,6 +16,8 @@ from toolwire.schemas.wording import nearest
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+
+OPTIONS_ANYWHERE: Final = True
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from toolwire.client import Client
 
+OPTIONS_ANYWHERE: Final = True
 SHOWN: Final = 500
 _NAME: Final = 100
 _DESCRIPTION: Final = 200
