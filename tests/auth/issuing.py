@@ -10,8 +10,8 @@ from typing import Any
 from joserfc import jws
 from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
-from toolwire.auth.fetching import Answer
-from toolwire.auth.verifier import Unavailable
+from toolwire.auth.verify.fetching import Answer
+from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.sealing import encode_base64url
 
 ISSUER = "https://login.example.org"

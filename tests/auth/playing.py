@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-from toolwire.auth.messages import Fetch, Fetched, Flow
-from toolwire.auth.metadata import AuthorizationServer, Discovered
+from toolwire.auth.flow.messages import Fetch, Fetched, Flow
+from toolwire.auth.flow.metadata import AuthorizationServer, Discovered
 
 T = TypeVar("T")
 

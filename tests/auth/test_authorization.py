@@ -10,7 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tests.auth.playing import ISSUER, SERVER, discovered
 
-from toolwire.auth.authorization import (
+from toolwire.auth.errors import Refused, SignInFailed
+from toolwire.auth.flow.authorization import (
     ATTEMPT_SECONDS,
     Attempt,
     answer_parameters,
@@ -19,9 +20,8 @@ from toolwire.auth.authorization import (
     query_parameters,
     read_code,
 )
-from toolwire.auth.clients import Registration
-from toolwire.auth.errors import Refused, SignInFailed
-from toolwire.auth.urls import Reach
+from toolwire.auth.flow.clients import Registration
+from toolwire.auth.flow.urls import Reach
 
 CALLBACK = "http://127.0.0.1:7777/callback"
 

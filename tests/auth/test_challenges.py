@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.auth.challenges import MAX_LENGTH, Challenge, oauth_challenge, parse_challenges
+from toolwire.auth.flow.challenges import MAX_LENGTH, Challenge, oauth_challenge, parse_challenges
 
 
 @pytest.mark.covers("6.2.1")

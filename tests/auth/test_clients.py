@@ -8,7 +8,8 @@ import json
 import pytest
 from tests.auth.playing import ISSUER, Site, answer, metadata
 
-from toolwire.auth.clients import (
+from toolwire.auth.errors import Refused, SignInFailed
+from toolwire.auth.flow.clients import (
     BASIC,
     NONE,
     POST,
@@ -18,8 +19,7 @@ from toolwire.auth.clients import (
     published_client,
     register,
 )
-from toolwire.auth.errors import Refused, SignInFailed
-from toolwire.auth.messages import Fetch, Fetched
+from toolwire.auth.flow.messages import Fetch, Fetched
 
 CALLBACK = "http://127.0.0.1:7777/callback"
 ME = Naming("Test", "https://client.example", "https://client.example/me.json")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.auth.playing import ISSUER, SERVER, Site, answer, server_document
 
-from toolwire.auth.challenges import Challenge
-from toolwire.auth.discovery import discover, find_resource, find_server, server_candidates
 from toolwire.auth.errors import SignInFailed
-from toolwire.auth.messages import Fetched
+from toolwire.auth.flow.challenges import Challenge
+from toolwire.auth.flow.discovery import discover, find_resource, find_server, server_candidates
+from toolwire.auth.flow.messages import Fetched
 
 PATH = "https://api.example.org/.well-known/oauth-protected-resource/mcp"
 ROOT = "https://api.example.org/.well-known/oauth-protected-resource"

@@ -15,7 +15,7 @@ from tests.wire.modernclient import ModernClient, text_of
 
 from toolwire import Context, Server
 from toolwire.auth import JWT
-from toolwire.auth.proxy_sealed import digest
+from toolwire.auth.proxy.sealed import digest
 
 HOLDER = ECKey.generate_key("P-256", private=True)
 URL = "http://127.0.0.1:8000/mcp"

@@ -25,7 +25,7 @@ from toolwire.auth import (
     WorkloadIdentity,
     jose,
 )
-from toolwire.auth.signing import ProofKey
+from toolwire.auth.client.signing import ProofKey
 from toolwire.protocol.errors import ToolwireError
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.auth.stand_in import Reply, Request, Site
 
-from toolwire.auth import guarded
+from toolwire.auth.client import guarded
+from toolwire.auth.client.guarded import MAX_BYTES, MAX_HOPS, Fetcher
 from toolwire.auth.errors import SignInFailed
-from toolwire.auth.guarded import MAX_BYTES, MAX_HOPS, Fetcher
-from toolwire.auth.messages import get, post_form
-from toolwire.auth.urls import Reach
+from toolwire.auth.flow.messages import get, post_form
+from toolwire.auth.flow.urls import Reach
 
 
 async def test_a_fetch(monkeypatch: pytest.MonkeyPatch) -> None:

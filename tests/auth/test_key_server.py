@@ -10,9 +10,9 @@ from tests.auth.issuing import DOWN, ISSUER, OTHER_RSA, RSA, Clock, Provider, ke
 from tests.auth.serving import served
 
 from toolwire.auth import Unavailable
-from toolwire.auth.discovery import server_candidates
-from toolwire.auth.fetching import Answer, fetch
-from toolwire.auth.key_server import FRESH, PATIENCE, USABLE, KeyServer
+from toolwire.auth.flow.discovery import server_candidates
+from toolwire.auth.verify.fetching import Answer, fetch
+from toolwire.auth.verify.key_server import FRESH, PATIENCE, USABLE, KeyServer
 from toolwire.protocol.errors import ServerError
 
 KEYS = f"{ISSUER}/keys"

@@ -14,9 +14,9 @@ import pytest
 from tests.auth.stand_in import Scene, Stage
 
 from toolwire.auth import MemoryStorage, NeedsLogin, OAuth, SignInFailed
-from toolwire.auth import login as login_module
-from toolwire.auth.callback import CallbackServer
-from toolwire.auth.login import has_browser
+from toolwire.auth.client import login as login_module
+from toolwire.auth.client.callback import CallbackServer
+from toolwire.auth.client.login import has_browser
 
 
 @pytest.fixture

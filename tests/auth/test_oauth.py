@@ -10,8 +10,8 @@ import pytest
 from tests.auth.stand_in import AuthorizationServer, Reply, Request, Scene, Stage, basic
 
 from toolwire.auth import Auth, FileStorage, MemoryStorage, NeedsLogin, OAuth, SignInFailed
+from toolwire.auth.client.sign_in import MAX_CHALLENGES, MAX_KINDS, MAX_STEP_UPS
 from toolwire.auth.contract import as_auth
-from toolwire.auth.sign_in import MAX_CHALLENGES, MAX_KINDS, MAX_STEP_UPS
 from toolwire.protocol.errors import Unauthorized
 
 

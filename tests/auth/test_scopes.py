@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolwire.auth.scopes import MAX_SCOPES, parse_scopes, select_scopes, union, with_offline_access
+from toolwire.auth.flow.scopes import MAX_SCOPES, parse_scopes, select_scopes, union, with_offline_access
 
 
 @pytest.mark.covers("6.2.15", "4.3.C5")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from toolwire.auth import FileStorage, MemoryStorage
-from toolwire.auth.records import Records
-from toolwire.auth.storage import Storage, load, save
+from toolwire.auth.client.records import Records
+from toolwire.auth.client.storage import Storage, load, save
 
 
 class Slow:

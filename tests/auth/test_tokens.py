@@ -8,11 +8,11 @@ import pytest
 from tests.auth.playing import ISSUER, SERVER, Site, answer, discovered, form, metadata
 from tests.auth.test_authorization import CALLBACK, attempt
 
-from toolwire.auth.clients import Registration
 from toolwire.auth.errors import Refused, SignInFailed
-from toolwire.auth.flow import client_credentials, exchange_code, exchange_for_id_jag, jwt_bearer, refresh
-from toolwire.auth.messages import Fetch, Fetched
-from toolwire.auth.tokens import LEEWAY_SECONDS, Token, TokenResponse, keep, request_token
+from toolwire.auth.flow.clients import Registration
+from toolwire.auth.flow.flows import client_credentials, exchange_code, exchange_for_id_jag, jwt_bearer, refresh
+from toolwire.auth.flow.messages import Fetch, Fetched
+from toolwire.auth.flow.tokens import LEEWAY_SECONDS, Token, TokenResponse, keep, request_token
 
 TOKEN = f"{ISSUER}/token"
 GOOD = {"access_token": "t1", "token_type": "Bearer"}

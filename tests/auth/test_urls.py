@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolwire.auth.errors import SignInFailed
-from toolwire.auth.urls import (
+from toolwire.auth.flow.urls import (
     Reach,
     Zone,
     canonical_resource,

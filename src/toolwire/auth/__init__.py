@@ -10,66 +10,66 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolwire.auth.bearer import bearer_token as bearer_token
+    from toolwire.auth.client.grants import ClientCredentials as ClientCredentials
+    from toolwire.auth.client.grants import EnterpriseManaged as EnterpriseManaged
+    from toolwire.auth.client.grants import Grant as Grant
+    from toolwire.auth.client.grants import WorkloadIdentity as WorkloadIdentity
+    from toolwire.auth.client.oauth import OAuth as OAuth
+    from toolwire.auth.client.signing import PrivateKey as PrivateKey
+    from toolwire.auth.client.storage import FileStorage as FileStorage
+    from toolwire.auth.client.storage import MemoryStorage as MemoryStorage
+    from toolwire.auth.client.storage import Storage as Storage
     from toolwire.auth.contract import Auth as Auth
     from toolwire.auth.contract import Bearer as Bearer
     from toolwire.auth.errors import NeedsLogin as NeedsLogin
     from toolwire.auth.errors import Refused as Refused
     from toolwire.auth.errors import SignInFailed as SignInFailed
-    from toolwire.auth.grants import ClientCredentials as ClientCredentials
-    from toolwire.auth.grants import EnterpriseManaged as EnterpriseManaged
-    from toolwire.auth.grants import Grant as Grant
-    from toolwire.auth.grants import WorkloadIdentity as WorkloadIdentity
-    from toolwire.auth.oauth import OAuth as OAuth
     from toolwire.auth.presets import auth0 as auth0
     from toolwire.auth.presets import entra as entra
     from toolwire.auth.presets import github as github
     from toolwire.auth.presets import google as google
     from toolwire.auth.presets import keycloak as keycloak
     from toolwire.auth.principal import Principal as Principal
-    from toolwire.auth.proxy import OAuthProxy as OAuthProxy
-    from toolwire.auth.proxy_upstream import Upstream as Upstream
+    from toolwire.auth.proxy.proxy import OAuthProxy as OAuthProxy
+    from toolwire.auth.proxy.upstream import Upstream as Upstream
     from toolwire.auth.resource import ResourceServer as ResourceServer
-    from toolwire.auth.signing import PrivateKey as PrivateKey
-    from toolwire.auth.storage import FileStorage as FileStorage
-    from toolwire.auth.storage import MemoryStorage as MemoryStorage
-    from toolwire.auth.storage import Storage as Storage
-    from toolwire.auth.verifier import Chain as Chain
-    from toolwire.auth.verifier import InvalidToken as InvalidToken
-    from toolwire.auth.verifier import Unavailable as Unavailable
-    from toolwire.auth.verifier import Verifier as Verifier
-    from toolwire.auth.verify_github import GitHub as GitHub
-    from toolwire.auth.verify_google import Google as Google
-    from toolwire.auth.verify_introspection import Introspection as Introspection
-    from toolwire.auth.verify_jwt import JWT as JWT
-    from toolwire.auth.verify_keys import Anonymous as Anonymous
-    from toolwire.auth.verify_keys import ApiKeys as ApiKeys
-    from toolwire.auth.verify_keys import hashed as hashed
+    from toolwire.auth.verify.github import GitHub as GitHub
+    from toolwire.auth.verify.google import Google as Google
+    from toolwire.auth.verify.introspection import Introspection as Introspection
+    from toolwire.auth.verify.jwt import JWT as JWT
+    from toolwire.auth.verify.keys import Anonymous as Anonymous
+    from toolwire.auth.verify.keys import ApiKeys as ApiKeys
+    from toolwire.auth.verify.keys import hashed as hashed
+    from toolwire.auth.verify.verifier import Chain as Chain
+    from toolwire.auth.verify.verifier import InvalidToken as InvalidToken
+    from toolwire.auth.verify.verifier import Unavailable as Unavailable
+    from toolwire.auth.verify.verifier import Verifier as Verifier
 
 _HOMES = {
     "Auth": "toolwire.auth.contract",
     "Bearer": "toolwire.auth.contract",
-    "ClientCredentials": "toolwire.auth.grants",
-    "EnterpriseManaged": "toolwire.auth.grants",
-    "FileStorage": "toolwire.auth.storage",
-    "Grant": "toolwire.auth.grants",
-    "MemoryStorage": "toolwire.auth.storage",
+    "ClientCredentials": "toolwire.auth.client.grants",
+    "EnterpriseManaged": "toolwire.auth.client.grants",
+    "FileStorage": "toolwire.auth.client.storage",
+    "Grant": "toolwire.auth.client.grants",
+    "MemoryStorage": "toolwire.auth.client.storage",
     "NeedsLogin": "toolwire.auth.errors",
-    "OAuth": "toolwire.auth.oauth",
-    "PrivateKey": "toolwire.auth.signing",
+    "OAuth": "toolwire.auth.client.oauth",
+    "PrivateKey": "toolwire.auth.client.signing",
     "Refused": "toolwire.auth.errors",
     "SignInFailed": "toolwire.auth.errors",
-    "Storage": "toolwire.auth.storage",
-    "WorkloadIdentity": "toolwire.auth.grants",
-    "Anonymous": "toolwire.auth.verify_keys",
-    "ApiKeys": "toolwire.auth.verify_keys",
-    "Chain": "toolwire.auth.verifier",
-    "GitHub": "toolwire.auth.verify_github",
-    "Google": "toolwire.auth.verify_google",
-    "Introspection": "toolwire.auth.verify_introspection",
-    "InvalidToken": "toolwire.auth.verifier",
-    "JWT": "toolwire.auth.verify_jwt",
-    "OAuthProxy": "toolwire.auth.proxy",
-    "Upstream": "toolwire.auth.proxy_upstream",
+    "Storage": "toolwire.auth.client.storage",
+    "WorkloadIdentity": "toolwire.auth.client.grants",
+    "Anonymous": "toolwire.auth.verify.keys",
+    "ApiKeys": "toolwire.auth.verify.keys",
+    "Chain": "toolwire.auth.verify.verifier",
+    "GitHub": "toolwire.auth.verify.github",
+    "Google": "toolwire.auth.verify.google",
+    "Introspection": "toolwire.auth.verify.introspection",
+    "InvalidToken": "toolwire.auth.verify.verifier",
+    "JWT": "toolwire.auth.verify.jwt",
+    "OAuthProxy": "toolwire.auth.proxy.proxy",
+    "Upstream": "toolwire.auth.proxy.upstream",
     "auth0": "toolwire.auth.presets",
     "entra": "toolwire.auth.presets",
     "github": "toolwire.auth.presets",
@@ -77,10 +77,10 @@ _HOMES = {
     "keycloak": "toolwire.auth.presets",
     "Principal": "toolwire.auth.principal",
     "ResourceServer": "toolwire.auth.resource",
-    "Unavailable": "toolwire.auth.verifier",
-    "Verifier": "toolwire.auth.verifier",
+    "Unavailable": "toolwire.auth.verify.verifier",
+    "Verifier": "toolwire.auth.verify.verifier",
     "bearer_token": "toolwire.auth.bearer",
-    "hashed": "toolwire.auth.verify_keys",
+    "hashed": "toolwire.auth.verify.keys",
 }
 
 __all__ = sorted(_HOMES)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from toolwire.auth.jose import ALGORITHMS, claims_of, import_key, is_signed_by, parse, thumbprint
 from toolwire.auth.principal import Principal
-from toolwire.auth.verifier import InvalidToken
+from toolwire.auth.verify.verifier import InvalidToken
 from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import KV

@@ -13,7 +13,7 @@ from toolwire.auth.bearer import Credentials, Malformed, check_query, credential
 from toolwire.auth.dpop_proof import Proofs, is_bound
 from toolwire.auth.principal import Principal
 from toolwire.auth.resource import WELL_KNOWN, Pages, ResourceServer, as_resource_server
-from toolwire.auth.verifier import InvalidToken, Unavailable
+from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV
 from toolwire.wire.http_outlet import Receive, SendMessage

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from toolwire.auth.verifier import InvalidToken
+from toolwire.auth.verify.verifier import InvalidToken
 from toolwire.extras import require
 from toolwire.protocol.sealing import decode_base64url
 

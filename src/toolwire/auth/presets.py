@@ -10,12 +10,13 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
-from toolwire.auth import verify_github, verify_google
-from toolwire.auth.fetching import Answer, checked_url, fetch
 from toolwire.auth.resource import ResourceServer
-from toolwire.auth.verify_github import GitHub
-from toolwire.auth.verify_google import Google
-from toolwire.auth.verify_jwt import JWT
+from toolwire.auth.verify import github as verify_github
+from toolwire.auth.verify import google as verify_google
+from toolwire.auth.verify.fetching import Answer, checked_url, fetch
+from toolwire.auth.verify.github import GitHub
+from toolwire.auth.verify.google import Google
+from toolwire.auth.verify.jwt import JWT
 from toolwire.protocol.errors import ServerError
 
 Fetch = Callable[..., Awaitable[Answer]]
@@ -67,7 +68,7 @@ def entra(
     common: dict[str, Any] = {"scopes": scopes, "advertise": advertise, **options}
     if not proxy:
         return ResourceServer(verifier, authorization_servers=[issuers[0]], **common)
-    from toolwire.auth.proxy import OAuthProxy, Upstream
+    from toolwire.auth.proxy.proxy import OAuthProxy, Upstream
 
     upstream = Upstream(
         authorize_url=f"{base}/oauth2/v2.0/authorize",
@@ -107,7 +108,7 @@ def google(
     verifier = Google(client_id, endpoint=token_info, fetch=fetch)
     if not proxy:
         return ResourceServer(verifier, authorization_servers=[verify_google.ISSUER], scopes=scopes, **options)
-    from toolwire.auth.proxy import OAuthProxy, Upstream
+    from toolwire.auth.proxy.proxy import OAuthProxy, Upstream
 
     upstream = Upstream(
         authorize_url=authorize_url,
@@ -204,7 +205,7 @@ def github(
     base = f"{checked_url(site, 'address of GitHub').rstrip('/')}/login/oauth"
     if not proxy:
         return ResourceServer(verifier, authorization_servers=[base], scopes=wanted, **options)
-    from toolwire.auth.proxy import OAuthProxy, Upstream
+    from toolwire.auth.proxy.proxy import OAuthProxy, Upstream
 
     if client_id is None:
         raise ServerError("proxy=True needs client_id=, that of our own application at the provider")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from toolwire.auth.principal import Principal
-from toolwire.auth.verifier import Verifier, Verifies, as_verifier
+from toolwire.auth.verify.verifier import Verifier, Verifies, as_verifier
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolwire.auth.challenges import oauth_challenge, parse_challenges
-from toolwire.auth.discovery import discover
-from toolwire.auth.messages import Fetched, Flow
-from toolwire.auth.metadata import Discovered
+from toolwire.auth.flow.challenges import oauth_challenge, parse_challenges
+from toolwire.auth.flow.discovery import discover
+from toolwire.auth.flow.messages import Fetched, Flow
+from toolwire.auth.flow.metadata import Discovered
 from toolwire.cli.diagnosis import Diagnosis, bad, good, skipped, warning
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, TransportError

@@ -1,0 +1,90 @@
+"""Carries out the requests of a flow, which go to URLs that servers name: vetted, bounded in size and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from types import TracebackType
+from typing import Final, Self, TypeVar
+from urllib.parse import urljoin
+
+from toolwire.auth.errors import SignInFailed
+from toolwire.auth.flow.messages import Fetch, Fetched, Flow
+from toolwire.auth.flow.urls import Reach, Zone
+from toolwire.protocol.errors import TransportError
+from toolwire.wire.addresses import Vet, is_public
+from toolwire.wire.http_pool import HttpPool, origin
+
+MAX_BYTES: Final = 256 * 1024
+MAX_HOPS: Final = 3
+SECONDS: Final = 15.0
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_VETS: Final[dict[Zone, Vet | None]] = {
+    Zone.NAMED: None,
+    Zone.LOOPBACK: lambda address: address.is_loopback,
+    Zone.PUBLIC: is_public,
+}
+
+T = TypeVar("T")
+
+
+class Fetcher:
+    """Use it with `async with`, for as long as a sign-in takes."""
+
+    def __init__(self, reach: Reach, *, tls: ssl.SSLContext | None = None, seconds: float = SECONDS) -> None:
+        self._reach = reach
+        self._tls = tls
+        self._seconds = seconds
+        self._pools: dict[Zone, HttpPool] = {}
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Play a flow to its end."""
+        try:
+            request = next(flow)
+            while True:
+                request = flow.send(await self.fetch(request))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            flow.close()
+
+    async def fetch(self, request: Fetch) -> Fetched:
+        """One request, redirects included; `SignInFailed` when it cannot or must not be made."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._follow(request)
+        except TimeoutError:
+            raise SignInFailed(f"{origin(request.url)} did not answer within {self._seconds:g} s") from None
+        except TransportError as error:
+            raise SignInFailed(f"{origin(request.url)} could not be asked: {error}") from None
+
+    async def _follow(self, request: Fetch) -> Fetched:
+        url = request.url
+        for _ in range(MAX_HOPS + 1):
+            zone = self._reach.zone(url, "A URL that the server named")
+            sent = self._pool(zone).request(
+                request.method, url, headers=request.headers, body=request.body or None, redirects=0
+            )
+            async with await sent as response:
+                location = response.header("location")
+                if not (request.redirects and response.status in _REDIRECTS and location):
+                    return Fetched(response.status, response.headers, await response.read(MAX_BYTES))
+                url = urljoin(url, location)
+        raise SignInFailed(f"{origin(request.url)} redirects too often")
+
+    def _pool(self, zone: Zone) -> HttpPool:
+        pool = self._pools.get(zone)
+        if pool is None:
+            pool = self._pools[zone] = HttpPool(vet=_VETS[zone], tls=self._tls)
+        return pool
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pool in self._pools.values():
+            await pool.close()

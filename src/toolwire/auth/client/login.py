@@ -1,0 +1,105 @@
+"""How a person is asked to sign in: in a browser of this machine, in the application's own way, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import webbrowser
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from toolwire.auth.client.callback import CallbackServer
+from toolwire.auth.errors import SignInFailed
+from toolwire.auth.flow.authorization import Attempt
+from toolwire.auth.flow.urls import is_loopback_host
+
+#: Takes the URL to open, gives the whole address that the browser was sent to in the end.
+AskPerson = Callable[[str], Awaitable[str]]
+Login = Literal["browser"] | AskPerson | None
+
+#: Where the browser is sent when this program does not listen: the person copies the address from there.
+NOWHERE: Final = "http://127.0.0.1:8765/callback"
+
+
+class Door(ABC):
+    """Where an answer comes in."""
+
+    redirect_uri: str
+
+    @abstractmethod
+    async def ask(self, attempt: Attempt) -> str | None:
+        """Send a person to `attempt.url` and wait for the answer; None when there is nobody to send."""
+
+
+class _Browser(Door):
+    def __init__(self, callback: CallbackServer, seconds: float) -> None:
+        self._callback = callback
+        self._seconds = seconds
+        self.redirect_uri = callback.redirect_uri
+
+    async def ask(self, attempt: Attempt) -> str | None:
+        self._callback.expect(attempt.state)
+        # No shell is involved, and the URL was found to be http or https before it got here.
+        if not await asyncio.to_thread(webbrowser.open, attempt.url):
+            return None
+        return await self._callback.answer(self._seconds)
+
+
+class _Application(Door):
+    def __init__(self, ask: AskPerson, redirect_uri: str, seconds: float) -> None:
+        self._ask = ask
+        self._seconds = seconds
+        self.redirect_uri = redirect_uri
+
+    async def ask(self, attempt: Attempt) -> str | None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._ask(attempt.url)
+        except TimeoutError:
+            raise SignInFailed(f"Nobody signed in within {self._seconds:g} s") from None
+
+
+class _Nobody(Door):
+    def __init__(self, redirect_uri: str) -> None:
+        self.redirect_uri = redirect_uri
+
+    async def ask(self, attempt: Attempt) -> str | None:
+        return None
+
+
+@asynccontextmanager
+async def open_door(
+    login: Login, redirect_uri: str | None, registered: Sequence[str], seconds: float
+) -> AsyncIterator[Door]:
+    """The way in, open for one answer. `registered` are redirect URIs that the authorization server knows already."""
+    async with AsyncExitStack() as stack:
+        if login is None or (login == "browser" and not has_browser()):
+            yield _Nobody(redirect_uri or NOWHERE)
+        elif login == "browser":
+            yield _Browser(await _listen(stack, redirect_uri, registered), seconds)
+        else:
+            assert callable(login)
+            yield _Application(login, redirect_uri or NOWHERE, seconds)
+
+
+async def _listen(stack: AsyncExitStack, redirect_uri: str | None, registered: Sequence[str]) -> CallbackServer:
+    if redirect_uri is not None:
+        return await stack.enter_async_context(CallbackServer(redirect_uri))
+    for known in registered:
+        if is_loopback_host(urlsplit(known).hostname or ""):
+            try:
+                return await stack.enter_async_context(CallbackServer(known))
+            except SignInFailed:
+                continue  # Somebody else has the port now; another one has to be registered.
+    return await stack.enter_async_context(CallbackServer())
+
+
+def has_browser() -> bool:
+    """Whether a browser with a window can be opened here; one in the terminal would be in the program's way."""
+    if sys.platform in ("win32", "darwin"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

@@ -1,0 +1,94 @@
+"""What a client remembers between sign-ins, by name, in a storage."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.auth.client.storage import Storage, load, save
+from toolwire.auth.flow.authorization import Attempt
+from toolwire.auth.flow.clients import Registration
+from toolwire.auth.flow.metadata import Discovered
+from toolwire.auth.flow.tokens import Token
+
+T = TypeVar("T")
+
+#: An open sign-in is offered again while a person has at least this much time left for it.
+REUSED_SECONDS: Final = 120.0
+
+
+class Record(Struct, frozen=True, omit_defaults=True):
+    """A token, and all that it takes to renew it without asking anybody: who issued it, where, and to which client."""
+
+    found: Discovered
+    token: Token
+    client: Registration | None = None
+    #: The private key that the token is bound to, as a JWK.
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Record({self.found.issuer!r}, {self.token!r})"
+
+
+class Records:
+    """Records, registrations and attempts in a storage.
+
+    2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that gave them. A registration
+    is kept by its issuer, and a token together with its own.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def record(self, server_url: str) -> Record | None:
+        return await self._read(f"token {server_url}", Record)
+
+    async def keep_record(self, server_url: str, record: Record | None) -> None:
+        await self._write(f"token {server_url}", record)
+
+    async def registration(self, issuer: str) -> Registration | None:
+        return await self._read(f"client {issuer}", Registration)
+
+    async def keep_registration(self, issuer: str, registration: Registration | None) -> None:
+        await self._write(f"client {issuer}", registration)
+
+    async def issuer_of(self, client_id: str) -> str | None:
+        """The issuer at which credentials that the user gave were first used."""
+        return await self._read(f"issuer {client_id}", str)
+
+    async def keep_issuer_of(self, client_id: str, issuer: str) -> None:
+        await self._write(f"issuer {client_id}", issuer)
+
+    async def keep_attempt(self, attempt: Attempt, now: float) -> Attempt:
+        """Keep an attempt, unless one is open that would do: many calls ask for one sign-in."""
+        pending = f"pending {attempt.server_url}"
+        state = await self._read(pending, str)
+        before = None if state is None else await self._read(f"attempt {state}", Attempt)
+        if before is not None and before.serves_like(attempt) and before.expires_at > now + REUSED_SECONDS:
+            return before
+        if before is not None:
+            await self._write(f"attempt {before.state}", None)
+        await self._write(pending, attempt.state)
+        await self._write(f"attempt {attempt.state}", attempt)
+        return attempt
+
+    async def take_attempt(self, state: str) -> Attempt | None:
+        """An attempt, which is then gone: its answer counts once."""
+        attempt = await self._read(f"attempt {state}", Attempt)
+        if attempt is not None:
+            await self._write(f"attempt {state}", None)
+        return attempt
+
+    async def _read(self, key: str, shape: type[T]) -> T | None:
+        text = await load(self._storage, key)
+        if text is None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=shape)
+        except (msgspec.DecodeError, RecursionError):
+            return None  # Of another version, or damaged: as good as none.
+
+    async def _write(self, key: str, value: Record | Registration | Attempt | str | None) -> None:
+        await save(self._storage, key, None if value is None else msgspec.json.encode(value).decode())

@@ -1,0 +1,164 @@
+"""The authorization of one client at one server, as a transport sees it.
+
+Whoever waits while a sign-in is under way shares it, failures included, so that ten calls at once open one browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from toolwire.auth.client.records import Record
+from toolwire.auth.client.token_source import TokenSource
+from toolwire.auth.errors import SignInFailed
+from toolwire.auth.flow.challenges import Challenge, oauth_challenge, parse_challenges
+from toolwire.auth.flow.scopes import union
+from toolwire.auth.flow.tokens import Token
+from toolwire.auth.flow.urls import same_origin
+
+log: logging.Logger = logging.getLogger("toolwire.auth")
+
+#: Challenges that one request may meet before it is given up, whatever they ask for.
+MAX_CHALLENGES: Final = 4
+#: Sign-ins for the same scopes, and kinds of scopes that are asked for at all.
+MAX_STEP_UPS: Final = 2
+MAX_KINDS: Final = 50
+
+
+class _Asked:
+    """What a task sent last, and what became of it."""
+
+    __slots__ = ("challenges", "recovered", "repeating", "signed_in", "token")
+
+    def __init__(self) -> None:
+        self.token: Token | None = None
+        #: Whether the request is being sent again.
+        self.repeating = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Another request: nobody has refused it yet, and nothing was done about it."""
+        self.challenges = 0
+        self.recovered = False
+        self.signed_in = False
+
+
+class SignIn:
+    """An `Auth` for one server; `OAuth` makes them."""
+
+    def __init__(self, source: TokenSource) -> None:
+        self.source = source
+        self._asked: WeakKeyDictionary[asyncio.Task[Any], _Asked] = WeakKeyDictionary()
+        self._working: asyncio.Task[bool] | None = None
+        self._waiting = 0
+        self._own_url = source.server_url
+        self._step_ups: dict[frozenset[str], int] = {}
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        if not self._is_own(url):
+            return {}
+        record = await self.source.current()
+        if record is not None and self.source.is_due(record):
+            record = await self._renew()
+        asked = self._note()
+        if not asked.repeating:
+            asked.begin()
+        asked.repeating = False
+        asked.token = token = None if record is None else record.token
+        if token is None:
+            return {}
+        if token.dpop:
+            proof = self.source.proof_key.proof(method, url, token.access_token)
+            return {"authorization": f"DPoP {token.access_token}", "dpop": proof}
+        return {"authorization": f"Bearer {token.access_token}"}
+
+    async def challenged(self, method: str, url: str, status: int, headers: Mapping[str, str]) -> bool:
+        if not self._is_own(url):
+            return False
+        asked = self._note()
+        asked.challenges += 1
+        asked.repeating = asked.challenges <= MAX_CHALLENGES and await self._answer(asked, status, headers)
+        return asked.repeating
+
+    async def _answer(self, asked: _Asked, status: int, headers: Mapping[str, str]) -> bool:
+        """Whether the request is worth sending again."""
+        challenge = oauth_challenge(parse_challenges(headers.get("www-authenticate", "")))
+        if self.source.learn_nonce(headers) and challenge is not None and challenge.error == "use_dpop_nonce":
+            return True
+        record = await self.source.current()
+        if record is not None and record.token != asked.token:
+            return True  # Somebody else got a token since this request was sent.
+        if status == 403:
+            return await self._step_up(asked, challenge, record)
+        if asked.signed_in:
+            return False  # Refused with a token that was made for it a moment ago.
+        refreshing, asked.recovered = not asked.recovered, True
+        asked.signed_in = await self._together(lambda: self.source.recover(challenge, refreshing=refreshing))
+        return True
+
+    async def _step_up(self, asked: _Asked, challenge: Challenge | None, record: Record | None) -> bool:
+        if challenge is None or challenge.error != "insufficient_scope":
+            return False
+        scopes = challenge.scopes or ()
+        if not self._may_step_up(frozenset(scopes)):
+            return False
+        more = union(record.token.scopes if record is not None else (), scopes)
+        asked.signed_in = await self._together(lambda: self.source.extend(challenge, more))
+        return True
+
+    def _may_step_up(self, wanted: frozenset[str]) -> bool:
+        """2026-07-28 basic/authorization, step-up: a few times, and then the failure is permanent."""
+        if self._working is not None:
+            return True  # Wait and see whether that helps.
+        tried = self._step_ups.get(wanted, 0)
+        if not wanted or tried >= MAX_STEP_UPS or len(self._step_ups) >= MAX_KINDS:
+            return False
+        self._step_ups[wanted] = tried + 1
+        return True
+
+    async def _renew(self) -> Record | None:
+        """A new token shortly before the old one expires, if that works; if not, the server will say what it wants."""
+        try:
+            await self._together(self.source.renew)
+        except SignInFailed as error:
+            log.info("the token for %s was not renewed: %s", self.source.server_url, error)
+        return await self.source.current()
+
+    async def _together(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
+        """Do `work`, or wait for what is under way; True when it ended in a new sign-in rather than a refresh."""
+        if self._working is None:
+            self._working = asyncio.get_running_loop().create_task(work())
+            self._working.add_done_callback(self._done)
+        working = self._working
+        self._waiting += 1
+        try:
+            await asyncio.wait({working})
+        finally:
+            self._waiting -= 1
+            if not working.done() and self._waiting == 0:
+                working.cancel()  # Nobody wants it any more.
+        if working.cancelled():
+            raise SignInFailed("The sign-in was given up")
+        return working.result()
+
+    def _done(self, working: asyncio.Task[bool]) -> None:
+        self._working = None
+        if not working.cancelled():
+            working.exception()  # Whoever waited has it; a failure that nobody waited for is no news.
+
+    def _note(self) -> _Asked:
+        task = asyncio.current_task()
+        assert task is not None
+        return self._asked.setdefault(task, _Asked())
+
+    def _is_own(self, url: str) -> bool:
+        """2026-07-28 basic/authorization: a token goes to the server that it is for, and to no other."""
+        if url == self._own_url:
+            return True
+        own = same_origin(url, self.source.server_url)
+        if own:
+            self._own_url = url
+        return own

@@ -1,0 +1,301 @@
+"""The tokens of one client at one server: obtained, renewed, and kept across restarts."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import structs
+
+from toolwire.auth.client.guarded import Fetcher
+from toolwire.auth.client.login import open_door
+from toolwire.auth.client.records import Record, Records
+from toolwire.auth.client.settings import Settings
+from toolwire.auth.client.signing import KeyCredentials, ProofKey
+from toolwire.auth.errors import NeedsLogin, Refused, SignInFailed, quoted
+from toolwire.auth.flow.authorization import Attempt, answer_parameters, begin, query_parameters, read_code
+from toolwire.auth.flow.challenges import Challenge
+from toolwire.auth.flow.clients import Credentials, Registration, published_client, register
+from toolwire.auth.flow.discovery import discover
+from toolwire.auth.flow.flows import exchange_code, refresh
+from toolwire.auth.flow.metadata import Discovered
+from toolwire.auth.flow.scopes import Scopes, clean_scopes, select_scopes, union, with_offline_access
+from toolwire.auth.flow.tokens import Token, TokenResponse, keep
+from toolwire.auth.flow.urls import Reach
+
+log: logging.Logger = logging.getLogger("toolwire.auth")
+
+#: Refusals that will pass; everything else that a token endpoint says about a refresh is final.
+_PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
+
+
+class TokenSource:
+    """Where the token for one server comes from. It is asked for one thing at a time."""
+
+    def __init__(self, settings: Settings, records: Records, server_url: str) -> None:
+        self.server_url = server_url
+        self._settings = settings
+        self._records = records
+        self._reach = Reach(server_url, settings.named_hosts)
+        self._record: Record | None = None
+        self._loaded = False
+        self._proof_key: ProofKey | None = None
+
+    # --- what there is ---
+
+    async def current(self) -> Record | None:
+        if not self._loaded:
+            stored = await self._records.record(self.server_url)
+            if not self._loaded:
+                self._adopt(stored)
+        return self._record
+
+    def is_due(self, record: Record) -> bool:
+        """Whether a token should be renewed and can be."""
+        if record.token.fresh(self._settings.clock()):
+            return False
+        return self._settings.grant is not None or record.token.refresh_token is not None
+
+    @property
+    def proof_key(self) -> ProofKey:
+        if self._proof_key is None:
+            self._proof_key = ProofKey()
+        return self._proof_key
+
+    def learn_nonce(self, headers: Mapping[str, str]) -> bool:
+        nonce = headers.get("dpop-nonce")
+        if nonce is None or not self._settings.dpop:
+            return False
+        self.proof_key.learn(self.server_url, nonce)
+        return True
+
+    async def forget(self) -> None:
+        """Sign out, as far as this side is concerned: the token is gone, the registration stays."""
+        self._record, self._loaded = None, True
+        await self._records.keep_record(self.server_url, None)
+
+    # --- how it changes; True where it took a new sign-in ---
+
+    async def recover(self, challenge: Challenge | None, *, refreshing: bool) -> bool:
+        """After a 401: find out who issues tokens now, then refresh, and only then ask a person."""
+        async with self._fetcher() as fetcher:
+            found = await self._discover(fetcher, challenge)
+            record = self._record
+            if record is not None and record.found.issuer != found.issuer:
+                # 2026-07-28 basic/authorization/client-registration: nothing of the old server goes to the new one.
+                log.info("%s takes tokens of %s now", self.server_url, quoted(found.issuer))
+                record = None
+            if record is not None and refreshing and await self._refreshed(fetcher, record):
+                return False
+            challenged = challenge.scopes if challenge is not None else None
+            scopes = select_scopes(challenged, found.scopes_supported, self._settings.scopes)
+            await self._obtain(fetcher, found, union(record.token.scopes if record is not None else (), scopes))
+        return True
+
+    async def extend(self, challenge: Challenge, scopes: Scopes) -> bool:
+        """After an `insufficient_scope`: a token for more, from whoever issues tokens now."""
+        async with self._fetcher() as fetcher:
+            await self._obtain(fetcher, await self._discover(fetcher, challenge), scopes)
+        return True
+
+    async def renew(self) -> bool:
+        """Before a token expires, without a person."""
+        record = self._record
+        if record is not None:
+            async with self._fetcher() as fetcher:
+                if self._settings.grant is not None:
+                    await self._obtain(fetcher, record.found, record.token.scopes)
+                else:
+                    await self._refreshed(fetcher, record)
+        return False
+
+    async def finish(self, state: str, answer: str) -> None:
+        """The end of a sign-in that began with `NeedsLogin`, by the address that the browser was sent to, or a code."""
+        attempt = await self._records.take_attempt(state)
+        if attempt is None:
+            raise SignInFailed("This sign-in is not under way any more; start again")
+        await self.complete(attempt, answer_parameters(answer, attempt))
+
+    async def complete(self, attempt: Attempt, parameters: Mapping[str, str]) -> None:
+        await self.current()
+        given = self._settings.client
+        if given is not None and given.client_id == attempt.client.client_id:
+            attempt = structs.replace(attempt, client=given)
+        async with self._fetcher() as fetcher:
+            await self._exchange(fetcher, attempt, parameters)
+
+    # --- refreshing ---
+
+    async def _refreshed(self, fetcher: Fetcher, record: Record) -> bool:
+        """Whether there is a new token without anybody being asked. A refusal that is final costs the refresh token."""
+        if await self._adopted_other(record):
+            return True
+        client = self._settings.client or record.client
+        if self._settings.grant is not None or client is None or record.token.refresh_token is None:
+            return False
+        flow = refresh(
+            record.found,
+            self._credentials(client),
+            record.token,
+            prover=self._prover(),
+            send_resource=self._settings.send_resource,
+        )
+        try:
+            response = await fetcher.run(flow)
+        except Refused as refusal:
+            if refusal.error in _PASSING:
+                raise
+            log.info("the refresh for %s was refused: %s", self.server_url, refusal.error)
+            if await self._adopted_other(record):
+                return True
+            await self._give_up_refreshing(record, refusal)
+            return False
+        await self._keep(record.found, client, response, record.token.scopes, record.token)
+        return True
+
+    async def _adopted_other(self, record: Record) -> bool:
+        """Whether another process that shares the storage was faster, and may have used up the refresh token."""
+        stored = await self._records.record(self.server_url)
+        if stored is None or stored.token == record.token or not stored.token.fresh(self._settings.clock()):
+            return False
+        self._adopt(stored)
+        return True
+
+    async def _give_up_refreshing(self, record: Record, refusal: Refused) -> None:
+        if refusal.error == "invalid_client":
+            await self._records.keep_registration(record.found.issuer, None)
+        self._record = structs.replace(record, token=structs.replace(record.token, refresh_token=None))
+        await self._records.keep_record(self.server_url, self._record)
+
+    # --- signing in ---
+
+    async def _discover(self, fetcher: Fetcher, challenge: Challenge | None) -> Discovered:
+        client_id, issuer = self._settings.given_client_id, self._settings.given_issuer
+        if issuer is None and client_id is not None:
+            # What the user gave was meant for one server; without a name, the first that asked.
+            issuer = await self._records.issuer_of(client_id)
+        flow = discover(
+            self.server_url,
+            challenge,
+            issuer=issuer,
+            known=self._record.found.issuer if self._record is not None else None,
+            default_endpoints=self._settings.default_endpoints,
+        )
+        found = await fetcher.run(flow)
+        if issuer is None and client_id is not None:
+            await self._records.keep_issuer_of(client_id, found.issuer)
+        return found
+
+    async def _obtain(self, fetcher: Fetcher, found: Discovered, scopes: Scopes) -> None:
+        """A token by asking for it: the machine's way where there is a grant, otherwise a person's."""
+        grant = self._settings.grant
+        if grant is None:
+            await self._ask_person(fetcher, found, with_offline_access(scopes, found.server.scopes_supported))
+            return
+        response = await grant.token(found, scopes, fetcher, self._prover())
+        await self._keep(found, None, response, scopes)
+
+    async def _ask_person(self, fetcher: Fetcher, found: Discovered, scopes: Scopes) -> None:
+        settings = self._settings
+        stored = await self._records.registration(found.issuer)
+        registered = stored.redirect_uris if stored is not None else []
+        async with open_door(settings.login, settings.redirect_uri, registered, settings.login_seconds) as door:
+            client = await self._client(fetcher, found, door.redirect_uri, scopes)
+            attempt = begin(
+                found,
+                client,
+                door.redirect_uri,
+                scopes,
+                reach=self._reach,
+                random=secrets.token_bytes,
+                now=settings.clock(),
+                server_url=self.server_url,
+                extra=settings.parameters,
+                send_resource=settings.send_resource,
+            )
+            try:
+                answer = await door.ask(attempt)
+            except SignInFailed:
+                # The server may have forgotten the client, and then the browser shows an error and never comes back.
+                await self._records.keep_registration(found.issuer, None)
+                raise
+        if answer is None:
+            raise await self._needs_login(attempt)
+        await self._exchange(fetcher, attempt, query_parameters(answer))
+
+    async def _client(self, fetcher: Fetcher, found: Discovered, redirect_uri: str, scopes: Scopes) -> Registration:
+        """Who the client is there: pre-registered, by its metadata document, or registered by itself."""
+        if self._settings.client is not None:
+            return self._settings.client
+        published = published_client(found.server, self._settings.naming, redirect_uri)
+        if published is not None:
+            return published
+        stored = await self._records.registration(found.issuer)
+        if stored is not None and stored.usable(self._settings.clock(), redirect_uri, scopes):
+            return stored
+        likely = union(scopes, clean_scopes(found.scopes_supported or ()))
+        fresh = await fetcher.run(register(found.server, self._settings.naming, redirect_uri, likely))
+        await self._records.keep_registration(found.issuer, fresh)
+        return fresh
+
+    async def _needs_login(self, attempt: Attempt) -> NeedsLogin:
+        """What a program without a person raises; while one sign-in is open, it is the same for every call."""
+        if self._settings.client is not None:
+            # What the user gave stays with the user.
+            attempt = structs.replace(attempt, client=structs.replace(attempt.client, client_secret=None))
+        attempt = await self._records.keep_attempt(attempt, self._settings.clock())
+        return NeedsLogin(attempt.url, lambda answer: self.finish(attempt.state, answer))
+
+    async def _exchange(self, fetcher: Fetcher, attempt: Attempt, parameters: Mapping[str, str]) -> None:
+        code = read_code(attempt, parameters, self._settings.clock())
+        flow = exchange_code(
+            attempt,
+            self._credentials(attempt.client),
+            code,
+            prover=self._prover(),
+            send_resource=self._settings.send_resource,
+        )
+        try:
+            response = await fetcher.run(flow)
+        except Refused as refusal:
+            if refusal.error == "invalid_client":
+                await self._records.keep_registration(attempt.found.issuer, None)
+            raise
+        await self._keep(attempt.found, attempt.client, response, attempt.scopes)
+
+    # --- what is remembered ---
+
+    def _adopt(self, record: Record | None) -> None:
+        self._loaded = True
+        if record is not None and record.token.dpop:
+            if record.key is None or not self._settings.dpop:
+                return  # Bound to a key that is not here, or not to be used.
+            self._proof_key = ProofKey(record.key)
+        self._record = record
+
+    async def _keep(
+        self,
+        found: Discovered,
+        client: Registration | None,
+        response: TokenResponse,
+        scopes: Scopes,
+        earlier: Token | None = None,
+    ) -> None:
+        token = keep(response, self._settings.clock(), scopes, earlier)
+        key = self.proof_key.export() if token.dpop else None
+        known = None if self._settings.client is not None else client
+        self._record, self._loaded = Record(found, token, known, key), True
+        await self._records.keep_record(self.server_url, self._record)
+        log.info("there is a token of %s for %s", quoted(found.issuer), self.server_url)
+
+    def _credentials(self, client: Registration) -> Credentials:
+        key = self._settings.key
+        return client if key is None else KeyCredentials(client.client_id, key)
+
+    def _prover(self) -> ProofKey | None:
+        return self.proof_key if self._settings.dpop else None
+
+    def _fetcher(self) -> Fetcher:
+        return Fetcher(self._reach, tls=self._settings.tls)

@@ -1,0 +1,109 @@
+"""The OAuth flows as generators: each yields the requests it wants made and is sent their answers.
+
+Nothing here opens a connection, looks at the clock or draws a random number, so every flow can be played through in a
+test, hostile servers included.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.auth.errors import SignInFailed, quoted
+from toolwire.auth.flow.authorization import Attempt
+from toolwire.auth.flow.clients import Credentials
+from toolwire.auth.flow.messages import Flow
+from toolwire.auth.flow.metadata import AuthorizationServer, Discovered
+from toolwire.auth.flow.scopes import Scopes
+from toolwire.auth.flow.tokens import Prover, Token, TokenResponse, request_token
+
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
+ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
+
+
+def exchange_code(
+    attempt: Attempt,
+    credentials: Credentials,
+    code: str,
+    *,
+    prover: Prover | None = None,
+    send_resource: bool = True,
+) -> Flow[TokenResponse]:
+    """The code for a token, at the issuer that was recorded with the attempt and nowhere else."""
+    form = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": attempt.redirect_uri,
+        "code_verifier": attempt.verifier,
+        **_resource(attempt.found, send_resource),
+    }
+    return (
+        yield from request_token(
+            attempt.found.server, credentials, form, prover=prover, step="The exchange of the code"
+        )
+    )
+
+
+def refresh(
+    found: Discovered,
+    credentials: Credentials,
+    token: Token,
+    *,
+    prover: Prover | None = None,
+    send_resource: bool = True,
+) -> Flow[TokenResponse]:
+    """A fresh access token for the refresh token."""
+    if token.refresh_token is None:
+        raise SignInFailed("There is no refresh token")
+    form = {
+        "grant_type": "refresh_token",
+        "refresh_token": token.refresh_token,
+        **_resource(found, send_resource),
+    }
+    return (yield from request_token(found.server, credentials, form, prover=prover, step="The refresh"))
+
+
+def client_credentials(
+    found: Discovered, credentials: Credentials, scopes: Scopes, *, prover: Prover | None = None
+) -> Flow[TokenResponse]:
+    """A token for the client itself (RFC 6749 section 4.4)."""
+    form = {"grant_type": "client_credentials", **_resource(found, True), **_scope(scopes)}
+    return (yield from request_token(found.server, credentials, form, prover=prover))
+
+
+def jwt_bearer(
+    found: Discovered, credentials: Credentials, assertion: str, scopes: Scopes, *, prover: Prover | None = None
+) -> Flow[TokenResponse]:
+    """A token for an assertion that somebody whom the authorization server trusts has signed (RFC 7523 section 2.1)."""
+    form = {"grant_type": JWT_BEARER, "assertion": assertion, **_resource(found, True), **_scope(scopes)}
+    return (yield from request_token(found.server, credentials, form, prover=prover))
+
+
+def exchange_for_id_jag(
+    identity_provider: AuthorizationServer, credentials: Credentials, id_token: str, found: Discovered, scopes: Scopes
+) -> Flow[str]:
+    """An ID token for an identity assertion grant that the resource's authorization server accepts (RFC 8693)."""
+    form = {
+        "grant_type": TOKEN_EXCHANGE,
+        "requested_token_type": ID_JAG,
+        "audience": found.issuer,
+        "resource": found.resource,
+        "subject_token": id_token,
+        "subject_token_type": ID_TOKEN,
+        **_scope(scopes),
+    }
+    step = "The exchange of the ID token"
+    answer = yield from request_token(identity_provider, credentials, form, step=step, kinds=("n_a", "bearer"))
+    if answer.issued_token_type != ID_JAG:
+        raise SignInFailed(f"The identity provider issued {quoted(answer.issued_token_type or 'nothing')} instead")
+    return answer.access_token
+
+
+def _resource(found: Discovered, wanted: bool) -> dict[str, str]:
+    # 2025-06-18 and later basic/authorization: whether or not the server understands it (RFC 8707).
+    return {"resource": found.resource} if wanted else {}
+
+
+def _scope(scopes: Scopes) -> dict[str, str]:
+    return {"scope": " ".join(scopes)} if scopes else {}

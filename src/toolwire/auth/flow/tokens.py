@@ -1,0 +1,136 @@
+"""Token requests: the one that every grant ends in, and what a token is once it is here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from toolwire.auth.errors import Refused, SignInFailed, quoted
+from toolwire.auth.flow.clients import Credentials
+from toolwire.auth.flow.messages import Fetch, Fetched, Flow, post_form, read, refusal
+from toolwire.auth.flow.metadata import AuthorizationServer
+from toolwire.auth.flow.scopes import Scopes
+
+#: A token is renewed when less than this is left of its life, or less than a tenth of it.
+LEEWAY_SECONDS: Final = 30.0
+#: Longer tokens fit in no header.
+MAX_TOKEN: Final = 32_768
+_LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
+
+
+class Prover(Protocol):
+    """Proves possession of a key for one request (RFC 9449), and remembers the nonces that servers hand out."""
+
+    def proof(self, method: str, url: str, access_token: str | None = None) -> str: ...
+
+    def learn(self, url: str, nonce: str) -> None: ...
+
+
+class TokenResponse(Struct, frozen=True):
+    """The answer of a token endpoint (RFC 6749 section 5.1)."""
+
+    access_token: str
+    token_type: str
+    expires_in: float | str | None = None
+    refresh_token: str | None = None
+    issued_token_type: str | None = None
+
+
+class Token(Struct, frozen=True, omit_defaults=True):
+    """An access token, and what is known about it. `scopes` were asked for; the server may have given fewer."""
+
+    access_token: str
+    scopes: Scopes = ()
+    refresh_token: str | None = None
+    #: Shortly before it expires, in seconds since the epoch; None when the server does not say.
+    renew_at: float | None = None
+    dpop: bool = False
+
+    def __repr__(self) -> str:
+        return f"Token(scopes={self.scopes!r}, renew_at={self.renew_at!r})"
+
+    def fresh(self, now: float) -> bool:
+        return self.renew_at is None or now < self.renew_at
+
+
+def request_token(
+    server: AuthorizationServer,
+    credentials: Credentials,
+    form: dict[str, str],
+    *,
+    prover: Prover | None = None,
+    step: str = "The token request",
+    kinds: Sequence[str] = (),
+) -> Flow[TokenResponse]:
+    """One request to the token endpoint; a second one only where the first lacked the server's nonce.
+
+    `kinds` are the token types that are taken, in lower case: by default the one that fits the proof.
+    """
+    kinds = kinds or (("bearer",) if prover is None else ("dpop",))
+    answer = yield _post(server, credentials, form, prover)
+    if prover is not None and _teaches_nonce(answer, server, prover) and _wants_nonce(answer):
+        answer = yield _post(server, credentials, form, prover)
+        _teaches_nonce(answer, server, prover)
+    if answer.status != 200:
+        raise refusal(answer, step)
+    return _checked(read(answer, TokenResponse, "The token response"), kinds, server)
+
+
+def _post(server: AuthorizationServer, credentials: Credentials, form: dict[str, str], prover: Prover | None) -> Fetch:
+    sent, headers = dict(form), dict[str, str]()
+    credentials.prove(server, sent, headers)
+    if prover is not None:
+        headers["dpop"] = prover.proof("POST", server.token_endpoint)
+    return post_form(server.token_endpoint, sent, headers)
+
+
+def _teaches_nonce(answer: Fetched, server: AuthorizationServer, prover: Prover) -> bool:
+    nonce = answer.headers.get("dpop-nonce")
+    if nonce is None:
+        return False
+    prover.learn(server.token_endpoint, nonce)
+    return True
+
+
+def _wants_nonce(answer: Fetched) -> bool:
+    # RFC 9449 section 8: the same request again, with the server's nonce in the proof.
+    if answer.status != 400:
+        return False
+    failure = refusal(answer, "The proof")
+    return isinstance(failure, Refused) and failure.error == "use_dpop_nonce"
+
+
+def keep(response: TokenResponse, now: float, scopes: Scopes, earlier: Token | None = None) -> Token:
+    """The token that a response gives, asked for at `now`; a refresh may leave out what did not change."""
+    return Token(
+        response.access_token,
+        scopes,
+        response.refresh_token or (earlier.refresh_token if earlier is not None else None),
+        _renewal(response, now),
+        response.token_type.lower() == "dpop",
+    )
+
+
+def _renewal(response: TokenResponse, now: float) -> float | None:
+    try:
+        seconds = float(response.expires_in if response.expires_in is not None else "")
+    except ValueError:
+        return None
+    if not seconds > 0:  # Not-a-number is not, either.
+        return None
+    seconds = min(seconds, _LONGEST_SECONDS)
+    return now + seconds - min(LEEWAY_SECONDS, seconds / 10)
+
+
+def _checked(response: TokenResponse, kinds: Sequence[str], server: AuthorizationServer) -> TokenResponse:
+    token = response.access_token
+    if not 0 < len(token) <= MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise SignInFailed("The token response holds a token that can not be sent")
+    if response.token_type.lower() not in kinds:
+        # RFC 9449 section 5: a token that is not bound to the key, where it should be, is as good as a stolen one.
+        raise SignInFailed(
+            f"{quoted(server.issuer)} issued a token of type {quoted(response.token_type)} instead of {kinds[0]}"
+        )
+    return response

@@ -1,0 +1,159 @@
+"""The clients of the proxy: those that register (RFC 7591), and those whose id is the address of their metadata."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from toolwire.auth.proxy.sealed import Registration, Seals
+from toolwire.auth.verify.fetching import Answer, fetch_from_anywhere
+from toolwire.auth.verify.verifier import Unavailable
+from toolwire.wire.http_guard import is_loopback
+
+MAX_REDIRECTS: Final = 10
+MAX_URI: Final = 1024
+MAX_NAME: Final = 100
+#: Seconds for which a metadata document is kept, and how many of them.
+DOCUMENT_SECONDS, DOCUMENTS = 300.0, 256
+# RFC 6749 appendix A: what an address may consist of; no control characters, no spaces, no quotes.
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[!#$%&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~]+", re.ASCII)
+
+
+class BadClient(Exception):
+    """A client that is not served; the text is for people."""
+
+
+class Clients:
+    """Knows clients by their id, and remembers none of them."""
+
+    def __init__(
+        self,
+        seals: Seals,
+        *,
+        schemes: frozenset[str] = frozenset(),
+        fetch: Callable[[str], Any] = fetch_from_anywhere,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`schemes`: private ones that redirects may have besides https, and http on this machine."""
+        self._seals = seals
+        self._schemes = schemes
+        self._fetch = fetch
+        self._clock = clock
+        self._documents: dict[str, tuple[float, Registration]] = {}
+
+    def register(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a registration; raises `BadClient`."""
+        registration = self._read(metadata)
+        return {
+            "client_id": self._seals.seal(registration),
+            "client_id_issued_at": int(self._seals.clock()),
+            "client_name": registration.name,
+            "redirect_uris": registration.redirect_uris,
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            # A secret would add nothing to PKCE, and have to be kept.
+            "token_endpoint_auth_method": "none",
+        }
+
+    async def find(self, client_id: str) -> Registration:
+        """What a client said about itself; raises `BadClient`."""
+        if client_id.startswith("https://"):
+            return await self._document(client_id)
+        found = self._seals.open(client_id, Registration)
+        if found is None:
+            raise BadClient("This application is not registered here, or no longer")
+        return found
+
+    async def _document(self, url: str) -> Registration:
+        """2025-11-25 basic/authorization, client id metadata documents."""
+        kept = self._documents.get(url)
+        if kept is not None and kept[0] > self._clock():
+            return kept[1]
+        parts = urlsplit(url)
+        if len(url) > MAX_URI or _URI.fullmatch(url) is None or parts.path in ("", "/") or parts.fragment:
+            raise BadClient("The id of this application is no address of a metadata document")
+        try:
+            answer: Answer = await self._fetch(url)
+            metadata = answer.json() if answer.status == 200 else {}
+        except Unavailable:
+            raise BadClient("The metadata of this application cannot be fetched") from None
+        if metadata.get("client_id") != url:
+            raise BadClient("The metadata of this application is about another one")
+        registration = self._read(metadata)
+        while len(self._documents) >= DOCUMENTS:
+            del self._documents[next(iter(self._documents))]
+        self._documents[url] = (self._clock() + DOCUMENT_SECONDS, registration)
+        return registration
+
+    def _read(self, metadata: dict[str, Any]) -> Registration:
+        uris = metadata.get("redirect_uris")
+        if not isinstance(uris, list) or not 0 < len(uris) <= MAX_REDIRECTS:
+            raise BadClient(f"redirect_uris is a list of 1 to {MAX_REDIRECTS} addresses")
+        for uri in uris:
+            if not isinstance(uri, str) or not self._may_redirect(uri):
+                raise BadClient("A redirect address is https, or http on the user's own machine")
+        name = metadata.get("client_name")
+        shown = "".join(each for each in name if each.isprintable()) if isinstance(name, str) else ""
+        return Registration(uris, shown[:MAX_NAME])
+
+    def _may_redirect(self, uri: str) -> bool:
+        if len(uri) > MAX_URI or _URI.fullmatch(uri) is None:
+            return False
+        parts = _split(uri)
+        if parts is None or parts.fragment or parts.username is not None:
+            return False
+        if parts.scheme in self._schemes:
+            return True
+        return bool(parts.hostname) and (parts.scheme == "https" or _is_local(parts))
+
+
+def redirects_to(registration: Registration, uri: str) -> bool:
+    """Whether a client may be sent its answer there: exactly as registered, but for the port on the user's machine."""
+    if uri in registration.redirect_uris:
+        return True
+    asked = _split(uri)
+    # RFC 8252 section 7.3: a native client takes whatever port is free.
+    return (
+        asked is not None
+        and _is_local(asked)
+        and any(_without_port(each) == _without_port(uri) for each in registration.redirect_uris)
+    )
+
+
+def is_local(uri: str) -> bool:
+    """Whether an answer goes to a program on the user's own machine, which may be any program."""
+    parts = _split(uri)
+    return parts is None or parts.scheme != "https" or is_loopback(parts.hostname or "")
+
+
+def _is_local(parts: SplitResult) -> bool:
+    return parts.scheme == "http" and is_loopback(parts.hostname or "")
+
+
+def _without_port(uri: str) -> tuple[str, str | None, str, str] | None:
+    parts = _split(uri)
+    if parts is None or not _is_local(parts) or parts.username is not None or parts.fragment:
+        return None
+    return parts.scheme, parts.hostname, parts.path, parts.query
+
+
+def _split(uri: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
+
+
+def read_metadata(body: bytes) -> dict[str, Any]:
+    """The body of a registration; raises `BadClient`."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        raise BadClient("A registration is a JSON object") from None

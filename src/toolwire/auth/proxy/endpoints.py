@@ -1,0 +1,276 @@
+"""The endpoints of the proxy: registration, consent, the way to the provider and back, and tokens.
+
+PKCE is used both ways: the client proves itself to us, and we to the provider. The `state` that travels to the provider
+exists only after the user's consent, is bound to the browser that gave it, and is good once (MCP security best
+practices, confused deputy).
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from toolwire.auth.proxy.clients import BadClient, Clients, read_metadata, redirects_to
+from toolwire.auth.proxy.pages import PAGE_HEADERS, consent_page, error_page
+from toolwire.auth.proxy.sealed import CODE, SIGN_IN, Code, Registration, Request, Seals, digest, new_id, use_once
+from toolwire.auth.proxy.tokens import OAuthError, TokenDesk
+from toolwire.auth.proxy.upstream import Upstream
+from toolwire.protocol.http import DUPLICATE
+from toolwire.stores import KV
+from toolwire.wire.http_body import read_body
+from toolwire.wire.http_outlet import Receive, SendMessage
+from toolwire.wire.http_reply import JSON_TYPE, HeaderList, Refused, Scope, respond
+
+AUTHORIZE, CALLBACK, TOKEN, REGISTER = "/oauth/authorize", "/oauth/callback", "/oauth/token", "/oauth/register"
+METADATA: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
+MAX_BODY: Final = 64 * 1024
+BODY_SECONDS: Final = 10.0
+MAX_STATE: Final = 2048
+MAX_SCOPES: Final = 50
+_ANYBODY: Final[HeaderList] = ((b"access-control-allow-origin", b"*"),)
+_NOT_KEPT: Final[HeaderList] = (*JSON_TYPE, *_ANYBODY, (b"cache-control", b"no-store"))
+_PREFLIGHT: Final[HeaderList] = (
+    *_ANYBODY,
+    (b"access-control-allow-methods", b"GET, POST"),
+    (b"access-control-allow-headers", b"Content-Type, Authorization, MCP-Protocol-Version"),
+)
+
+
+class Endpoints:
+    """What a proxy serves besides the endpoint of the protocol."""
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        resource: str,
+        server_name: str,
+        scopes: Iterable[str],
+        upstream: Upstream,
+        seals: Seals,
+        clients: Clients,
+        desk: TokenDesk,
+        kv: KV,
+    ) -> None:
+        self._issuer = issuer
+        self._resource = resource
+        self._server_name = server_name
+        self._scopes = frozenset(scopes)
+        self._upstream = upstream
+        self._seals = seals
+        self._clients = clients
+        self._desk = desk
+        self._kv = kv
+        # A name with this prefix cannot be set by another host, nor over an open line; on plain http not at all.
+        self._cookie = "__Host-toolwire-sign-in" if issuer.startswith("https://") else "toolwire-sign-in"
+        self._handlers: dict[tuple[str, str], Callable[..., Any]] = {
+            ("GET", AUTHORIZE): self._authorize,
+            ("POST", AUTHORIZE): self._consent,
+            ("GET", CALLBACK): self._callback,
+            ("POST", TOKEN): self._token,
+            ("POST", REGISTER): self._register,
+            **{("GET", path): self._metadata for path in METADATA},
+        }
+
+    async def serve(
+        self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
+    ) -> bool:
+        """Answer a request for one of the endpoints; False when it is for none of them."""
+        method = scope["method"]
+        if path not in (AUTHORIZE, CALLBACK, TOKEN, REGISTER, *METADATA):
+            return False
+        if method == "OPTIONS" and path not in (AUTHORIZE, CALLBACK):
+            await respond(send, 204, b"", _PREFLIGHT)
+            return True
+        handler = self._handlers.get((method, path))
+        if handler is None:
+            raise Refused(405, "This endpoint does not know the method")
+        body = b"" if method == "GET" else await read_body(headers, receive, MAX_BODY, BODY_SECONDS)
+        try:
+            status, answer, sent = await handler(scope, headers, body)
+        except BadPage as error:
+            status, answer, sent = 400, error_page(str(error)), PAGE_HEADERS
+        await respond(send, status, answer, sent)
+        return True
+
+    # --- metadata and registration ---
+
+    async def _metadata(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+        document = {
+            "issuer": self._issuer,
+            "authorization_endpoint": f"{self._issuer}{AUTHORIZE}",
+            "token_endpoint": f"{self._issuer}{TOKEN}",
+            "registration_endpoint": f"{self._issuer}{REGISTER}",
+            "scopes_supported": sorted(self._scopes),
+            "response_types_supported": ["code"],
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "token_endpoint_auth_methods_supported": ["none"],
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+            "client_id_metadata_document_supported": True,
+        }
+        return 200, msgspec.json.encode(document), (*JSON_TYPE, *_ANYBODY, (b"cache-control", b"public, max-age=300"))
+
+    async def _register(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+        try:
+            return 201, msgspec.json.encode(self._clients.register(read_metadata(body))), _NOT_KEPT
+        except BadClient as error:
+            code = "invalid_redirect_uri" if "redirect" in str(error) else "invalid_client_metadata"
+            return 400, msgspec.json.encode({"error": code, "error_description": str(error)}), _NOT_KEPT
+
+    # --- the user's browser ---
+
+    async def _authorize(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+        """The client sends its user: ask whether that is what the user wants."""
+        asked = _form(scope.get("query_string", b""))
+        client_id, redirect_uri = asked.get("client_id", ""), asked.get("redirect_uri", "")
+        registration = await self._client(client_id)
+        if not redirects_to(registration, redirect_uri):
+            # OAuth 2.1 section 4.1.2.1: nobody is sent to an address that was not registered, not even with an error.
+            raise BadPage("The application wants the answer at an address that it did not register")
+        state = asked.get("state", "")
+        if len(state) > MAX_STATE:
+            raise BadPage("The application sent a state that is too long")
+        wrong = self._wrong(asked)
+        if wrong is not None:
+            return self._back(redirect_uri, state, error=wrong)
+        browser = secrets.token_urlsafe(32)
+        request = Request(
+            self._seals.clock() + SIGN_IN,
+            new_id(),
+            digest(client_id),
+            redirect_uri,
+            state,
+            asked["code_challenge"],
+            sorted(self._wanted(asked)),
+            digest(browser),
+        )
+        page = consent_page(
+            server=self._server_name,
+            client=registration.name,
+            redirect_uri=redirect_uri,
+            scopes=request.scopes,
+            action=f"{self._issuer}{AUTHORIZE}",
+            request=self._seals.seal(request),
+        )
+        return 200, page, (*PAGE_HEADERS, self._set_cookie(browser))
+
+    async def _client(self, client_id: str) -> Registration:
+        try:
+            return await self._clients.find(client_id)
+        except BadClient as error:
+            raise BadPage(str(error)) from None
+
+    def _wrong(self, asked: Mapping[str, str]) -> str | None:
+        if asked.get("response_type") != "code":
+            return "unsupported_response_type"
+        challenge = asked.get("code_challenge", "")
+        if asked.get("code_challenge_method") != "S256" or not 43 <= len(challenge) <= 128:
+            return "invalid_request"
+        # RFC 8707: a token for somebody else is not ours to give.
+        if asked.get("resource", self._resource).rstrip("/") != self._resource.rstrip("/"):
+            return "invalid_target"
+        return "invalid_scope" if len(asked.get("scope", "").split()) > MAX_SCOPES else None
+
+    def _wanted(self, asked: Mapping[str, str]) -> set[str]:
+        """What the client asks for, and what every call needs; refresh tokens are between us and the provider."""
+        return (set(asked.get("scope", "").split()) | self._scopes) - {"offline_access"}
+
+    async def _consent(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+        """The user has decided."""
+        sent = _form(body)
+        request = self._seals.open(sent.get("request", ""), Request)
+        if request is None or request.verifier or not self._is_browser(headers, request):
+            raise BadPage("This page is no longer valid")
+        if sent.get("decision") != "allow":
+            return self._back(request.redirect_uri, request.state, error="access_denied")
+        request.verifier = secrets.token_urlsafe(32)
+        url = self._upstream.sign_in_url(
+            redirect_uri=f"{self._issuer}{CALLBACK}",
+            state=self._seals.seal(request),
+            challenge=digest(request.verifier),
+            scopes=request.scopes,
+        )
+        return 303, b"", (*_no_store(), (b"location", url.encode()))
+
+    async def _callback(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+        """The provider sends the user back."""
+        came = _form(scope.get("query_string", b""))
+        request = self._seals.open(came.get("state", ""), Request)
+        if request is None or not request.verifier or not self._is_browser(headers, request):
+            raise BadPage("This sign-in was not begun here, or not by this browser, or too long ago")
+        if not await use_once(self._kv, request.id, SIGN_IN):
+            raise BadPage("This sign-in is finished already")
+        code = came.get("code")
+        if code is None or "error" in came:
+            denied = came.get("error") == "access_denied"
+            return self._back(request.redirect_uri, request.state, error="access_denied" if denied else "server_error")
+        ours = Code(
+            self._seals.clock() + CODE,
+            new_id(),
+            request.client,
+            request.redirect_uri,
+            request.challenge,
+            request.scopes,
+            request.verifier,
+            code,
+        )
+        return self._back(request.redirect_uri, request.state, code=self._seals.seal(ours))
+
+    def _back(self, redirect_uri: str, state: str, **answer: str) -> Response:
+        """Send the user back to the client; RFC 9207: with who we are."""
+        query = urlencode({**answer, **({"state": state} if state else {}), "iss": self._issuer})
+        separator = "&" if "?" in redirect_uri else "?"
+        return 302, b"", (*_no_store(), (b"location", f"{redirect_uri}{separator}{query}".encode()))
+
+    # --- the browser that consented ---
+
+    def _set_cookie(self, value: str) -> tuple[bytes, bytes]:
+        secure = "; Secure" if self._cookie.startswith("__Host-") else ""
+        # Lax, since the provider sends the user back from another site.
+        cookie = f"{self._cookie}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={int(SIGN_IN)}{secure}"
+        return b"set-cookie", cookie.encode()
+
+    def _is_browser(self, headers: Mapping[str, str], request: Request) -> bool:
+        pairs = headers.get("cookie", "").replace(DUPLICATE, ";").split(";")
+        values = [value for name, _, value in (pair.strip().partition("=") for pair in pairs) if name == self._cookie]
+        return len(values) == 1 and hmac.compare_digest(digest(values[0]), request.browser)
+
+    # --- tokens ---
+
+    async def _token(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
+        asked = _form(body)
+        try:
+            if asked.get("resource", self._resource).rstrip("/") != self._resource.rstrip("/"):
+                raise OAuthError("invalid_target", "Tokens are for this server only")
+            answer = await self._desk.answer(asked, f"{self._issuer}{CALLBACK}")
+        except OAuthError as error:
+            content = {"error": error.code, "error_description": str(error)}
+            return error.status, msgspec.json.encode(content), _NOT_KEPT
+        return 200, msgspec.json.encode(answer), _NOT_KEPT
+
+
+Response = tuple[int, bytes, HeaderList]
+
+
+class BadPage(Exception):
+    """Something that the user has to be told, because there is nobody to send them back to."""
+
+
+def _form(encoded: bytes) -> dict[str, str]:
+    """The parameters of a request; one that comes twice is one too many (OAuth 2.1 section 3.1)."""
+    try:
+        pairs = parse_qsl(encoded.decode("ascii"), keep_blank_values=True, max_num_fields=40)
+    except ValueError:
+        return {}
+    names = [name for name, _ in pairs]
+    return {} if len(set(names)) != len(names) else dict(pairs)
+
+
+def _no_store() -> HeaderList:
+    return ((b"cache-control", b"no-store"), (b"referrer-policy", b"no-referrer"))

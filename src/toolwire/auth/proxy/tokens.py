@@ -1,0 +1,132 @@
+"""Where the proxy gives tokens for codes and for refresh tokens, and knows its own tokens again."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from toolwire.auth.principal import Principal
+from toolwire.auth.proxy.sealed import ACCESS, CODE, REFRESH, Access, Code, Refresh, Seals, digest, new_id, use_once
+from toolwire.auth.proxy.upstream import Tokens, Upstream, until
+from toolwire.auth.verify.remembering import Remembered
+from toolwire.auth.verify.verifier import InvalidToken, Unavailable, Verifier
+from toolwire.stores import KV
+
+
+class OAuthError(Exception):
+    """An error of the token endpoint (RFC 6749 section 5.2)."""
+
+    def __init__(self, code: str, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.code = code
+        self.status = status
+
+
+class TokenDesk:
+    """Redeems what the proxy handed out."""
+
+    def __init__(self, upstream: Upstream, verifier: Verifier, seals: Seals, kv: KV) -> None:
+        self._upstream = upstream
+        self._verifier = verifier
+        self._seals = seals
+        self._kv = kv
+
+    async def answer(self, asked: Mapping[str, str], callback: str) -> dict[str, Any]:
+        """Tokens for a request of the token endpoint; raises `OAuthError`."""
+        grant = asked.get("grant_type")
+        try:
+            if grant == "authorization_code":
+                return await self._redeem(asked, callback)
+            if grant == "refresh_token":
+                return await self._refresh(asked)
+        except InvalidToken as error:
+            raise OAuthError("invalid_grant", str(error)) from None
+        except Unavailable:
+            raise OAuthError("temporarily_unavailable", "The provider cannot be asked now", 503) from None
+        raise OAuthError("unsupported_grant_type", "There are authorization_code and refresh_token")
+
+    async def _redeem(self, asked: Mapping[str, str], callback: str) -> dict[str, Any]:
+        code = self._seals.open(asked.get("code", ""), Code)
+        if code is None or not _same(code.client, digest(asked.get("client_id", ""))):
+            raise OAuthError("invalid_grant", "The code is not valid")
+        if asked.get("redirect_uri") != code.redirect_uri:
+            raise OAuthError("invalid_grant", "The redirect address is not that of the request")
+        if not _same(digest(asked.get("code_verifier", "")), code.challenge):
+            raise OAuthError("invalid_grant", "The code verifier is wrong")
+        # The provider's code is good once, too: this holds where processes share nothing.
+        await self._use_once(code.id, CODE)
+        tokens = await self._upstream.redeem(code.code, code.verifier, callback)
+        return await self._issue(tokens, code.client, code.scopes, None)
+
+    async def _refresh(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        held = self._seals.open(asked.get("refresh_token", ""), Refresh)
+        if held is None or not _same(held.client, digest(asked.get("client_id", ""))):
+            raise OAuthError("invalid_grant", "The refresh token is not valid")
+        # OAuth 2.1 section 4.3.1: those of public clients are rotated.
+        await self._use_once(held.id, held.expires - self._seals.clock())
+        tokens = Tokens(held.token, None, None) if held.is_access else await self._upstream.refresh(held.token)
+        return await self._issue(tokens, held.client, held.scopes, held)
+
+    async def _use_once(self, identifier: str, seconds: float) -> None:
+        if not await use_once(self._kv, identifier, seconds):
+            raise OAuthError("invalid_grant", "This was used before")
+
+    async def _issue(self, tokens: Tokens, client: str, scopes: list[str], before: Refresh | None) -> dict[str, Any]:
+        principal = await self._verifier.verify(tokens.access)
+        if principal is None:
+            raise InvalidToken("The provider's token is not valid here")
+        now = self._seals.clock()
+        ends = until(tokens, ACCESS, now)
+        answer: dict[str, Any] = {
+            "access_token": self._seals.seal(Access(ends, client, scopes, tokens.access)),
+            "token_type": "Bearer",
+            "expires_in": int(ends - now),
+            "scope": " ".join(sorted(self._upstream.grants(scopes, principal.scopes))),
+        }
+        refresh = _refresh_token(tokens, before)
+        if refresh is not None:
+            # From the first sign-in on: rotation does not make it last for ever.
+            expires = now + REFRESH if before is None else before.expires
+            sealed = Refresh(expires, new_id(), client, scopes, refresh[0], refresh[1])
+            answer["refresh_token"] = self._seals.seal(sealed)
+        return answer
+
+
+class ProxyVerifier:
+    """Knows the access tokens of the proxy, and asks the verifier of the provider about the ones inside."""
+
+    def __init__(self, upstream: Upstream, verifier: Verifier, seals: Seals) -> None:
+        self._upstream = upstream
+        self._verifier = verifier
+        self._seals = seals
+        self._remembered = Remembered(clock=seals.clock)
+
+    async def verify(self, token: str) -> Principal | None:
+        fingerprint, known, principal = self._remembered.get(token)
+        if known:
+            return principal
+        access = self._seals.open(token, Access)
+        if access is None:
+            return None
+        principal = await self._verifier.verify(access.token)
+        if principal is None:
+            raise InvalidToken("The provider does not vouch for this token any more")
+        principal = replace(principal, scopes=self._upstream.grants(access.scopes, principal.scopes))
+        self._remembered.keep(fingerprint, principal, access.expires)
+        return principal
+
+
+def _same(first: str, second: str) -> bool:
+    return hmac.compare_digest(first.encode(), second.encode())
+
+
+def _refresh_token(tokens: Tokens, before: Refresh | None) -> tuple[str, bool] | None:
+    """What our refresh token holds: the provider's, the one we had, or an access token that does not end."""
+    if tokens.refresh is not None:
+        return tokens.refresh, False
+    if before is not None:
+        return before.token, before.is_access
+    return (tokens.access, True) if tokens.seconds is None else None

@@ -1,0 +1,1 @@
+"""Verifiers: a token goes in, the principal it stands for comes out."""

@@ -1,0 +1,105 @@
+"""What a token says, checked against what it has to say: issuer, audience, times; and whom it then stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from toolwire.auth.principal import Principal
+from toolwire.auth.verify.verifier import InvalidToken
+from toolwire.protocol.errors import ServerError
+
+SKEW: Final = 60.0
+_NAMES: Final = ("preferred_username", "username", "upn", "email", "name")
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What is expected of the claims of a token."""
+
+    issuers: frozenset[str]
+    """Who may have issued it; empty where the answer came from the issuer itself."""
+    audience: frozenset[str]
+    """Whom it must be meant for: one of these."""
+    other_audiences: frozenset[str] = frozenset()
+    """Whom else it may be meant for."""
+    scope_claims: tuple[str, ...] = ("scope", "scp")
+    subject_claims: tuple[str, ...] = ("sub", "client_id", "azp")
+    skew: float = SKEW
+
+    def principal(self, claims: Mapping[str, Any], now: float, provider: str) -> Principal:
+        """Whom the claims stand for; raises `InvalidToken` when they do not hold."""
+        self._check_issuer(claims)
+        self._check_audience(claims)
+        self._check_times(claims, now)
+        subject = next((claims[name] for name in self.subject_claims if _is_text(claims.get(name))), None)
+        if subject is None:
+            raise InvalidToken("The token names no subject")
+        username = next((claims[name] for name in _NAMES if _is_text(claims.get(name))), None)
+        return Principal(subject, provider, username, self._scopes(claims), claims)
+
+    def _check_issuer(self, claims: Mapping[str, Any]) -> None:
+        if self.issuers and claims.get("iss") not in self.issuers:
+            raise InvalidToken("The token is from another issuer")
+
+    def _check_audience(self, claims: Mapping[str, Any]) -> None:
+        given = claims.get("aud")
+        audiences = [given] if isinstance(given, str) else given
+        if not isinstance(audiences, list) or not all(isinstance(each, str) for each in audiences):
+            raise InvalidToken("The token does not say whom it is for")
+        if self.audience.isdisjoint(audiences):
+            raise InvalidToken("The token is for another server")
+        # 2026-07-28 basic/authorization, access token privilege restriction: whoever else it is for could send it here.
+        if not self.audience.union(self.other_audiences).issuperset(audiences):
+            raise InvalidToken("The token is for other servers as well")
+
+    def _check_times(self, claims: Mapping[str, Any], now: float) -> None:
+        expires = _time(claims, "exp")
+        if expires is None:
+            raise InvalidToken("The token does not say when it expires")
+        if expires + self.skew <= now:
+            raise InvalidToken("The token has expired")
+        for name in ("nbf", "iat"):
+            starts = _time(claims, name)
+            if starts is not None and starts - self.skew > now:
+                raise InvalidToken("The token is not valid yet")
+
+    def _scopes(self, claims: Mapping[str, Any]) -> frozenset[str]:
+        granted: set[str] = set()
+        for name in self.scope_claims:
+            value = claims.get(name)
+            if isinstance(value, str):
+                granted.update(value.split())
+            elif isinstance(value, list):
+                granted.update(each for each in value if isinstance(each, str))
+        return frozenset(granted)
+
+
+def end_of(claims: Mapping[str, Any]) -> float | None:
+    """When a token that passed is over."""
+    return _time(claims, "exp")
+
+
+def audience_of(audience: str | Sequence[str]) -> frozenset[str]:
+    """The audience that a user set; there is no default, because a token for anybody is a token for everybody."""
+    names = frozenset([audience] if isinstance(audience, str) else audience)
+    if not names or not all(isinstance(each, str) and each for each in names):
+        raise ServerError("audience= is needed: what the issuer writes into `aud` of tokens for this server")
+    return names
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidToken(f"The time {name} of the token cannot be read")
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidToken(f"The time {name} of the token cannot be read") from None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)

@@ -1,0 +1,64 @@
+"""Opaque tokens, by asking the authorization server about each (RFC 7662)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from toolwire.auth.flow.clients import basic_authorization
+from toolwire.auth.principal import Principal
+from toolwire.auth.verify.claims import SKEW, Terms, audience_of
+from toolwire.auth.verify.fetching import Answer, checked_url, fetch
+from toolwire.auth.verify.remembering import LONGEST
+from toolwire.auth.verify.remote import RemoteVerifier
+from toolwire.auth.verify.verifier import InvalidToken, Unavailable
+
+
+class Introspection(RemoteVerifier):
+    """Asks `endpoint` about each token, as the client `client_id` with `client_secret` where these are given.
+
+    `audience` has to stand in the answer, as in a signed token; an answer without `exp` is kept for a minute.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        audience: str | Sequence[str],
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        issuer: str | None = None,
+        other_audiences: Sequence[str] = (),
+        skew: float = SKEW,
+        remember: float = LONGEST,
+        fetch: Callable[..., Awaitable[Answer]] = fetch,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(min(remember, LONGEST), fetch=fetch, clock=clock)
+        self._endpoint = checked_url(endpoint, "introspection endpoint")
+        self._provider = issuer or endpoint
+        self._headers: dict[str, str] = {}
+        if client_id is not None:
+            self._headers["authorization"] = basic_authorization(client_id, client_secret or "")
+        self._terms = Terms(
+            issuers=frozenset(),
+            audience=audience_of(audience),
+            other_audiences=frozenset(other_audiences),
+            skew=skew,
+        )
+        self._issuer = issuer
+
+    async def _ask(self, token: str) -> Principal | None:
+        form = {"token": token, "token_type_hint": "access_token"}
+        answer = await self._fetch("POST", self._endpoint, headers=self._headers, form=form)
+        if answer.status != 200:
+            # 401 and 403 are about us, not about the token (RFC 7662 section 2.3).
+            raise Unavailable(f"the introspection endpoint answered with status {answer.status}")
+        claims = answer.json()
+        if claims.get("active") is not True:
+            return None
+        if self._issuer is not None and claims.get("iss", self._issuer) != self._issuer:
+            raise InvalidToken("The token is from another issuer")
+        now = self._clock()
+        claims.setdefault("exp", now + LONGEST)
+        return self._terms.principal(claims, now, self._provider)

@@ -1,0 +1,57 @@
+"""What verifiers of opaque tokens share: each token is asked about once in a while, whether it is good or not."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from toolwire.auth.principal import Principal
+from toolwire.auth.verify.claims import end_of
+from toolwire.auth.verify.fetching import Answer, fetch
+from toolwire.auth.verify.remembering import Remembered
+from toolwire.auth.verify.verifier import InvalidToken
+
+#: Seconds for which a refused token is not asked about again.
+REFUSED_FOR: Final = 10.0
+MAX_LENGTH: Final = 16 * 1024
+
+
+class RemoteVerifier(ABC):
+    """Asks somebody whose a token is, and remembers the answer."""
+
+    def __init__(
+        self,
+        remember: float,
+        *,
+        fetch: Callable[..., Awaitable[Answer]] = fetch,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._remembered = Remembered(remember, clock=clock)
+        self._refused = Remembered(REFUSED_FOR, clock=clock)
+
+    async def verify(self, token: str) -> Principal | None:
+        digest, known, principal = self._remembered.get(token)
+        if known:
+            return principal
+        if len(token) > MAX_LENGTH:
+            raise InvalidToken("The token is too long")
+        if self._refused.get(token)[1]:
+            return None
+        try:
+            principal = await self._ask(token)
+        except InvalidToken:
+            self._refused.keep(digest, None)
+            raise
+        if principal is None:
+            self._refused.keep(digest, None)
+        else:
+            self._remembered.keep(digest, principal, end_of(principal.claims))
+        return principal
+
+    @abstractmethod
+    async def _ask(self, token: str) -> Principal | None:
+        """Whose it is, by whoever knows; raises `InvalidToken` or `Unavailable`."""
