@@ -12,6 +12,7 @@ import pydantic
 import pytest
 from msgspec import UNSET, Raw
 
+from toolwire import Server
 from toolwire.content import (
     Audio,
     File,
@@ -51,6 +52,12 @@ def encoded(data: bytes) -> str:
 def test_image_and_audio_from_bytes() -> None:
     assert Image(data=PNG).to_dict() == {"type": "image", "data": encoded(PNG), "mimeType": "image/png"}
     assert Audio(data=WAV).to_dict() == {"type": "audio", "data": encoded(WAV), "mimeType": "audio/wav"}
+
+
+def test_an_image_as_the_address_of_an_icon() -> None:
+    address = Image(data=PNG).to_data_uri()
+    assert address == f"data:image/png;base64,{encoded(PNG)}"
+    Server("s", icons={"src": address, "mimeType": "image/png"})
 
 
 def test_image_and_audio_from_a_path(tmp_path: Path) -> None:

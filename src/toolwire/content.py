@@ -6,6 +6,7 @@ Everything here turns into the wire types of `toolwire.protocol.types`; `to_bloc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from base64 import b64encode
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from urllib.parse import quote
@@ -160,6 +161,11 @@ class _Media(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The content block as a JSON-ready dict."""
         return self.to_content().to_dict()
+
+    def to_data_uri(self) -> str:
+        """The bytes as a `data:` address, which is one that an icon may have."""
+        data = self.read()
+        return f"data:{self._mime_type_of(data)};base64,{b64encode(data).decode()}"
 
     def __repr__(self) -> str:
         source = f"path={str(self.path)!r}" if self.path is not None else f"data=<{len(self.data or b'')} bytes>"

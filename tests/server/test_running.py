@@ -74,6 +74,27 @@ async def test_a_def_handler_may_run_on_the_loop() -> None:
         assert text(await client.call("here")) == "true"
 
 
+@pytest.mark.parametrize("executor", ["loop", "thread"])
+async def test_a_def_handler_may_hand_on_a_coroutine(executor: Any) -> None:
+    server = Server("s")
+
+    async def greeting(name: str) -> str:
+        await asyncio.sleep(0)
+        return f"Hello, {name}! {here()}"
+
+    @server.tool(executor=executor)
+    def greet(name: str) -> Any:
+        return greeting(name)
+
+    @server.tool(executor=executor)
+    def greet_in_context(name: str, ctx: Context) -> Any:
+        return greeting(f"{name} {ctx.cancelled}")
+
+    async with connect(server, MODERN) as client:
+        assert text(await client.call("greet", {"name": "Ada"})) == "Hello, Ada! True"
+        assert text(await client.call("greet_in_context", {"name": "Ada"})) == "Hello, Ada False! True"
+
+
 async def test_callables_of_every_kind() -> None:
     class Adder:
         def __init__(self, base: int) -> None:

@@ -11,8 +11,11 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
+from queue import Queue
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -495,6 +498,27 @@ def test_run_in_a_thread_and_stop_from_another() -> None:
         thread.join(30)
         assert not thread.is_alive()
     assert all(url.startswith("http://127.0.0.1:") and url.endswith("/mcp") for url in urls)
+
+
+@pytest.mark.parametrize(("transport", "has_sse"), [("streamable-http", False), ("sse", True)])
+def test_run_knows_the_names_of_other_libraries(transport: str, has_sse: bool) -> None:
+    server = make_server()
+    found: Queue[tuple[int, str | None]] = Queue()
+
+    def look(url: str) -> None:
+        try:
+            address = urlsplit(url)
+            connection = HTTPConnection(address.hostname or "", address.port, timeout=30)
+            connection.request("GET", "/sse", headers={"Accept": "text/event-stream"})
+            response = connection.getresponse()
+            found.put((response.status, response.getheader("content-type")))
+            connection.close()
+        finally:
+            server.stop()
+
+    server.run(transport=transport, port=0, on_ready=lambda url: threading.Thread(target=look, args=(url,)).start())
+    status, content_type = found.get(timeout=30)
+    assert (status == 200 and content_type == "text/event-stream") is has_sse
 
 
 def test_a_lifespan_that_fails_is_raised_where_it_was_run() -> None:

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 _SECRET = "TOOLWIRE_SECRET"
+# What other libraries call it, for a server whose transport comes from a setting that its users already have.
+_NAMES_OF_HTTP: dict[str, dict[str, Any]] = {"streamable-http": {}, "sse": {"sse": True}}
 
 
 def _all_of(items: Any) -> list[Any]:
@@ -583,9 +585,12 @@ class Server:
         """Run until the client goes away or a signal comes. `transport` is "stdio", "http" or any `Channel`.
 
         The options of "http" are `host`, `port`, `path`, `workers`, `public_url`, `allowed_hosts`, `allowed_origins`,
-        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `log_level` and `on_ready`.
+        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `log_level` and `on_ready`. "streamable-http" is "http", and
+        "sse" is "http" with `sse=True`.
         """
         transport = options.pop("transport", transport)
+        if isinstance(transport, str) and transport in _NAMES_OF_HTTP:
+            transport, options = "http", {**_NAMES_OF_HTTP[transport], **options}
         if options and transport != "http":
             raise ServerError(f"run() has no option {next(iter(options))!r} for {transport!r}")
         if transport not in ("stdio", "http") and not isinstance(transport, Channel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
+from types import CoroutineType
 from typing import Any, Literal, TypeAlias, cast
 
 from toolwire.protocol.errors import ServerError, Timeout, ToolError
@@ -79,9 +80,14 @@ def _generic(binding: Binding) -> Invoke:
 
 def _plain(binding: Binding) -> Invoke:
     async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
-        return binding.call(arguments, ctx)
+        return await _settled(binding.call(arguments, ctx))
 
     return invoke
+
+
+async def _settled(value: Any) -> Any:
+    """What a plain function returned; the coroutine of an async one that it handed on is awaited on the loop."""
+    return await value if isinstance(value, CoroutineType) else value
 
 
 def _generator_on_loop(binding: Binding) -> Invoke:
@@ -137,12 +143,12 @@ def _threaded(binding: Binding) -> Invoke:
 
     async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
         if not wants_context:
-            return await ctx._host.workers.run(binding.call, arguments)
+            return await _settled(await ctx._host.workers.run(binding.call, arguments))
         synchronous = threaded_context(ctx)
         run = _run_generator if binding.is_generator else binding.call
         first = (binding,) if binding.is_generator else ()
         try:
-            return await ctx._host.workers.run(run, *first, arguments, synchronous)
+            return await _settled(await ctx._host.workers.run(run, *first, arguments, synchronous))
         finally:
             _let_go(synchronous)
 
