@@ -193,10 +193,12 @@ def test_a_sink_that_blocks_fills_the_queue_and_holds_up_nobody() -> None:
     log = AuditLog(sink, key=SECRET, queue=5)
     log.record({})
     assert sink.entered.wait(10)
-    for _ in range(5):
-        assert log.ready
+    added = 0
+    while log.ready:
         log.record({})
-    assert not log.ready
+        added += 1
+    # The first call was taken together with the line that opens the chain, or is the first that waits.
+    assert added in (4, 5)
     assert not log.close(0.01), "it could not be finished, and says so"
     sink.go.set()
 

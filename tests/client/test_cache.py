@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from tests.client.fake import FakeServer, text
+from tests.clock import elapse
 
 from toolwire import testing
 from toolwire.client import Cache, Client
@@ -179,21 +179,13 @@ async def test_a_caller_who_suspects_a_change_lists_again_at_once() -> None:
 
 @pytest.mark.covers("CCH-5")
 @pytest.mark.parametrize("ttl", [A_DAY, 1, 0])
-async def test_nothing_is_asked_again_because_time_has_passed(ttl: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
-    passed = 0.0
-    now = loop.time
-    monkeypatch.setattr(loop, "time", lambda: now() + passed)
+async def test_nothing_is_asked_again_because_time_has_passed(ttl: int) -> None:
     async with testing.connect(numbered(ttl), revision=MODERN) as (client, wire):
         await client.list_tools()
         await client.read_resource("a:1")
         said = len(wire.sent)
-        # The clock goes on by a week, and everything that was put off until then takes place.
         for _ in range(3):
-            later = asyncio.Event()
-            loop.call_later(7 * A_DAY / 1000, later.set)
-            passed += 7 * A_DAY / 1000
-            await later.wait()
+            await elapse(7 * A_DAY / 1000)
         assert len(wire.sent) == said
         await client.call_tool("x")
         assert [message["method"] for message in wire.sent[said:]] == ["tools/call"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.client.scripted_http import Reply, Request, Script, event, on, rpc, stream
+from tests.clock import elapse
 from tests.http_process import started
 
 from toolwire import Client
@@ -241,8 +242,11 @@ async def test_waiting_for_a_server_ends_with_the_deadline() -> None:
     script = Script(lambda request: Reply(503, {}) if gone else None)
     async with script.client() as client:
         gone = True
+        calling = asyncio.create_task(client.call_tool("plain", timeout=5))
+        await script.until("server/discover", 2)
+        await elapse(5)
         with pytest.raises(Unreachable, match="did not come back in time"):
-            await client.call_tool("plain", timeout=0.05)
+            await calling
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ async def test_the_answer_to_something_else(identifier: Any) -> None:
 
 async def test_an_answer_to_a_call_on_the_stream_of_another() -> None:
     """It is nobody's answer: each call is answered where it was asked."""
-    both = asyncio.Event()
+    both, robbed = asyncio.Event(), asyncio.Event()
 
     async def call(request: Request) -> Reply:
         other = request.id + 1 if request.message["params"]["name"] == "thief" else request.id - 1
@@ -56,17 +56,15 @@ async def test_an_answer_to_a_call_on_the_stream_of_another() -> None:
         if request.message["params"]["name"] == "thief":
             stolen = rpc(id=other, result={"resultType": "complete", "content": text("stolen")})
             return stream(event(stolen), event(rpc(id=request.id, result={"resultType": "complete", "content": []})))
-        await asyncio.sleep(0.05)
+        await robbed.wait()
         return result(request, content=text("mine"))
 
     script = Script(on(tools_call=call))
     async with script.client() as client:
-        thief, honest = await asyncio.gather(
-            client.call_tool("thief"), client.call_tool("honest"), return_exceptions=True
-        )
-    assert not isinstance(thief, BaseException)
-    assert not isinstance(honest, BaseException)
-    assert honest.text == "mine"
+        thief, honest = (asyncio.create_task(client.call_tool(name)) for name in ("thief", "honest"))
+        await thief
+        robbed.set()
+        assert (await honest).text == "mine"
 
 
 async def test_the_same_answer_twice() -> None:

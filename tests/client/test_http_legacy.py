@@ -21,6 +21,7 @@ from tests.client.scripted_http import (
     stream,
     text,
 )
+from tests.clock import elapse
 
 from toolwire.client import InvalidResponse
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
@@ -389,17 +390,20 @@ async def test_a_stream_that_never_brings_anything_is_given_up(monkeypatch: pyte
     assert len(script.of("GET")) < 10
 
 
-async def test_giving_up_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_giving_up_is_said() -> None:
     async def call(request: Request) -> Reply:
         await request.disconnected.wait()
         return Reply(499)
 
     script = legacy(tools_call=call)
     async with script.client() as client:
+        calling = asyncio.create_task(client.call_tool("x", timeout=5))
+        request = await script.until("tools/call")
+        await elapse(5)
         with pytest.raises(Timeout):
-            await client.call_tool("x", timeout=0.05)
+            await calling
         said = await script.until("notifications/cancelled")
-        assert said.message["params"]["requestId"] == script.of("tools/call")[0].id
+        assert said.message["params"]["requestId"] == request.id
 
 
 # --- HTTP+SSE ---

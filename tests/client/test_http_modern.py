@@ -20,6 +20,7 @@ from tests.client.scripted_http import (
     stream,
     text,
 )
+from tests.clock import elapse
 
 from toolwire.client import InvalidResponse
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
@@ -198,12 +199,17 @@ async def test_cancelling_closes_the_connection_and_says_nothing(streams: bool) 
 async def test_a_deadline_closes_the_connection() -> None:
     script = Script(on(tools_call=forever))
     async with script.client() as client:
+        calling = asyncio.create_task(client.call_tool("x", timeout=5))
+        request = await script.until("tools/call")
+        await elapse(5)
         with pytest.raises(Timeout, match="tools/call was not answered in time"):
-            await client.call_tool("x", timeout=0.05)
-        await script.requests[-1].disconnected.wait()
+            await calling
+        await request.disconnected.wait()
 
 
 async def test_progress_restarts_the_clock() -> None:
+    told = asyncio.Event()
+
     async def call(request: Request) -> Reply:
         token = request.message["params"]["_meta"]["progressToken"]
 
@@ -211,13 +217,15 @@ async def test_progress_restarts_the_clock() -> None:
             for step in range(4):
                 params = {"progressToken": token, "progress": step}
                 yield event(rpc(method="notifications/progress", params=params))
-                await asyncio.sleep(0.15)
+                await told.wait()
+                told.clear()
+                await elapse(3)
             yield event(rpc(id=request.id, result={"resultType": "complete", "content": text("late")}))
 
         return Reply(headers={"content-type": "text/event-stream"}, body=body())
 
     async with Script(on(tools_call=call)).client() as client:
-        assert (await client.call_tool("x", on_progress=lambda params: None, timeout=0.4)).text == "late"
+        assert (await client.call_tool("x", on_progress=lambda params: told.set(), timeout=5)).text == "late"
 
 
 # --- negotiation ---
@@ -376,7 +384,7 @@ class Signer:
     async def challenged(self, method: str, url: str, status: int, headers: dict[str, str]) -> bool:
         self.challenges.append((status, headers.get("www-authenticate", "")))
         self.token = "new"
-        await asyncio.sleep(0.1)
+        await elapse(10)
         return len(self.challenges) < 2
 
 
@@ -389,10 +397,10 @@ async def test_who_signs_in_is_asked_before_and_told_after() -> None:
     signer = Signer()
     script = Script(answer)
     # Signing in takes longer than a call may: its clock stands still meanwhile.
-    async with script.client(auth=signer, timeout=5.0) as client:
+    async with script.client(auth=signer) as client:
         signer.token = "old"
         signer.challenges.clear()
-        await client.call_tool("x", timeout=0.09)
+        await client.call_tool("x", timeout=5)
     assert signer.challenges == [(401, 'Bearer scope="a"')]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.client.fake import FakeServer
+from tests.clock import elapse
 from tests.server.tasks.handlers import Held
 
 from toolwire import Client, Context, Limits, Server, testing, types
@@ -129,8 +130,11 @@ async def test_a_call_that_takes_too_long_is_given_up(revision: str) -> None:
     held = Held(limits=FAST)
     async with connected(held, revision) as (client, wire):
         await client.list_tools()
+        calling = asyncio.create_task(client.call_tool("only" if revision == CORE else "hold", timeout=5))
+        await wire.until(lambda direction, message: message.get("method") in ("tasks/get", "tasks/result"))
+        await elapse(5)
         with pytest.raises(Timeout):
-            await client.call_tool("only" if revision == CORE else "hold", timeout=0.05)
+            await calling
         assert len(sent(wire, "tasks/cancel")) == 1
 
 

@@ -29,6 +29,7 @@ from toolwire.wire.channel import memory_pair
 MESSAGES = int(os.environ.get("TOOLWIRE_FUZZ", "1000"))
 PER_EXAMPLE = 40
 PATIENCE = 60.0
+DEEPEST = 128
 
 LEGACY = "2025-11-25"
 BATCHING = "2025-03-26"
@@ -186,8 +187,9 @@ def mutate(message: Any, kind: str, where: int, other: int, index: int) -> Any:
     elif kind == "copy":
         target, name = found[other % len(found)]
         target[name] = copy.deepcopy(container[key])
-    elif kind == "deepen":
-        for _ in range(other):
+    elif kind == "deepen" and depth(message) <= DEEPEST:
+        # Once past what is read, no further: copying it would take more of the stack than there is.
+        for _ in range(other % (DEEPEST + 20)):
             value = [value]
         container[key] = value
     return message
@@ -242,9 +244,9 @@ def read(frame: bytes) -> tuple[bool, Any]:
         text = frame.decode()
         value = json.loads(text, parse_constant=no_constants, object_pairs_hook=unrepeated)
         json.dumps(value, ensure_ascii=False).encode()  # No lone surrogates.
+        return depth(value) <= DEEPEST, value
     except (ValueError, RecursionError):
         return False, None
-    return depth(value) <= 128, value
 
 
 def depth(value: Any) -> int:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
 import pytest
+from tests.clock import elapse
 from tests.server.process_handlers import asks, asynchronous, compute, fail, hang
 from tests.wireclient import MODERN, REVISIONS, connect
 
@@ -198,18 +199,14 @@ async def test_a_resource_that_takes_too_long_is_an_error() -> None:
 async def test_time_stands_still_while_the_client_is_asked() -> None:
     server = Server("s")
 
-    @server.tool(timeout=0.05)
+    @server.tool(timeout=5)
     async def ask(ctx: Context) -> str:
         return (await ctx.elicit("Sure?", bool)).action
-
-    @server.tool(timeout=0.1)
-    async def slow() -> None:
-        await asyncio.Event().wait()
 
     async with connect(server, "2025-06-18", {"elicitation": {}}) as client:
         answer = client.start("tools/call", {"name": "ask"})
         (question,) = await client.until(lambda: client.requests)
-        assert "within 0.1 seconds" in text(await client.call("slow")), "longer than the first tool may run"
+        await elapse(10)
         client.send({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "cancel"}})
         assert text((await answer)["result"]) == "cancel"
 

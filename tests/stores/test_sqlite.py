@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -249,6 +250,7 @@ async def test_what_is_wrong_with_the_file_is_said_and_the_next_try_starts_anew(
     with pytest.raises(StoreFailed, match="not a database"):
         await stores.open()
     stores.close()
+    assert "toolwire text.db" not in {thread.name for thread in threading.enumerate()}, "closing waits for its end"
 
 
 async def test_a_file_of_a_later_version_is_refused(stores: SqliteStores, path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.clock import elapse
 
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, Timeout, ToolError
 from toolwire.wire.process_workers import ProcessFailed, ProcessWorkers, check_process_function, report
@@ -441,14 +442,14 @@ async def test_stopping_kills_the_process_and_its_children(processes: ProcessWor
         pids.extend((pid, next(iter(processes._all)).pid))
         started.set()
 
-    # Warm first, so that the time does not go into starting.
-    await processes.run(add, [1, 1])
     running = asyncio.ensure_future(
-        processes.run(hang, [str(tmp_path / "x")], timeout=0.5 if how == "timeout" else None, on_message=message)
+        processes.run(hang, [str(tmp_path / "x")], timeout=5 if how == "timeout" else None, on_message=message)
     )
+    await started.wait()
     if how == "cancel":
-        await started.wait()
         running.cancel()
+    else:
+        await elapse(5)
     with pytest.raises(asyncio.CancelledError if how == "cancel" else Timeout):
         await running
     assert pids

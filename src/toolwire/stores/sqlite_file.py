@@ -97,7 +97,7 @@ class SqliteFile:
         if self._process is not None and self._process != os.getpid():
             # SQLite's own account of its locks would be wrong in the child.
             raise StoreFailed("The store was in use when the process forked: use it only afterwards")
-        if self._thread is None:
+        if self._bell is None:
             self._process = os.getpid()
             self._bell = Doorbell(self.path.with_name(self.path.name + "-wake"))
             self._rung = False
@@ -120,12 +120,10 @@ class SqliteFile:
 
     def _run(self, bell: Doorbell) -> None:
         try:
-            with contextlib.closing(self._open()) as connection:
+            with contextlib.closing(bell), contextlib.closing(self._open()) as connection:
                 self._serve(connection, bell)
         except (sqlite3.Error, OSError, StoreFailed) as error:
             self._fail(error)
-        finally:
-            bell.close()
 
     def _serve(self, connection: sqlite3.Connection, bell: Doorbell) -> None:
         version = _data_version(connection)
@@ -192,7 +190,7 @@ class SqliteFile:
         """Tell everyone who waits; the next to come tries anew."""
         with self._lock:
             jobs, self._jobs = self._jobs, []
-            self._thread = self._bell = None
+            self._bell = None
         for job in jobs:
             job.fail(_failure(self.path, error))
         _settle_all(jobs)
