@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
@@ -259,7 +258,7 @@ class Client(Reading):
         return page
 
     @overload
-    async def call_tool(
+    def call_tool(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
@@ -269,9 +268,9 @@ class Client(Reading):
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> ToolResult: ...
+    ) -> Coroutine[Any, Any, ToolResult]: ...
     @overload
-    async def call_tool(
+    def call_tool(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
@@ -281,9 +280,9 @@ class Client(Reading):
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> T: ...
+    ) -> Coroutine[Any, Any, T]: ...
     @overload
-    async def call_tool(
+    def call_tool(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
@@ -293,8 +292,8 @@ class Client(Reading):
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Any: ...
-    async def call_tool(
+    ) -> Coroutine[Any, Any, Any]: ...
+    def call_tool(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
@@ -304,7 +303,7 @@ class Client(Reading):
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Call a tool. The result is a `ToolResult`, an error of the tool included (`is_error`).
 
         With `returns=T` it is a value of that type, and a tool's error is raised as `ToolFailed`. Questions of the
@@ -312,13 +311,13 @@ class Client(Reading):
         or may not have run: `OutcomeUnknown`.
         """
         if self._safety is None:
-            return await self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
+            return self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
 
-        async def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> Any:
-            return await self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
+        def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> Coroutine[Any, Any, Any]:
+            return self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
 
         wanted = self._timeout if timeout is None else timeout
-        return await self._safety.call(name, arguments, wanted, self._definition, make)
+        return self._safety.call(name, arguments, wanted, self._definition, make)
 
     async def _call_tool(
         self,
@@ -333,12 +332,16 @@ class Client(Reading):
         params = t.CallToolRequestParams(
             name=name, arguments=UNSET if arguments is None else Raw(encode_arguments(arguments))
         )
-        if self._keeper.connection is not None and name in self._keeper.connection.tools.only_tasks:
+        connection = self._keeper.connection
+        if connection is not None and name in connection.tools.only_tasks:
             return await self._drive(params, timeout, on_progress, meta, headers, returns)
         decode = decode_called if returns is None else decode_called_typed
-        send = partial(self._ask, "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta)
+        repeats = connection is not None and connection.repeats_arguments
+        sent = self._with_arguments(params, headers) if repeats else headers
         try:
-            result = await send(headers=self._with_arguments(params, headers))
+            result = await self._ask(
+                "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta, headers=sent
+            )
         except ProtocolError as error:
             if error.code == METHOD_NOT_FOUND and _runs_tasks(self._keeper.current()):
                 # 2025-11-25 tasks, tool-level negotiation: so is a tool refused that only runs as a task.
@@ -347,7 +350,10 @@ class Client(Reading):
                 raise
             # XMH-7: the definition that the headers were made by is out of date. Once.
             await self.list_tools(timeout=timeout)
-            result = await send(headers=self._with_arguments(params, headers))
+            sent = self._with_arguments(params, headers)
+            result = await self._ask(
+                "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta, headers=sent
+            )
         if type(result) is TaskAnswer:
             handle, report = self.task(result.task_id, name), on_progress or self._on_progress
             return await driven(handle, patience(timeout, self._timeout), report, returns)

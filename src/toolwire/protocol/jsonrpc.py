@@ -121,8 +121,10 @@ def decode(data: bytes, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATCH) 
             data.decode()
         except UnicodeDecodeError:
             return Malformed(PARSE_ERROR, "The message is not valid UTF-8")
-    # An object takes at least four bytes to open (`{"":`), so those of a short message need not even be counted.
-    arrays = data.count(b"[")
+    # An object takes at least four bytes to open (`{"":`), an array one, and all arrays open between the first and the
+    # last bracket: so a short message need not even be counted.
+    first = data.find(b"[")
+    arrays = 0 if first < 0 else data.rfind(b"[") - first + 1
     if arrays + (len(data) - arrays) // 4 > max_depth and too_deep(data, max_depth):
         text = f"The message is nested more than {max_depth} levels deep"
         return Malformed(INVALID_REQUEST, text, _readable_id(data))

@@ -408,7 +408,7 @@ class Kernel(Offering):
 
     def _call_tool(self, ctx: Context) -> Awaitable[Any]:
         params: t.CallToolRequestParams = ctx._request.params
-        found = self.catalog.tool(params.name, self._sees(ctx))
+        found = self.catalog.tool(params.name, self._sees(ctx) if self.access.active else None)
         if found is None:
             return self._call_unlisted(ctx, params)
         if found.component.task is not None or params.task is not UNSET:

@@ -153,18 +153,20 @@ class _Typed(_Converter):
 
     def __init__(self, name: str, adapter: Adapter) -> None:
         super().__init__(name)
-        self._adapter = adapter
+        self._validate = adapter.validate_output
 
     def convert(self, value: Any) -> CallToolResult:
         if isinstance(value, (ToolResult, CallToolResult)):
             return self._as_is(value, self._checked)
-        data = self._checked(value)
+        try:
+            data = self._validate(value)
+        except (Invalid, TypeError, ValueError, RecursionError):
+            data = self._checked(value)  # It may be JSON already; otherwise this says what is wrong.
         return CallToolResult(content=[TextContent(data.decode())], structured_content=Raw(data))
 
     def _checked(self, value: Any) -> bytes:
         try:
-            value = msgspec.json.decode(value) if isinstance(value, Raw) else value
-            return self._adapter.validate_output(value)
+            return self._validate(msgspec.json.decode(value) if isinstance(value, Raw) else value)
         except Invalid as error:
             raise self._mismatch(error) from None
         except (TypeError, ValueError, RecursionError) as error:

@@ -258,7 +258,7 @@ class Session:
             self._routes[request.id] = self.channel.route()
         if self._closed:
             self._send(self.peer.refuse(request.id, ProtocolError(INTERNAL_ERROR, "The server is shutting down")))
-        elif len(self.serving) < self._in_flight and not self._backlog:
+        elif not self._backlog and len(self.serving) < self._in_flight:
             self._start(request)
         elif len(self._backlog) < 2 * BACKLOG:
             self._backlog.append(request)
