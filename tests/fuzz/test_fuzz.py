@@ -397,8 +397,8 @@ class Wire:
             await self.ours.close()
             await self.serving
 
-        self.runner.run(end())
-        self.runner.close()
+        with self.runner:
+            self.runner.run(end())
 
 
 def check_answer(answer: dict[str, Any], modern: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +121,18 @@ async def test_each_loop_has_its_own() -> None:
     ended = asyncio.Event()
     timeouts(loop, 0.001).start(ended.set)
     await ended.wait()
+
+
+def test_a_loop_that_has_ended_is_not_kept() -> None:
+    async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop = asyncio.get_running_loop()
+        timeouts(loop, 60.0).start(print)
+        timeouts(loop, 60.0).stop(print)
+        return weakref.ref(loop)
+
+    ended = asyncio.run(main())
+    gc.collect()
+    assert ended() is None
 
 
 async def test_lengths_without_number_are_not_kept() -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from itertools import takewhile
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, proxy
 
 Callback = Callable[[], object]
 #: Different lengths that are shared on a loop.
@@ -20,27 +20,29 @@ SHARED: Final = 64
 class Timeouts:
     """Timeouts of one length on one loop."""
 
-    __slots__ = ("_alarm", "_due", "_loop", "_seconds")
+    __slots__ = ("_due", "_loop", "_seconds", "_watching")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        self._loop = loop
+        # Neither the loop nor a timer, which knows its loop: they are found by the loop, and would keep it for ever.
+        self._loop: asyncio.AbstractEventLoop = proxy(loop)
         self._seconds = seconds
         self._due: dict[Callback, float] = {}
-        self._alarm: asyncio.TimerHandle | None = None
+        self._watching = False
 
     def start(self, callback: Callback) -> None:
         """Call back when the time is over, once; a callback stands for one timeout at a time."""
         self._due.pop(callback, None)  # Or it would keep its place in the order.
         self._due[callback] = self._loop.time() + self._seconds
-        if self._alarm is None:
-            self._alarm = self._loop.call_later(self._seconds, self._ring)
+        if not self._watching:
+            self._watching = True
+            self._loop.call_later(self._seconds, self._ring)
 
     def stop(self, callback: Callback) -> None:
         """Call it off. The timer is left alone: it will find out."""
         self._due.pop(callback, None)
 
     def _ring(self) -> None:
-        self._alarm = None
+        self._watching = False
         now = self._loop.time()
         try:
             for callback in [each for each, _ in takewhile(lambda item: item[1] <= now, self._due.items())]:
@@ -48,8 +50,9 @@ class Timeouts:
                     callback()
         finally:
             first = next(iter(self._due.values()), None)
-            if first is not None and self._alarm is None:
-                self._alarm = self._loop.call_at(first, self._ring)
+            if first is not None and not self._watching:
+                self._watching = True
+                self._loop.call_at(first, self._ring)
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[float, Timeouts]] = WeakKeyDictionary()
