@@ -31,7 +31,7 @@ def test_the_challenge_says_where() -> None:
     assert found.scopes_supported == ["a", "b"]
 
 
-@pytest.mark.covers("6.2.2", "4.3.C1")
+@pytest.mark.covers("6.2.2", "4.3.C1", "T-44")
 def test_well_known_places_in_order() -> None:
     root = {**RESOURCE, "resource": "https://api.example.org"}
     site = Site({ROOT: root, SERVER_METADATA: server_document()})
@@ -185,7 +185,7 @@ def test_a_page_for_people_is_no_document() -> None:
 # --- 2025-03-26: the server is its own authorization server ---
 
 
-@pytest.mark.covers("4.1.C1")
+@pytest.mark.covers("4.1.C1", "2.1.23")
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_a_server_of_2025_03_26_with_metadata(slash: str) -> None:
     origin = "https://api.example.org"

@@ -7,7 +7,7 @@ import pytest
 from toolwire.auth.flow.scopes import MAX_SCOPES, parse_scopes, select_scopes, union, with_offline_access
 
 
-@pytest.mark.covers("6.2.15", "4.3.C5")
+@pytest.mark.covers("6.2.15", "4.3.C5", "T-47")
 @pytest.mark.parametrize(
     ("challenged", "supported", "configured", "expected"),
     [

@@ -47,6 +47,7 @@ def test_the_code_goes_to_the_issuer_of_the_attempt() -> None:
     assert site.asked[0].redirects is False
 
 
+@pytest.mark.covers("T-45")
 def test_refreshing() -> None:
     site = Site({TOKEN: GOOD})
     old = Token("t0", ("a",), "r0")
