@@ -9,6 +9,7 @@ import { tree } from "./values.js";
 /** Draws the call with this id into an element, now and whenever something happens to it. */
 export function callView(element, id, { read }) {
   let drawn = null;
+  let shown = null;
   let ticking = 0;
   const head = h("div", { class: "call-head", role: "status", "aria-live": "polite" });
   const body = h("div", { class: "call-body" });
@@ -17,13 +18,20 @@ export function callView(element, id, { read }) {
   function update() {
     const call = state.calls.get(id);
     if (!call) return;
-    clearInterval(ticking);
-    replace(head, summary(call));
+    const said = JSON.stringify([call.state, call.failed, call.size, call.took, call.task?.id, call.task?.status]);
+    if (said !== shown) {
+      // Only when it changes: a button that is made anew with every report of progress cannot be pressed.
+      shown = said;
+      clearInterval(ticking);
+      replace(head, summary(call));
+      if (call.state === "running") {
+        ticking = setInterval(() => {
+          if (!head.isConnected) return clearInterval(ticking);
+          head.querySelector(".elapsed").textContent = duration(sofar(call));
+        }, 200);
+      }
+    }
     if (call.state === "running") {
-      ticking = setInterval(() => {
-        if (!head.isConnected) return clearInterval(ticking);
-        head.querySelector(".elapsed").textContent = duration(sofar(call));
-      }, 200);
       replace(body, progress(call));
     } else if (drawn !== call.state) {
       drawn = call.state;
