@@ -55,9 +55,11 @@ async def test_ten_thousand_tools_are_listed_in_short() -> None:
         assert len(found["definition"]["description"]) == 1000
 
 
-async def test_icons_that_would_have_to_be_fetched_are_not_shown() -> None:
+@pytest.mark.covers("ICN-1")
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+async def test_icons_that_would_have_to_be_fetched_are_not_shown(kind: str) -> None:
     server = Server("icons")
-    inside = "data:image/png;base64,AAAA"
+    inside = f"data:image/{kind};base64,AAAA"
 
     @server.tool(icons=[{"src": "https://tracker.example/pixel.png"}, {"src": inside}])
     def one() -> str:

@@ -27,8 +27,8 @@ log: logging.Logger = logging.getLogger("toolwire.audit")
 
 KEY_VARIABLE: Final = "TOOLWIRE_AUDIT_KEY"
 _BATCH: Final = 1000
-# Between two batches, so that many lines share one waking of the thread.
-_PAUSE: Final = 0.005
+# Waited after the first line, so that those that follow share one waking of the thread and one write.
+_PAUSE: Final = 0.01
 _RETRY: Final = 1.0
 
 
@@ -184,7 +184,6 @@ class _Writer:
     def _work(self) -> None:
         while self._take():
             self._deliver()
-            self._closing.wait(_PAUSE)
         self._deliver()
         for sink in self._sinks:
             sink.close()
@@ -192,6 +191,8 @@ class _Writer:
     def _take(self) -> bool:
         """Wait for lines and hand them to their sinks; False after the last one."""
         taken = [self.lines.get()]
+        if taken[0] is not None:
+            self._closing.wait(_PAUSE)
         while len(taken) < _BATCH:
             try:
                 taken.append(self.lines.get_nowait())
