@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from tests.client.fake import FakeServer, text
 
-from toolwire import testing
+from toolwire import Context, Depends, Server, testing
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.revisions import REVISIONS
@@ -123,3 +124,56 @@ async def test_a_batch_is_recorded_as_its_messages() -> None:
     wire.record("←", b"no json")
     assert [message for _, message in wire.messages] == [{"a": 1}, {"b": 2}, {"unreadable": "no json"}]
     assert await waiting == {"b": 2}
+
+
+class Store:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def address() -> str:
+    raise AssertionError("the real address is not looked up")
+
+
+def connect(address: str = Depends(address)) -> Store:
+    return Store(f"real store at {address}")
+
+
+def keeper() -> Server:
+    server = Server("keeper")
+
+    @server.tool
+    async def where(store: Store = Depends(connect)) -> str:
+        return store.name
+
+    @server.resource("store://name")
+    def name(store: Store = Depends(connect)) -> str:
+        return store.name
+
+    return server
+
+
+@pytest.mark.covers("R32")
+async def test_dependencies_are_replaced_for_a_while() -> None:
+    server = keeper()
+    cleaned: list[str] = []
+
+    async def fake(ctx: Context) -> AsyncIterator[Store]:
+        yield Store(f"fake for {ctx.method}")
+        cleaned.append("up")
+
+    with testing.replaced(server, {connect: fake}):
+        async with testing.connect(server) as (client, _):
+            assert (await client.call_tool("where")).text == "fake for tools/call"
+            (contents,) = await client.read_resource("store://name")
+            assert contents.text == "fake for resources/read"
+    assert cleaned == ["up", "up"]
+    with testing.replaced(server, {address: lambda: "nowhere"}):
+        assert (await server.call_tool("where")).text == "real store at nowhere"
+    assert (await server.call_tool("where")).is_error
+
+
+def test_a_replacement_that_concerns_nobody_is_a_mistake() -> None:
+    server = keeper()
+    with pytest.raises(LookupError, match="depends on"), testing.replaced(server, {keeper: connect}):
+        pass

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
@@ -79,6 +79,26 @@ class Wire:
 
 
 Over: TypeAlias = Literal["memory", "stdio", "http", "sse", "port"]
+
+
+@contextmanager
+def replaced(server: Any, functions: Mapping[Any, Any]) -> Iterator[None]:
+    """Within the block, others make what handlers depend on: `testing.replaced(server, {connect: fake_connect})`.
+
+    The other function is a dependency like any: it may be `async`, yield its value, take the context and dependencies
+    of its own. What the replaced one depends on is not made. `LookupError` for a function that nothing depends on.
+    """
+    components = [*server.tools, *server.resources, *server.templates, *server.prompts]
+    try:
+        for function, other in functions.items():
+            if not [each for each in components if each.replace_dependencies({function: other})]:
+                raise LookupError(f"no component of {server!r} depends on {function!r}")
+        for each in components:
+            each.replace_dependencies(functions)
+        yield
+    finally:
+        for each in components:
+            each.replace_dependencies({})
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ All of it is worked out once, when the function is registered, so that a call do
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -47,6 +47,7 @@ class Binding:
         returns: Returns,
         plan: CallPlan,
         dependencies: dict[str, Dependency],
+        of_dependency: depends.Signature,
     ) -> None:
         import inspect
 
@@ -59,6 +60,7 @@ class Binding:
         self.call_plan = plan
         self.context_parameter: str | None = plan.context
         self.dependencies = dependencies
+        self._of_dependency = of_dependency
         self.headers: dict[str, tuple[str, ...]] = header_paths(reader.schema, f"the input schema of {name!r}")
         target = plain_function(function)
         self.is_async_generator: bool = inspect.isasyncgenfunction(target)
@@ -71,6 +73,13 @@ class Binding:
         """Keyword arguments out of strings (prompt arguments, template variables), read as the annotated types."""
         # Every revision, prompts/get: argument values are strings on the wire.
         return self.arguments(msgspec.json.encode(values))
+
+    def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
+        """Ask other functions than those the handler names, from now on; whether that makes a difference."""
+        before = self.call_plan
+        plan = depends.compile(self.dependencies, self._of_dependency, replaced)
+        self.call_plan = before._replace(dependencies=plan)
+        return plan is not None and plan.steps != cast("depends.Plan", before.dependencies).steps
 
     def call(self, arguments: dict[str, Any], context: Any = None, values: Mapping[str, Any] | None = None) -> Any:
         """Call the function with `arguments` from `arguments()`, the context, and the values of its dependencies."""
@@ -119,4 +128,6 @@ def bind(
         tuple(each.name for each in signature.parameters if each.kind is each.POSITIONAL_ONLY),
     )
     text = description if description is not None else documented.description or None
-    return Binding(function, name, text, parameters, reader, returns, plan, signature.dependencies)
+    return Binding(
+        function, name, text, parameters, reader, returns, plan, signature.dependencies, signature.of_dependency
+    )

@@ -77,23 +77,29 @@ class DependencyParameter(NamedTuple):
 Signature = Callable[[Callable[..., Any]], "list[DependencyParameter]"]
 
 
-def compile(dependencies: Mapping[str, Dependency], signature: Signature) -> Plan | None:
-    """The plan of a handler's dependencies, None when it has none. `signature` reads the parameters of a function."""
+def compile(
+    dependencies: Mapping[str, Dependency], signature: Signature, replaced: Mapping[Any, Any] | None = None
+) -> Plan | None:
+    """The plan of a handler's dependencies, None when it has none. `signature` reads the parameters of a function.
+
+    Where a function is `replaced`, the other one is asked instead, and with it for whatever that one depends on.
+    """
     if not dependencies:
         return None
-    compiler = _Compiler(signature)
+    compiler = _Compiler(signature, replaced or {})
     fills = tuple((name, compiler.step(depends, ())) for name, depends in dependencies.items())
     return Plan(tuple(compiler.steps), fills)
 
 
 class _Compiler:
-    def __init__(self, signature: Signature) -> None:
+    def __init__(self, signature: Signature, replaced: Mapping[Any, Any]) -> None:
         self.steps: list[_Step] = []
         self._signature = signature
+        self._replaced = replaced
         self._cached: dict[Callable[..., Any], int] = {}
 
     def step(self, depends: Dependency, inside: tuple[Callable[..., Any], ...]) -> int:
-        function = depends.function
+        function = self._replaced.get(depends.function, depends.function)
         if function in inside:
             around = " → ".join(_name(each) for each in (*inside[inside.index(function) :], function))
             raise ServerError(f"dependencies form a cycle: {around}")
@@ -108,7 +114,7 @@ class _Compiler:
             elif not parameter.has_default:
                 raise ServerError(
                     f"nothing fills the parameter {parameter.name!r} of the dependency {_name(function)}: "
-                    "give it a default, a Dependency, or the context"
+                    "give it a default, Depends(...), or the context"
                 )
         kind, call = _callable(function)
         self.steps.append(_Step(kind, call, tuple(takes)))

@@ -105,8 +105,17 @@ class Component(ABC):
         self.policy = checked_policy(policy)
         self._wire = {}
         self._invoke = None
+        self._bound = binding
         if binding is not None:
             self._compile(binding)
+
+    def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
+        """Have other functions make what the handler depends on; an empty mapping undoes it. Whether it concerns it."""
+        if self._bound is None or not self._bound.dependencies:
+            return False
+        concerned = self._bound.replace_dependencies(replaced)
+        self._compile(self._bound)
+        return concerned
 
     def _restrict(
         self, scopes: str | Iterable[str] | None, visible_to: VisibleTo, tags: str | Iterable[str] | None
