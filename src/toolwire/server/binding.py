@@ -57,10 +57,10 @@ class Binding:
         self.parameters = parameters
         self.input_schema: Schema = reader.schema
         self.output_schema: Schema | None = returns.schema
-        self.call_plan = plan
+        self.call_plan: CallPlan = plan
         self.context_parameter: str | None = plan.context
         self.dependencies = dependencies
-        self._of_dependency = of_dependency
+        self._of_dependency: depends.Signature = of_dependency
         self.headers: dict[str, tuple[str, ...]] = header_paths(reader.schema, f"the input schema of {name!r}")
         target = plain_function(function)
         self.is_async_generator: bool = inspect.isasyncgenfunction(target)

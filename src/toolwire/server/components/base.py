@@ -105,7 +105,7 @@ class Component(ABC):
         self.policy = checked_policy(policy)
         self._wire = {}
         self._invoke = None
-        self._bound = binding
+        self._bound: Binding | None = binding
         if binding is not None:
             self._compile(binding)
 
