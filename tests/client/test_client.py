@@ -343,6 +343,21 @@ async def test_a_changed_list_is_listed_again() -> None:
             await client.call_tool("x")
 
 
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_who_hears_of_a_change_and_lists_is_not_doubled(revision: str) -> None:
+    server = Server("s")
+    server.tool(lambda: "", name="first")
+    async with testing.connect(server, revision=revision) as (client, wire):
+        await client.list_tools()
+        async with client.listen(tools=True) as changes:
+            server.tool(lambda: "", name="second")
+            await anext(aiter(changes))
+            assert len(await client.list_tools()) == 2
+        await client.ping()
+        sent = [message.get("method") for way, message in wire.messages if way == "→"]
+        assert sent.count("tools/list") == 2
+
+
 async def test_definitions_that_are_out_of_date_are_not_used() -> None:
     strict = {"type": "object", "required": ["old"]}
     listed = asyncio.Event()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.client.fake import FakeServer, text
 
-from toolwire import testing
+from toolwire import Server, testing
 from toolwire.client import Client
 from toolwire.client.connect import CommandTarget, resolve
 from toolwire.protocol import types as t
@@ -274,6 +274,27 @@ async def test_connect_and_close_in_any_order_and_from_any_task() -> None:
     async with client:
         assert (await client.call_tool("hello")).text == "hello"
     assert "not connected" in repr(client)
+
+
+async def test_closing_cancels_what_is_in_flight_instead_of_waiting_for_it() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+    server = Server("slow")
+
+    @server.tool
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Future()
+        finally:
+            ended.set()
+
+    client = await Client(server).connect()
+    call = asyncio.ensure_future(client.call_tool("wait"))
+    await begun.wait()
+    await client.close()
+    assert ended.is_set()
+    with pytest.raises(OutcomeUnknown, match=r"^The connection ended before tools/call was answered$"):
+        await call
 
 
 async def test_closing_while_connecting_ends_the_attempt() -> None:

@@ -816,7 +816,7 @@ def texts(result: CallToolResult) -> list[str]:
 
 
 @pytest.mark.covers("J21", "E2")
-@pytest.mark.parametrize("returns", [UNSET, str, str | None, Any, Annotated[str, "A greeting."]])
+@pytest.mark.parametrize("returns", [UNSET, str, str | None, str | bytes, Any, Annotated[str, "A greeting."]])
 def test_a_string_is_one_text_block_and_nothing_else(returns: Any) -> None:
     result = converted("hello", returns)
     assert texts(result) == ["hello"]

@@ -561,6 +561,36 @@ async def test_texts_processed_at_once_get_their_own_answers() -> None:
     assert (late["id"], late["result"]["content"][0]["text"]) == (1, "slow")
 
 
+def test_texts_share_one_lifespan_which_ends_with_the_loop() -> None:
+    events: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[int]:
+        events.append("in")
+        try:
+            yield len(events)
+        finally:
+            events.append("out")
+
+    server = Server("s", lifespan=lifespan)
+
+    @server.tool
+    def look(ctx: Context) -> int:
+        return int(ctx.lifespan)
+
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "look", "_meta": modern_meta()}}
+
+    async def main() -> None:
+        for _ in range(2):
+            answer = json.loads(await server.process(json.dumps(request)) or "null")
+            assert answer["result"]["structuredContent"] == len(events)
+
+    asyncio.run(main())
+    assert events == ["in", "out"]
+    asyncio.run(main())
+    assert events == ["in", "out", "in", "out"]
+
+
 async def test_local_calls_ask_nobody() -> None:
     server = Server("s")
 

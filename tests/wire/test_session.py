@@ -74,6 +74,7 @@ class Script:
 
     def closing(self, session: Session) -> None:
         self.closed += 1
+        self._changed.set()
 
 
 class Far:
@@ -701,6 +702,17 @@ async def test_close_cancels_what_does_not_finish() -> None:
         assert script.started == ["a"]
         assert far.received == []
         assert not session.channel.is_connected
+
+
+async def test_close_that_is_cancelled_still_ends_what_runs() -> None:
+    script = Script()
+    async with serving(script) as (far, session):
+        far.call("a")
+        await script.until(lambda: script.started == ["a"])
+        closing = asyncio.create_task(session.close(grace=30))
+        await script.until(lambda: script.closed == 1)
+        closing.cancel()
+        await script.until(lambda: script.ended == ["a"])
 
 
 async def test_what_waits_is_not_begun_for_a_client_that_has_gone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import ssl
@@ -53,6 +54,8 @@ P = TypeVar("P")
 R = TypeVar("R", bound=t.Result)
 
 PROBE_SECONDS: Final = 5.0
+# Whoever listens for changes lists the tools again by itself, and has begun to, this many turns of the loop later.
+_TURNS: Final = 5
 
 _read_empty = reader(t.EmptyResult)
 
@@ -163,7 +166,8 @@ class Client(Reading):
         self._timeout = timeout
         self._level: t.LoggingLevel | None = None
         self._subscribed: dict[str, None] = {}
-        self._refreshing = False
+        # Where a change was announced that nobody has listed the tools for yet.
+        self._outdated: Connection | None = None
         self._safety: Safety | None = None
         if any(each is not None for each in (approve, budget, pins, audit)):
             # Imported here because a client that nobody told to be careful does not need it.
@@ -242,6 +246,7 @@ class Client(Reading):
 
     async def list_tools(self, *, timeout: float | None = None) -> list[t.Tool]:
         """All tools. From now on results are checked against the output schemas listed here."""
+        self._outdated = None  # This listing serves for every change that was announced before it.
         tools = await self._all_tools(timeout)
         connection = self._keeper.current()
         if connection.repeats_arguments:
@@ -459,14 +464,14 @@ class Client(Reading):
             connection.tools.forget()
         elif notification is not None:
             return
-        if not self._refreshing:
-            self._refreshing = True
+        if self._outdated is not connection:
+            self._outdated = connection
             connection.start(self._refresh(connection))
 
     async def _refresh(self, connection: Connection) -> None:
-        # A change that is announced from here on makes another listing necessary.
-        self._refreshing = False
-        if connection is not self._keeper.connection or connection.ended:
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        if self._outdated is not connection or connection is not self._keeper.connection or connection.ended:
             return
         try:
             await self.list_tools()

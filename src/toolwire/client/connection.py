@@ -182,8 +182,8 @@ class Connection:
 
     async def lost(self, error: TransportError) -> TransportError:
         """The same error, with what is known about the end of the server."""
-        if not self.link.duplex:
-            return error  # It tells of one request, and says already all there is to know.
+        if not self.link.duplex or self._closer is not None:
+            return error  # It tells of one request, or of our own end, and says already all there is to know.
         # Whoever waited for an answer learns of the end a moment before the reader does.
         await asyncio.wait({self.reader}, timeout=1.0)
         if not self.ended:

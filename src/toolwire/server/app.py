@@ -417,12 +417,12 @@ class Server:
     async def process(self, message: str | bytes) -> str | None:
         """One JSON-RPC message as text in, the answer as text out; None where there is nothing to answer.
 
-        The messages of one server form one connection: a legacy client is expected to `initialize` first.
+        The messages of one server form one connection: a legacy client is expected to `initialize` first. It lasts, and
+        with it the lifespan, as long as the event loop.
         """
         if self._direct is None or self._direct.loop is not asyncio.get_running_loop():
-            self._direct = Direct(self._local_session)
-        async with self._life.held():
-            return await self._direct.process(message.encode() if isinstance(message, str) else message)
+            self._direct = Direct(self._local_session, self._life)
+        return await self._direct.process(message.encode() if isinstance(message, str) else message)
 
     # --- serving ---
 

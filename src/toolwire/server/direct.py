@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
+from toolwire.server.life import Held
 from toolwire.wire.channel import Channel
 from toolwire.wire.session import Session
 
@@ -33,14 +34,30 @@ class Nowhere:
 
 
 class Direct:
-    """The connection behind `Server.process`: what is written is the answer of the message that was fed."""
+    """The connection behind `Server.process`: what is written is the answer of the message that was fed.
 
-    def __init__(self, open_session: Callable[[Channel], Session]) -> None:
+    Nothing ends it but the end of its event loop, and so it is with its hold on the lifespan.
+    """
+
+    def __init__(self, open_session: Callable[[Channel], Session], life: Held) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._channel = _Captured()
         self._session = open_session(self._channel)
+        self._life = life
+        self._holds = False
 
     async def process(self, message: bytes) -> str | None:
+        if not self._holds:
+            self._holds = True
+            try:
+                await self._life.enter()
+            except BaseException:
+                self._holds = False
+                raise
+        async with self._life.held():
+            return await self._answer(message)
+
+    async def _answer(self, message: bytes) -> str | None:
         written = self._channel.written
         before = len(written)
         incoming = set(self._session.peer.incoming)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 
-class Life:
-    """Enters the lifespans once, however many connections there are, and leaves them in the task that entered."""
+class Held(ABC):
+    """What the first who needs it enters, and the last leaves."""
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
-        self._holders = 0
-        self._task: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[None] | None = None
-        self._leave: asyncio.Event | None = None
+    @abstractmethod
+    async def enter(self) -> None: ...
+
+    @abstractmethod
+    async def exit(self) -> None: ...
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -26,7 +26,21 @@ class Life:
         finally:
             await self.exit()
 
+
+class Life(Held):
+    """The lifespans of a server and those mounted in it, left in the task that entered them."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._holders = 0
+        self._task: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._leave: asyncio.Event | None = None
+
     async def enter(self) -> None:
+        if self._task is not None and self._task.done():
+            # It ended with its event loop, and whoever held it there is gone.
+            self._task, self._holders = None, 0
         self._holders += 1
         if self._task is None:
             loop = asyncio.get_running_loop()
@@ -57,8 +71,10 @@ class Life:
                         server.lifespan_value = await stack.enter_async_context(server.lifespan(server))
                 await self._server.kernel.start()
                 ready.set_result(None)
-                await leave.wait()
-                await self._server.kernel.stop()
+                try:
+                    await leave.wait()
+                finally:
+                    await self._server.kernel.stop()
         except BaseException as error:
             if ready.done():
                 raise

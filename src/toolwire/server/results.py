@@ -112,7 +112,9 @@ def _is_untyped(returned: Any) -> bool:
     if origin is typing.Annotated:
         return _is_untyped(arguments[0])
     if origin in (typing.Union, types.UnionType):
-        return all(_is_untyped(argument) for argument in arguments)
+        # Bytes are a text on the wire, which nobody could tell from the text that is the other choice.
+        known = [argument for argument in arguments if argument is not bytes or str not in arguments]
+        return all(_is_untyped(argument) for argument in known)
     is_plain = origin in (dict, list, tuple) or getattr(origin, "__name__", "") in ("Mapping", *_LISTS)
     return is_plain and bool(arguments) and arguments[-1] in (Any, object)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +19,7 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.server.app import Server
 from toolwire.server.catalog import FAMILY
 from toolwire.server.kernel import Kernel
-from toolwire.server.life import Life
+from toolwire.server.life import Held, Life
 from toolwire.server.subscriptions import Hub
 from toolwire.wire.session import Outlet
 
@@ -70,7 +69,7 @@ class Stage(Server):
         await self._life.leave(server)
 
 
-class _Lives:
+class _Lives(Held):
     """The lifespan of whoever is on stage: entered by the first connection, left after the last."""
 
     def __init__(self, stage: Stage) -> None:
@@ -78,14 +77,6 @@ class _Lives:
         self._holders = 0
         self._entered: dict[Server, Life] = {}
         self._beside: asyncio.Task[None] | None = None
-
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        await self.enter()
-        try:
-            yield
-        finally:
-            await self.exit()
 
     async def enter(self) -> None:
         self._holders += 1

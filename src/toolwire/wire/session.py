@@ -210,7 +210,10 @@ class Session:
 
     def _fail_outgoing(self) -> None:
         outgoing, self.peer.outgoing = self.peer.outgoing, {}
-        for waiter in outgoing.values():
+        for identifier, waiter in outgoing.items():
+            if self._closed:
+                # CAN-2: the other side stops what nobody waits for, instead of finishing it before it lets go.
+                self._tell_cancelled(identifier, waiter.method, "The connection is closing")
             waiter.resolve(None, OutcomeUnknown(f"The connection ended before {waiter.method} was answered"))
 
     def feed(self, message: bytes, about: RequestId | None = None) -> None:
@@ -460,11 +463,13 @@ class Session:
             log.exception("closing a connection failed")
         if not self.channel.is_connected:
             self._backlog.clear()  # Nobody is there to hear of what has not even begun.
-        await self._finish(grace)
-        self._backlog.clear()
-        tasks = self._running()
-        for task in tasks:
-            task.cancel()
+        try:
+            await self._finish(grace)
+        finally:  # Whoever waits may be cancelled; what runs ends all the same.
+            self._backlog.clear()
+            tasks = self._running()
+            for task in tasks:
+                task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)  # A handler that ignores its cancellation is left behind.
         self._fail_outgoing()
