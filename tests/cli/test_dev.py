@@ -17,6 +17,7 @@ import pytest
 from tests.http_process import ADDRESS, Connection, Served, call, connected, modern, started, text_of_call
 
 from toolwire import Client
+from toolwire.cli import main
 
 PAGE = re.compile(r"http://127\.0\.0\.1:(\d+)/#token=(\S+)")
 SERVER = """
@@ -66,8 +67,8 @@ class Developed(Served):
 
 
 @asynccontextmanager
-async def developing(file: Path) -> AsyncIterator[Developed]:
-    command = [sys.executable, "-m", "toolwire", "dev", file, "--port", "0", "--no-open"]
+async def developing(file: Path, *options: str) -> AsyncIterator[Developed]:
+    command = [sys.executable, "-m", "toolwire", "dev", file, "--port", "0", "--no-open", *options]
     async with started(command) as served:
         developed = Developed(served.process)
         developed.port, developed.said = served.port, served.said
@@ -187,3 +188,20 @@ async def test_a_server_on_stdio_is_loaded_again_too(folder: Path) -> None:
             assert change.kind == "tools"
             break
         assert (await client.call_tool("welcome")).text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("options", "listed"),
+    [((), ["greet", "purge"]), (("--as", "ann"), ["greet"]), (("--as", "ann", "--scope", "staff"), ["greet", "purge"])],
+)
+async def test_the_page_calls_as_whom_it_is_told(folder: Path, options: tuple[str, ...], listed: list[str]) -> None:
+    hidden = '\n@server.tool(visible_to=["staff"])\ndef purge() -> None: ...\n'
+    write(folder / "server.py", SERVER + hidden)
+    async with developing(folder / "server.py", *options) as served:
+        catalogue = (await served.page("connect"))["catalogue"]
+        assert [each["key"] for each in catalogue["tools"]["items"]] == listed
+
+
+def test_scopes_belong_to_somebody(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dev", str(folder / "server.py"), "--scope", "staff"]) == 2
+    assert "--scope is for --as" in capsys.readouterr().err

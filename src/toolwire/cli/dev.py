@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from toolwire import logs
+from toolwire.auth.principal import Principal
 from toolwire.cli.errors import UsageError
 from toolwire.cli.inspect import add_page_arguments, announce_page
 from toolwire.cli.reloading import LoadFailed, Reloader, where
 from toolwire.cli.staged_file import StagedFile
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.protocol.errors import ServerError
+from toolwire.server.app import Server
 from toolwire.server.stage import Stage
 from toolwire.wire import http_server, stdio
+from toolwire.wire.channel import Channel
 from toolwire.wire.loops import run
 
 if TYPE_CHECKING:
@@ -35,6 +38,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=8000, help="the port of the server, 0 for any (default: 8000)")
     parser.add_argument("--path", default="/mcp", help="the path of its endpoint (default: /mcp)")
+    parser.add_argument(
+        "--as", dest="subject", metavar="SUBJECT", help="who calls from the inspector (default: nobody, unrestricted)"
+    )
+    parser.add_argument(
+        "--scope", dest="scopes", action="append", default=[], help="with --as: a scope they have; may be repeated"
+    )
     add_page_arguments(parser, "--inspector-port")
 
 
@@ -42,6 +51,9 @@ def main(arguments: Namespace) -> int:
     reloader = Reloader(arguments.server)
     if not arguments.path.startswith("/"):
         raise UsageError(f"the path of an endpoint starts with a slash, not {arguments.path!r}")
+    if arguments.scopes and not arguments.subject:
+        raise UsageError("--scope is for --as, which says who has it")
+    principal = Principal(arguments.subject, "toolwire dev", scopes=arguments.scopes) if arguments.subject else None
     logs.install("warning")
     try:
         http_server.check_installed()
@@ -51,7 +63,7 @@ def main(arguments: Namespace) -> int:
         sys.stderr.write(f"toolwire: {error}\n")
         return 1
     url = http_server.url_of(sockets, "127.0.0.1", arguments.path)
-    development = Development(reloader, url)
+    development = Development(reloader, url, principal)
     run(development.serve(sockets, page_sockets, arguments.path, open_page=not arguments.no_open))
     return 0
 
@@ -59,12 +71,12 @@ def main(arguments: Namespace) -> int:
 class Development:
     """A server that is being written, and the page that shows it."""
 
-    def __init__(self, reloader: Reloader, url: str) -> None:
+    def __init__(self, reloader: Reloader, url: str, principal: Principal | None) -> None:
         self._label = reloader.label
         self._url = url
         staged = StagedFile(reloader, self._report)
         self.stage: Stage = staged.stage
-        self.inspector: Inspector = Inspector(self.stage, label=reloader.label, url=url)
+        self.inspector: Inspector = Inspector(_Called(self.stage, principal), label=reloader.label, url=url)
         self._report(staged.failed)
 
     async def serve(self, sockets: list[socket], page_sockets: list[socket], path: str, *, open_page: bool) -> None:
@@ -89,6 +101,18 @@ class Development:
 
     def _report(self, failed: LoadFailed | None) -> None:
         self.inspector.reloaded(None if failed is None else msgspec.to_builtins(failed))
+
+
+class _Called:
+    """The server as one caller sees it, who needs no token: they sit at the machine where it is written."""
+
+    def __init__(self, server: Server, principal: Principal | None) -> None:
+        self._server = server
+        self._principal = principal
+        self.name: str = server.name
+
+    async def serve(self, channel: Channel) -> None:
+        await self._server.serve(channel, principal=self._principal)
 
 
 class _ToPage(logging.Handler):
