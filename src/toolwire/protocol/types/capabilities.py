@@ -1,0 +1,59 @@
+"""What a client or server can do, and whether it was declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from toolwire.protocol.open_codec import Wire
+
+__all__ = [
+    "ClientCapabilities",
+    "ServerCapabilities",
+    "has_capability",
+]
+
+
+class ClientCapabilities(Wire, kw_only=True):
+    """For building a capability object by name; messages carry it as a plain dict, since the set is open."""
+
+    experimental: dict[str, Any] | UnsetType = UNSET
+    roots: dict[str, Any] | UnsetType = UNSET
+    sampling: dict[str, Any] | UnsetType = UNSET
+    elicitation: dict[str, Any] | UnsetType = UNSET
+    tasks: dict[str, Any] | UnsetType = UNSET
+    extensions: dict[str, Any] | UnsetType = UNSET
+
+
+class ServerCapabilities(Wire, kw_only=True):
+    """For building a capability object by name; messages carry it as a plain dict, since the set is open."""
+
+    experimental: dict[str, Any] | UnsetType = UNSET
+    logging: dict[str, Any] | UnsetType = UNSET
+    completions: dict[str, Any] | UnsetType = UNSET
+    prompts: dict[str, Any] | UnsetType = UNSET
+    resources: dict[str, Any] | UnsetType = UNSET
+    tools: dict[str, Any] | UnsetType = UNSET
+    tasks: dict[str, Any] | UnsetType = UNSET
+    extensions: dict[str, Any] | UnsetType = UNSET
+
+
+def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
+    """Whether a capability such as `tools`, `resources.subscribe` or `extensions.<id>` was declared.
+
+    An object declares by its presence, even when empty; a flag such as `listChanged` only when true.
+    """
+    if path == "elicitation.form":
+        # 2025-11-25 client/elicitation: `{}` means forms, `{"url": {}}` alone means no forms.
+        modes = capabilities.get("elicitation")
+        return isinstance(modes, Mapping) and ("form" in modes or "url" not in modes)
+    # An extension identifier has dots of its own.
+    names = path.split(".", 1) if path.startswith("extensions.") else path.split(".")
+    value: Any = capabilities
+    for name in names:
+        if not isinstance(value, Mapping) or name not in value:
+            return False
+        value = value[name]
+    return value is not None and value is not False
