@@ -12,8 +12,7 @@ import pytest
 from tests.wireclient import LEGACY, MODERN, PREFIX, REVISIONS, connect, modern_meta
 
 from toolwire import Context, Server, testing
-from toolwire.server import context as context_module
-from toolwire.server.context import SyncContext
+from toolwire.server.context import SyncContext, deprecation
 from toolwire.wire.channel import UNREAD_CONGESTED
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -26,7 +25,7 @@ every_revision = pytest.mark.parametrize("revision", REVISIONS)
 def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """As if the process had warned of everything already; a test that wants warnings clears the set."""
     known = {"Sampling", "Roots", "Logging to the client"}
-    monkeypatch.setattr(context_module, "_warned", known)
+    monkeypatch.setattr(deprecation, "_warned", known)
     yield known
 
 

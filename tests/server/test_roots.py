@@ -12,8 +12,7 @@ from tests.server.answering import EVERYTHING, call
 from tests.wireclient import LEGACY, MODERN, REVISIONS, Message, Refusal, connect
 
 from toolwire import Context, Server, testing
-from toolwire.server import context as context_module
-from toolwire.server.context import SyncContext
+from toolwire.server.context import SyncContext, deprecation
 
 every_revision = pytest.mark.parametrize("revision", REVISIONS)
 
@@ -22,7 +21,7 @@ every_revision = pytest.mark.parametrize("revision", REVISIONS)
 def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """As if the process had warned of everything already; a test that wants warnings clears the set."""
     known = {"Sampling", "Roots", "Logging to the client"}
-    monkeypatch.setattr(context_module, "_warned", known)
+    monkeypatch.setattr(deprecation, "_warned", known)
     yield known
 
 

@@ -14,9 +14,8 @@ from tests.wireclient import LEGACY, MODERN, REVISIONS, Message, Refusal, connec
 from toolwire import Context, Image, Server, Text, testing
 from toolwire import Message as PromptMessage
 from toolwire.protocol import types as t
-from toolwire.server import context as context_module
 from toolwire.server.asking import Refused
-from toolwire.server.context import SyncContext
+from toolwire.server.context import SyncContext, deprecation
 
 every_revision = pytest.mark.parametrize("revision", REVISIONS)
 WITH_TOOLS = ("2025-11-25", MODERN)
@@ -27,7 +26,7 @@ REPLY: Message = {"role": "assistant", "content": {"type": "text", "text": "42"}
 def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """As if the process had warned of everything already; a test that wants warnings clears the set."""
     known = {"Sampling", "Roots", "Logging to the client"}
-    monkeypatch.setattr(context_module, "_warned", known)
+    monkeypatch.setattr(deprecation, "_warned", known)
     yield known
 
 

@@ -4,65 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
-import re
-import sys
-import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
-from functools import lru_cache
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire import adapters, schemas
-from toolwire.content import Message, to_blocks
+from toolwire import adapters
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError, ToolError
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.revisions import MODERN, supports
+from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
 from toolwire.server.asking import Asking
+from toolwire.server.context.conversation import check_tool_turns, conversation
+from toolwire.server.context.deprecation import warn_deprecated
+from toolwire.server.context.forms import Elicited, check_url, form_of
 from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Outlet
-from toolwire.wire.workers import CancelToken, ThreadWorkers
-
-log: logging.Logger = logging.getLogger("toolwire.server")
-
-T = TypeVar("T")
-Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+from toolwire.wire.workers import ThreadWorkers
 
 _ELICIT: Final = msgspec.json.Decoder(t.ElicitResult)
 _SAMPLE: Final = msgspec.json.Decoder(t.CreateMessageResult)
 _ROOTS: Final = msgspec.json.Decoder(t.ListRootsResult)
-
-
-class Elicited(Generic[T]):
-    """What the user did with a question: accepted it with `data`, declined it, or dismissed it."""
-
-    __slots__ = ("action", "data", "id")
-
-    def __init__(self, action: str, data: T | None = None, id: str | None = None) -> None:
-        self.action: str = action
-        self.data: T | None = data
-        self.id: str | None = id
-
-    @property
-    def accepted(self) -> bool:
-        return self.action == "accept"
-
-    @property
-    def declined(self) -> bool:
-        return self.action == "decline"
-
-    @property
-    def cancelled(self) -> bool:
-        return self.action == "cancel"
-
-    def __repr__(self) -> str:
-        return f"Elicited({self.action!r}, {self.data!r})"
 
 
 class TaskRun(Protocol):
@@ -261,12 +227,12 @@ class Context:
 
     report_progress = progress
 
-    async def log(self, level: Level, data: Any, logger: str | None = None) -> bool:
+    async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bool:
         """Send a log message to the client, if it wants messages of this level; whether it was sent."""
         rank = t.severity(level)
         threshold = self._host.log_threshold(self._request, self._outlet)
         if self._request.modern and threshold is not None:
-            _warn_deprecated("Logging to the client")
+            warn_deprecated("Logging to the client")
         if threshold is None or rank < threshold:
             return False
         if self._mask is not None:
@@ -297,7 +263,7 @@ class Context:
         A form written by hand, as a JSON Schema of the kind that the protocol allows, works too; its value is a dict.
         """
         self._require("elicitation.form", {"elicitation": {"form": {}}}, "forms (elicitation)")
-        schema, unpack = _form_of(type)
+        schema, unpack = form_of(type)
         params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
         answer = self._decode(_ELICIT, await self._ask("elicitation/create", params, key), "elicitation")
         if answer.action != "accept":
@@ -353,11 +319,11 @@ class Context:
             # 2025-11-25 client/sampling: from there on it takes a capability of its own.
             self._require("sampling.context", {"sampling": {"context": {}}}, "sampling with context")
         if self._request.modern:
-            _warn_deprecated("Sampling")
-        conversation = _conversation(messages)
-        _check_tool_turns(conversation)
+            warn_deprecated("Sampling")
+        turns = conversation(messages)
+        check_tool_turns(turns)
         params = t.CreateMessageRequestParams(
-            messages=conversation,
+            messages=turns,
             max_tokens=max_tokens,
             system_prompt=_given(system_prompt),
             temperature=_given(temperature),
@@ -375,7 +341,7 @@ class Context:
         """The directories the client lets this server know of. Information, not a boundary that anyone enforces."""
         self._require("roots", {"roots": {}}, "roots")
         if self._request.modern:
-            _warn_deprecated("Roots")
+            warn_deprecated("Roots")
         raw = await self._ask("roots/list", None, key)
         return cast("list[t.Root]", self._decode(_ROOTS, raw, "roots").roots)
 
@@ -446,213 +412,6 @@ CURRENT: ContextVar[Context] = ContextVar("toolwire_context")
 
 def _given(value: Any) -> Any:
     return UNSET if value is None else value
-
-
-def _form(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    _check_no_secrets(adapters.adapter(type).schema("input"))
-    return adapters.elicitation_schema(type)
-
-
-_known_form = lru_cache(maxsize=256)(_form)
-
-
-def _form_of(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    if isinstance(type, dict):
-        return _written_form(msgspec.json.encode(type))
-    # An annotation may hold anything, also what no cache can keep.
-    return _known_form(type) if _hashes(type) else _form(type)
-
-
-@lru_cache(maxsize=256)
-def _written_form(encoded: bytes) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    schema = msgspec.json.decode(encoded)
-    members = schema.get("properties")
-    if schema.get("type") != "object" or not isinstance(members, dict):
-        raise TypeError('A form written by hand is a JSON Schema with "type": "object" and "properties"')
-    _check_no_secrets(schema)
-    validator = schemas.compile(schema, what="the form")
-    defaults = {name: member["default"] for name, member in members.items() if "default" in member}
-
-    def unpack(content: Any) -> Any:
-        value = {**defaults, **(content or {})}
-        problems = validator.check(value)
-        if problems:
-            raise adapters.Invalid(problems)
-        return value
-
-    return schema, unpack
-
-
-def _hashes(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
-
-
-_SECRETS: Final = re.compile(
-    r"(^|_)(pass_?(word|wd|phrase|code)|(api|private|secret|access)_?keys?|(access|refresh|auth|bearer|api|id)_?token"
-    r"|client_?secret|credentials?|(credit_?)?card_?number|cvv|cvc|iban)($|_)|^(token|secret|otp)$"
-)
-
-
-def _check_no_secrets(schema: dict[str, Any]) -> None:
-    """ELI-1, MRTR-11: what a form collects passes through the client, and the model may see it."""
-    members = schema.get("properties") or {"value": schema}
-    for name, member in members.items():
-        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()
-        if _SECRETS.search(words) or (isinstance(member, dict) and member.get("format") == "password"):
-            raise ValueError(
-                f"A form must not ask for a secret such as {name!r}: send the user to a page with elicit_url"
-            )
-
-
-def check_url(url: str) -> None:
-    # ELI-8: what the user is asked to open is an ordinary web address.
-    if not url.startswith(("https://", "http://")):
-        raise ValueError(f"A page to open must have an http or https address, not {url[:100]!r}")
-    if "@" in url.split("/", 3)[2]:
-        raise ValueError("A page to open must not carry a user name or password in its address")
-
-
-def _conversation(messages: Any) -> list[t.SamplingMessage]:
-    items = messages if isinstance(messages, list | tuple) else [messages]
-    return [_sampling_message(item) for item in items]
-
-
-def _sampling_message(item: Any) -> t.SamplingMessage:
-    if isinstance(item, t.SamplingMessage):
-        return item
-    if isinstance(item, str):
-        return t.SamplingMessage(role="user", content=t.TextContent(item))
-    if isinstance(item, Message):
-        message = item.to_wire()
-        return t.SamplingMessage(role=message.role, content=cast("Any", message.content))
-    blocks = to_blocks(item)
-    if blocks is None:
-        raise TypeError(f"A sampling message is a text, a content block or a Message, not {type(item).__name__}")
-    return t.SamplingMessage(role="user", content=cast("Any", blocks[0] if len(blocks) == 1 else blocks))
-
-
-def _check_tool_turns(messages: list[t.SamplingMessage]) -> None:
-    """SMP-2: every tool use is answered, by the very next message, which holds nothing but results."""
-    open_ids: set[str] = set()
-    for message in messages:
-        blocks = message.content if isinstance(message.content, list) else [message.content]
-        results = {block.tool_use_id for block in blocks if isinstance(block, t.ToolResultContent)}
-        uses = {block.id for block in blocks if isinstance(block, t.ToolUseContent)}
-        if (results and message.role != "user") or (uses and message.role != "assistant"):
-            raise ValueError("The assistant uses tools, and the user's message holds their results")
-        if results and len(results) != len(blocks):
-            raise ValueError("A message with tool results holds nothing but tool results")
-        if results != open_ids:
-            raise ValueError("Every tool use must be answered by the next message, and nothing else")
-        open_ids = uses
-    if open_ids:
-        raise ValueError("The last tool use has no result")
-
-
-_warned: set[str] = set()
-
-
-def _warn_deprecated(feature: str) -> None:
-    """SEP-2577: roots, sampling and logging are deprecated since 2026-07-28; said once a process."""
-    if feature in _warned:
-        return
-    _warned.add(feature)
-    # The warning belongs to the line that asked: the default filters show it only for the user's own code.
-    depth, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("toolwire."):
-        depth, frame = depth + 1, frame.f_back
-    warnings.warn(
-        f"{feature} is deprecated since protocol revision {MODERN} and may be removed from 2027-07-28 on",
-        DeprecationWarning,
-        stacklevel=depth,
-    )
-
-
-_R = TypeVar("_R")
-
-
-class SyncContext(Context):
-    """The context of a `def` handler: the same calls, plain. They hand over to the loop and wait there."""
-
-    _call: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
-    _origin: Context
-    _token: CancelToken
-
-    def adopt(self, ctx: Context) -> None:
-        """Share what another context of the same request has gathered, and what is still to come of its questions."""
-        self._origin = ctx
-        self._threaded = True
-        self._asking = ctx._asking
-        self._deadline = ctx._deadline
-        self._last_progress = ctx._last_progress
-        self._mask = ctx._mask
-        self._owner = ctx._owner
-        self._state = ctx.state
-        self._task_run = ctx._task_run
-        self.replay: bool = ctx.replay
-
-    async def _open_asking(self) -> Asking:
-        self._asking = self._origin._asking or await self._origin._open_asking()
-        return self._asking
-
-    def progress(  # type: ignore[override]
-        self, progress: float, total: float | None = None, message: str | None = None
-    ) -> bool:
-        if self._request.progress_token is UNSET and self._task_run is None:
-            return False
-        return cast(bool, self._call(lambda: Context.progress(self, progress, total, message)))
-
-    report_progress = progress  # type: ignore[assignment]
-
-    def log(self, level: Level, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
-        return cast(bool, self._call(lambda: Context.log(self, level, data, logger)))
-
-    def debug(self, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
-        return self.log("debug", data, logger)
-
-    def info(self, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
-        return self.log("info", data, logger)
-
-    def warning(self, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
-        return self.log("warning", data, logger)
-
-    def error(self, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
-        return self.log("error", data, logger)
-
-    def elicit(self, message: str, type: Any = bool, *, key: str | None = None) -> Elicited[Any]:  # type: ignore[override]
-        return cast("Elicited[Any]", self._call(lambda: Context.elicit(self, message, type, key=key)))
-
-    def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Elicited[None]:  # type: ignore[override]
-        return cast("Elicited[None]", self._call(lambda: Context.elicit_url(self, message, url, key=key)))
-
-    def elicitation_complete(self, id: str | None) -> bool:  # type: ignore[override]
-        return cast(bool, self._call(lambda: Context.elicitation_complete(self, id)))
-
-    def sample(self, messages: Any, **options: Any) -> t.CreateMessageResult:  # type: ignore[override]
-        return cast("t.CreateMessageResult", self._call(lambda: Context.sample(self, messages, **options)))
-
-    def list_roots(self, *, key: str | None = None) -> list[t.Root]:  # type: ignore[override]
-        return cast("list[t.Root]", self._call(lambda: Context.list_roots(self, key=key)))
-
-    def step(self, name: str, function: Callable[[], Any]) -> Any:
-        async def in_thread() -> Any:
-            # The step itself may block, so it stays in a thread.
-            return await asyncio.to_thread(function)
-
-        return self._call(lambda: Context.step(self, name, in_thread))
-
-    def read_resource(self, uri: str) -> list[t.ResourceContents]:  # type: ignore[override]
-        return cast("list[t.ResourceContents]", self._call(lambda: Context.read_resource(self, uri)))
-
-    def detach(self) -> None:  # type: ignore[override]
-        self._call(lambda: Context.detach(self))
-
-    def close_stream(self, *, retry_ms: int | None = None) -> None:  # type: ignore[override]
-        self._call(lambda: Context.close_stream(self, retry_ms=retry_ms))
 
 
 def is_context(annotation: Any) -> bool:

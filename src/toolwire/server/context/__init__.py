@@ -1,0 +1,9 @@
+"""`Context`: what a handler knows of its request, and the ways it can speak to the client while it runs."""
+
+from __future__ import annotations
+
+from toolwire.server.context.blocking import SyncContext
+from toolwire.server.context.context import CURRENT, Context, is_context
+from toolwire.server.context.forms import Elicited, check_url
+
+__all__ = ["CURRENT", "Context", "Elicited", "SyncContext", "check_url", "is_context"]

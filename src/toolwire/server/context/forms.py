@@ -1,0 +1,109 @@
+"""What users are asked: forms made of a type or written by hand, pages to open, and what the users did with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from toolwire import adapters, schemas
+
+T = TypeVar("T")
+
+
+class Elicited(Generic[T]):
+    """What the user did with a question: accepted it with `data`, declined it, or dismissed it."""
+
+    __slots__ = ("action", "data", "id")
+
+    def __init__(self, action: str, data: T | None = None, id: str | None = None) -> None:
+        self.action: str = action
+        self.data: T | None = data
+        self.id: str | None = id
+
+    @property
+    def accepted(self) -> bool:
+        return self.action == "accept"
+
+    @property
+    def declined(self) -> bool:
+        return self.action == "decline"
+
+    @property
+    def cancelled(self) -> bool:
+        return self.action == "cancel"
+
+    def __repr__(self) -> str:
+        return f"Elicited({self.action!r}, {self.data!r})"
+
+
+def _form(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    _check_no_secrets(adapters.adapter(type).schema("input"))
+    return adapters.elicitation_schema(type)
+
+
+_known_form = lru_cache(maxsize=256)(_form)
+
+
+def form_of(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """The form that asks for a type, as a schema, and what makes a value of its answer."""
+    if isinstance(type, dict):
+        return _written_form(msgspec.json.encode(type))
+    # An annotation may hold anything, also what no cache can keep.
+    return _known_form(type) if _hashes(type) else _form(type)
+
+
+@lru_cache(maxsize=256)
+def _written_form(encoded: bytes) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    schema = msgspec.json.decode(encoded)
+    members = schema.get("properties")
+    if schema.get("type") != "object" or not isinstance(members, dict):
+        raise TypeError('A form written by hand is a JSON Schema with "type": "object" and "properties"')
+    _check_no_secrets(schema)
+    validator = schemas.compile(schema, what="the form")
+    defaults = {name: member["default"] for name, member in members.items() if "default" in member}
+
+    def unpack(content: Any) -> Any:
+        value = {**defaults, **(content or {})}
+        problems = validator.check(value)
+        if problems:
+            raise adapters.Invalid(problems)
+        return value
+
+    return schema, unpack
+
+
+def _hashes(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+_SECRETS: Final = re.compile(
+    r"(^|_)(pass_?(word|wd|phrase|code)|(api|private|secret|access)_?keys?|(access|refresh|auth|bearer|api|id)_?token"
+    r"|client_?secret|credentials?|(credit_?)?card_?number|cvv|cvc|iban)($|_)|^(token|secret|otp)$"
+)
+
+
+def _check_no_secrets(schema: dict[str, Any]) -> None:
+    """ELI-1, MRTR-11: what a form collects passes through the client, and the model may see it."""
+    members = schema.get("properties") or {"value": schema}
+    for name, member in members.items():
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()
+        if _SECRETS.search(words) or (isinstance(member, dict) and member.get("format") == "password"):
+            raise ValueError(
+                f"A form must not ask for a secret such as {name!r}: send the user to a page with elicit_url"
+            )
+
+
+def check_url(url: str) -> None:
+    # ELI-8: what the user is asked to open is an ordinary web address.
+    if not url.startswith(("https://", "http://")):
+        raise ValueError(f"A page to open must have an http or https address, not {url[:100]!r}")
+    if "@" in url.split("/", 3)[2]:
+        raise ValueError("A page to open must not carry a user name or password in its address")
