@@ -14,17 +14,10 @@ import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect, modern_meta
 
 from toolwire import Context, Resource, Server, logs
-from toolwire.server.context import deprecation
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 PROGRESS = "notifications/progress"
 MESSAGE = "notifications/message"
-
-
-@pytest.fixture(autouse=True)
-def deprecations_were_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The once-a-process warnings of deprecated features are another test's business."""
-    monkeypatch.setattr(deprecation, "_warned", {"Logging to the client", "Sampling", "Roots"})
 
 
 def text(result: dict[str, Any]) -> str:

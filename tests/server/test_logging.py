@@ -5,28 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.wireclient import LEGACY, MODERN, PREFIX, REVISIONS, connect, modern_meta
 
 from toolwire import Context, Server, testing
-from toolwire.server.context import SyncContext, deprecation
+from toolwire.server.context import SyncContext
 from toolwire.wire.channel import UNREAD_CONGESTED
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 MESSAGE = "notifications/message"
 every_legacy_revision = pytest.mark.parametrize("revision", LEGACY)
 every_revision = pytest.mark.parametrize("revision", REVISIONS)
-
-
-@pytest.fixture(autouse=True)
-def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """As if the process had warned of everything already; a test that wants warnings clears the set."""
-    known = {"Sampling", "Roots", "Logging to the client"}
-    monkeypatch.setattr(deprecation, "_warned", known)
-    yield known
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,9 @@ from tests.server.answering import EVERYTHING, call
 from tests.wireclient import LEGACY, MODERN, REVISIONS, Message, Refusal, connect
 
 from toolwire import Context, Server, testing
-from toolwire.server.context import SyncContext, deprecation
+from toolwire.server.context import SyncContext
 
 every_revision = pytest.mark.parametrize("revision", REVISIONS)
-
-
-@pytest.fixture(autouse=True)
-def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """As if the process had warned of everything already; a test that wants warnings clears the set."""
-    known = {"Sampling", "Roots", "Logging to the client"}
-    monkeypatch.setattr(deprecation, "_warned", known)
-    yield known
 
 
 @pytest.fixture

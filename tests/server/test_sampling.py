@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,19 +14,11 @@ from toolwire import Context, Image, Server, Text, testing
 from toolwire import Message as PromptMessage
 from toolwire.protocol import types as t
 from toolwire.server.asking import Refused
-from toolwire.server.context import SyncContext, deprecation
+from toolwire.server.context import SyncContext
 
 every_revision = pytest.mark.parametrize("revision", REVISIONS)
 WITH_TOOLS = ("2025-11-25", MODERN)
 REPLY: Message = {"role": "assistant", "content": {"type": "text", "text": "42"}, "model": "m-1"}
-
-
-@pytest.fixture(autouse=True)
-def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """As if the process had warned of everything already; a test that wants warnings clears the set."""
-    known = {"Sampling", "Roots", "Logging to the client"}
-    monkeypatch.setattr(deprecation, "_warned", known)
-    yield known
 
 
 def sampler(*arguments: Any, **options: Any) -> Server:
