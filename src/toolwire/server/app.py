@@ -1,13 +1,12 @@
-"""`Server`: what a user builds, and the ways to run it."""
+"""`Server`: what a user builds, what it says about itself, and what it tells those who are connected."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -18,17 +17,13 @@ from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
-from toolwire.protocol.lifecycle import SUPPORTED, Incoming, ServerLifecycle
+from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import methods
-from toolwire.protocol.peer import Peer
 from toolwire.protocol.revisions import MODERN
 from toolwire.sealing_aes import make_sealer
-from toolwire.server import discovery
 from toolwire.server.catalog import Catalog
-from toolwire.server.completion import Completion
 from toolwire.server.components import (
     Cache,
-    Component,
     Icons,
     Prompt,
     Resource,
@@ -39,18 +34,14 @@ from toolwire.server.components import (
 )
 from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.direct import Direct, Nowhere
-from toolwire.server.endpoint import Endpoint
 from toolwire.server.extensions import Extension
 from toolwire.server.kernel import Kernel
 from toolwire.server.life import Life
 from toolwire.server.limits import Limits
 from toolwire.server.middleware import Middleware
-from toolwire.server.relay import BusRelay
+from toolwire.server.registering import Registering, all_of
+from toolwire.server.serving import Serving
 from toolwire.stores import Stores
-from toolwire.wire.bus_link import Link
-from toolwire.wire.channel import Channel
-from toolwire.wire.loops import run as run_loop
-from toolwire.wire.session import Session
 
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
@@ -62,19 +53,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 _SECRET = "TOOLWIRE_SECRET"
-# What other libraries call it, for a server whose transport comes from a setting that its users already have.
-_NAMES_OF_HTTP: dict[str, dict[str, Any]] = {"streamable-http": {}, "sse": {"sse": True}}
 
 
-def _all_of(items: Any) -> list[Any]:
-    """One item, several, or none."""
-    if items is None:
-        return []
-    is_one = callable(items) or isinstance(items, Component | str) or not isinstance(items, Iterable)
-    return [items] if is_one else list(items)
-
-
-class Server:
+class Server(Registering, Serving):
     """An MCP server: its components, and what it says about itself."""
 
     def __init__(
@@ -166,100 +147,12 @@ class Server:
         self._parents: list[Server] = []
         self._direct: Direct | None = None
         self._notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
-        self._run_lock = threading.Lock()
-        self._stop: Callable[[], None] | None = None
-        self._link: Link | None = None
-        for each in _all_of(middleware):
+        Serving.__init__(self)
+        for each in all_of(middleware):
             self.kernel.use(each)
         self._register_all(tools, resources, templates, prompts, completions, directory)
 
-    def _register_all(
-        self, tools: Any, resources: Any, templates: Any, prompts: Any, completions: Any, directory: Any
-    ) -> None:
-        for each in _all_of(tools):
-            self.add(each if isinstance(each, Component) else Tool(each))
-        for each in [*_all_of(resources), *_all_of(templates)]:
-            self.add(each)
-        for each in _all_of(prompts):
-            self.add(each if isinstance(each, Component) else Prompt(each))
-        for key, source in (completions or {}).items():
-            if not isinstance(key, tuple) or len(key) != 2:
-                raise ServerError(f"The keys of completions= are (prompt or template, argument), not {key!r}")
-            target, argument = key
-            kind = "ref/resource" if "://" in target or "{" in target else "ref/prompt"
-            self.catalog.complete(kind, target, argument, Completion(source))
-        if directory is not None:
-            for component in discovery.scan(directory).all():
-                self.add(component)
-
-    # --- registering ---
-
-    @overload
-    def tool(self, function: F, /) -> F: ...
-
-    @overload
-    def tool(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
-
-    def tool(self, function: Any = None, /, **options: Any) -> Any:
-        """Register a function as a tool; bare or called with the options of `Tool`. Returns the function."""
-        if isinstance(function, str):
-            options.setdefault("name", function)
-            function = None
-        return self._decorate(function, lambda each: Tool(each, **options))
-
-    @overload
-    def prompt(self, function: F, /) -> F: ...
-
-    @overload
-    def prompt(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
-
-    def prompt(self, function: Any = None, /, **options: Any) -> Any:
-        """Register a function as a prompt; bare or called with the options of `Prompt`. Returns the function."""
-        if isinstance(function, str):
-            options.setdefault("name", function)
-            function = None
-        return self._decorate(function, lambda each: Prompt(each, **options))
-
-    def resource(self, uri: str, /, **options: Any) -> Callable[[F], F]:
-        """Register a function as a resource, or as a template when the address has `{variables}`."""
-        if callable(uri):
-            raise ServerError('A resource needs an address: @server.resource("note://today")')
-        kind: Any = ResourceTemplate if "{" in uri else Resource
-
-        def register(function: F) -> F:
-            self.add(kind(uri, function, **options))
-            return function
-
-        return register
-
-    def completion(self, *, prompt: str | None = None, template: str | None = None, argument: str) -> Callable[[F], F]:
-        """Register a function that suggests values for an argument of a prompt or a variable of a template."""
-        if (prompt is None) == (template is None):
-            raise ServerError("A completion is for prompt= or for template=, one of the two")
-        kind, target = ("ref/prompt", prompt) if prompt is not None else ("ref/resource", template)
-
-        def register(function: F) -> F:
-            self.catalog.complete(kind, str(target), argument, Completion(function))
-            return function
-
-        return register
-
-    def _decorate(self, function: Any, make: Callable[[Any], Component]) -> Any:
-        def register(each: F) -> F:
-            self.add(make(each))
-            return each
-
-        return register if function is None else register(function)
-
-    def add(self, component: Component) -> Server:
-        """Add a component, at any time and from any thread; every client that can be told is told."""
-        self.catalog.add(component)
-        return self
-
-    def remove(self, component: Component | str) -> Server:
-        """Remove a component, or the one of that name or address."""
-        self.catalog.remove(component)
-        return self
+    # --- what belongs to it beside components ---
 
     def mount(self, other: Server, prefix: str | None = None) -> Server:
         """Offer another server's components as well, live; the names of its tools and prompts start with `prefix_`."""
@@ -324,11 +217,6 @@ class Server:
         """Tasks whose work the host does itself: `create`, `update`, `finish`, `fail`, `cancel`."""
         self.kernel.offer_tasks()
         return self.kernel.tasks.hosted
-
-    @property
-    def active(self) -> bool:
-        """Whether `run` or `start` is under way."""
-        return self._stop is not None
 
     # --- telling ---
 
@@ -424,214 +312,12 @@ class Server:
             self._direct = Direct(self._local_session, self._life)
         return await self._direct.process(message.encode() if isinstance(message, str) else message)
 
-    # --- serving ---
-
-    async def serve(self, channel: Channel, *, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> None:
-        """Serve one connection until it ends; `revisions` are those that its transport belongs to."""
-        await self._serve_as(channel, self.local_principal if principal is None else principal, revisions)
-
-    async def _serve_as(self, channel: Channel, principal: Any, revisions: Sequence[str]) -> None:
-        async with self._life.held():
-            await channel.connect()
-            session = self._session(channel, principal, revisions)
-            try:
-                await session.run()
-            finally:
-                await session.close(self.limits.drain)
-
-    def _local_session(self, channel: Channel) -> Session:
-        return self._session(channel, self.local_principal)
-
-    def _session(self, channel: Channel, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> Session:
-        peer = Peer(ServerLifecycle(self.kernel, revisions), max_depth=self.limits.depth, max_batch=self.limits.batch)
-        session = Session(
-            channel,
-            peer,
-            self.kernel,
-            in_flight=self.limits.in_flight,
-            max_result=self.limits.result,
-            principal=principal,
-        )
-        self.kernel.opened(session)
-        return session
-
-    def http_app(
-        self,
-        *,
-        path: str = "/mcp",
-        allowed_hosts: Iterable[str] = (),
-        allowed_origins: Iterable[str] = (),
-        public_url: str | None = None,
-        cors: Iterable[str] = (),
-        stateless: bool = False,
-        sse: bool = False,
-        auth: Any = UNSET,
-    ) -> Any:
-        """An ASGI application to mount anywhere, or to hand to any ASGI server.
-
-        `auth` says who is let in, instead of the server's own. `stateless` gives legacy clients no session: each of
-        their requests stands alone. `sse` adds the transport of 2024-11-05 at `/sse` and `/messages`.
-        """
-        from toolwire.wire.asgi import HttpApp
-        from toolwire.wire.http_guard import Guard
-        from toolwire.wire.http_limits import HttpLimits
-
-        guard = Guard(allowed_hosts=allowed_hosts, allowed_origins=[*allowed_origins, *cors], public_url=public_url)
-        limits = HttpLimits(
-            body=self.limits.line,
-            depth=self.limits.depth,
-            batch=self.limits.batch,
-            result=self.limits.result,
-            in_flight=self.limits.in_flight,
-            exchanges=self.limits.exchanges,
-            sessions=self.limits.sessions,
-            session_idle=self.limits.session_idle,
-            session_age=self.limits.session_age,
-            streams=self.limits.streams,
-            drain=self.limits.drain,
-        )
-        endpoint = Endpoint(self)
-        application = HttpApp(
-            endpoint,
-            path=path,
-            guard=guard,
-            cors=cors,
-            limits=limits,
-            stateless=stateless,
-            sse=sse,
-            gate=self._gate(self.auth if auth is UNSET else auth, path, public_url),
-            pages=self._pages(),
-        )
-        if self.metrics is not None:
-            from toolwire.server.observing import measure_sessions
-
-            measure_sessions(self.metrics, application)
-        endpoint.when_host_ends = application.drain
-        return application
-
-    def _pages(self) -> dict[str, Any]:
-        """What an HTTP application shows beside its endpoint."""
-        return {} if self.metrics is None else {"/metrics": self.metrics.page()}
-
-    def _gate(self, auth: Any, path: str, public_url: str | None) -> Any:
-        if auth is None:
-            return None
-        from toolwire.auth.gate import make_gate
-
-        return make_gate(
-            auth,
-            name=self.name,
-            path=path,
-            public_url=public_url,
-            sealer=self.kernel.questions.sealer,
-            has_secret=self._has_secret,
-            kv=self.stores.kv,
-            effective=self.kernel.access.effective,
-        )
-
-    def _bus_link(self) -> Link:
-        """The one place of this server on the bus, however many applications it has."""
-        if self._link is None:
-            self._link = Link(self.stores.bus, f"toolwire:{self.name}:all")
-            self.kernel.hub.relay = BusRelay(self.kernel.hub, self._link)
-        return self._link
-
-    async def serve_stdio(self) -> None:
-        """Serve standard input and output until the input ends, a signal comes, or the parent process dies."""
-        from toolwire.wire import stdio
-
-        claimed = stdio.claim()
-        channel = stdio.StdioChannel(claimed.input, claimed.output, limit=self.limits.line)
-        await self._serve_until_stopped(channel, stdio)
-
-    async def _serve_until_stopped(self, channel: Channel, stdio: Any) -> None:
-        loop = asyncio.get_running_loop()
-        async with self._life.held():
-            await channel.connect()
-            session = self._local_session(channel)
-            self._stop = lambda: _discard(loop.call_soon_threadsafe(session.end))
-            unwatch = stdio.parent_watch(session.end)
-            try:
-                with stdio.signals(session.end):
-                    await session.run()
-                    await session.close(self.limits.drain)
-            finally:
-                unwatch()
-                self._stop = None
-                await session.close()
-
-    async def _serve_http(self, application: Any, sockets: Any, signals: Any, ready: Callable[[], None]) -> None:
-        """Serve an application of this server on sockets until `stop`, or what `signals` watches, ends it."""
-        from toolwire.wire.http_server import HttpServer
-
-        loop = asyncio.get_running_loop()
-        async with self._life.held():
-            serving = HttpServer(application, sockets, drain=self.limits.drain)
-            self._stop = lambda: _discard(loop.call_soon_threadsafe(serving.stop))
-            try:
-                with signals(serving.stop):
-                    await serving.serve(ready)
-            finally:
-                self._stop = None
-
-    def _use_stores(self, stores: Stores) -> None:
-        """Keep state elsewhere from now on; before anything is served."""
-        for name in ("kv", "log", "bus"):
-            # In place: several parts of the server hold the same container.
-            object.__setattr__(self.stores, name, getattr(stores, name))
-        self._link = None
-
-    def run(self, transport: str | Channel = "stdio", **options: Any) -> None:
-        """Run until the client goes away or a signal comes. `transport` is "stdio", "http" or any `Channel`.
-
-        The options of "http" are `host`, `port`, `path`, `workers`, `public_url`, `allowed_hosts`, `allowed_origins`,
-        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `log_level` and `on_ready`. "streamable-http" is "http",
-        and "sse" is "http" with `sse=True`.
-        """
-        transport = options.pop("transport", transport)
-        if isinstance(transport, str) and transport in _NAMES_OF_HTTP:
-            transport, options = "http", {**_NAMES_OF_HTTP[transport], **options}
-        if options and transport != "http":
-            raise ServerError(f"run() has no option {next(iter(options))!r} for {transport!r}")
-        if transport not in ("stdio", "http") and not isinstance(transport, Channel):
-            raise ServerError(f"{transport!r} is not a transport: use 'stdio', 'http' or a Channel")
-        if not self._run_lock.acquire(blocking=False):
-            raise ServerError(f"The server {self.name!r} is already running")
-        try:
-            if transport == "http":
-                from toolwire.server.run_http import run_http
-
-                run_http(self, options)
-                return
-            from toolwire.wire import stdio
-
-            if isinstance(transport, Channel):
-                run_loop(self._serve_until_stopped(transport, stdio))
-            else:
-                stdio.claim()  # Before there is a loop, which may open descriptors of its own.
-                run_loop(self.serve_stdio())
-        finally:
-            self._run_lock.release()
-
-    start = run
-
-    def stop(self) -> None:
-        """Stop a server that runs, from any thread."""
-        stop = self._stop
-        if stop is None:
-            raise ServerError(f"The server {self.name!r} is not running")
-        stop()
-
     def __repr__(self) -> str:
         return f"Server({self.name!r}, version={self.version!r})"
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
-
-
-def _discard(_: object) -> None:
-    return
 
 
 def _secrets(secret: Any) -> list[str | bytes] | None:

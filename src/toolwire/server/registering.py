@@ -1,0 +1,114 @@
+"""How components come to a server: by decorators, as arguments, from a directory, at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TypeVar, overload
+
+from toolwire.protocol.errors import ServerError
+from toolwire.server import discovery
+from toolwire.server.catalog import Catalog
+from toolwire.server.completion import Completion
+from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Registering:
+    """The part of a server that takes components."""
+
+    catalog: Catalog
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
+
+    def tool(self, function: Any = None, /, **options: Any) -> Any:
+        """Register a function as a tool; bare or called with the options of `Tool`. Returns the function."""
+        if isinstance(function, str):
+            options.setdefault("name", function)
+            function = None
+        return self._decorate(function, lambda each: Tool(each, **options))
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+
+    @overload
+    def prompt(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
+
+    def prompt(self, function: Any = None, /, **options: Any) -> Any:
+        """Register a function as a prompt; bare or called with the options of `Prompt`. Returns the function."""
+        if isinstance(function, str):
+            options.setdefault("name", function)
+            function = None
+        return self._decorate(function, lambda each: Prompt(each, **options))
+
+    def resource(self, uri: str, /, **options: Any) -> Callable[[F], F]:
+        """Register a function as a resource, or as a template when the address has `{variables}`."""
+        if callable(uri):
+            raise ServerError('A resource needs an address: @server.resource("note://today")')
+        kind: Any = ResourceTemplate if "{" in uri else Resource
+
+        def register(function: F) -> F:
+            self.add(kind(uri, function, **options))
+            return function
+
+        return register
+
+    def completion(self, *, prompt: str | None = None, template: str | None = None, argument: str) -> Callable[[F], F]:
+        """Register a function that suggests values for an argument of a prompt or a variable of a template."""
+        if (prompt is None) == (template is None):
+            raise ServerError("A completion is for prompt= or for template=, one of the two")
+        kind, target = ("ref/prompt", prompt) if prompt is not None else ("ref/resource", template)
+
+        def register(function: F) -> F:
+            self.catalog.complete(kind, str(target), argument, Completion(function))
+            return function
+
+        return register
+
+    def _decorate(self, function: Any, make: Callable[[Any], Component]) -> Any:
+        def register(each: F) -> F:
+            self.add(make(each))
+            return each
+
+        return register if function is None else register(function)
+
+    def add(self, component: Component) -> Self:
+        """Add a component, at any time and from any thread; every client that can be told is told."""
+        self.catalog.add(component)
+        return self
+
+    def remove(self, component: Component | str) -> Self:
+        """Remove a component, or the one of that name or address."""
+        self.catalog.remove(component)
+        return self
+
+    def _register_all(
+        self, tools: Any, resources: Any, templates: Any, prompts: Any, completions: Any, directory: Any
+    ) -> None:
+        for each in all_of(tools):
+            self.add(each if isinstance(each, Component) else Tool(each))
+        for each in [*all_of(resources), *all_of(templates)]:
+            self.add(each)
+        for each in all_of(prompts):
+            self.add(each if isinstance(each, Component) else Prompt(each))
+        for key, source in (completions or {}).items():
+            if not isinstance(key, tuple) or len(key) != 2:
+                raise ServerError(f"The keys of completions= are (prompt or template, argument), not {key!r}")
+            target, argument = key
+            kind = "ref/resource" if "://" in target or "{" in target else "ref/prompt"
+            self.catalog.complete(kind, target, argument, Completion(source))
+        if directory is not None:
+            for component in discovery.scan(directory).all():
+                self.add(component)
+
+
+def all_of(items: Any) -> list[Any]:
+    """One item, several, or none."""
+    if items is None:
+        return []
+    is_one = callable(items) or isinstance(items, Component | str) or not isinstance(items, Iterable)
+    return [items] if is_one else list(items)
