@@ -6,7 +6,8 @@ function is looked at again while requests are served.
 
 from __future__ import annotations
 
-from toolwire.server.components.base import Cache, Component, Icons, checked_policy, icons_of
+from toolwire.server.components.base import Cache, Component, checked_policy, icons_of
+from toolwire.server.components.options import Icons, Options
 from toolwire.server.components.prompts import Prompt
 from toolwire.server.components.resources import Resource, ResourceTemplate
 from toolwire.server.components.tools import Argument, Tool, error_result
@@ -16,6 +17,7 @@ __all__ = [
     "Cache",
     "Component",
     "Icons",
+    "Options",
     "Prompt",
     "Resource",
     "ResourceTemplate",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -15,14 +15,13 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.shaping import shape
 from toolwire.server.binding import Binding
+from toolwire.server.components.options import Icons
 from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
 from toolwire.server.context import Context
 from toolwire.server.running import Executor, Invoke, invoker
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
-
-Icons = Sequence[t.Icon | Mapping[str, Any]] | t.Icon | Mapping[str, Any] | None
 
 
 class Cache(Struct, frozen=True):
@@ -52,13 +51,44 @@ class Component(ABC):
     timeout: float | None
     replay: bool
     policy: Policy | None
-    scopes: frozenset[str] = frozenset()
-    """What a caller needs to use it."""
-    visible_to: Audience | None = None
-    """Who sees it; None for everybody."""
-    tags: frozenset[str] = frozenset()
+    scopes: frozenset[str]
+    visible_to: Audience | None
+    tags: frozenset[str]
     _invoke: Invoke | None
     _wire: dict[str, Any]
+    _has_dependencies = False
+
+    def __init__(
+        self,
+        binding: Binding | None,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Icons = None,
+        meta: Mapping[str, Any] | None = None,
+        executor: Executor | None = None,
+        timeout: float | None = None,
+        replay: bool = True,
+        policy: Policy | None = None,
+        scopes: str | Iterable[str] | None = None,
+        visible_to: VisibleTo = None,
+        tags: str | Iterable[str] | None = None,
+    ) -> None:
+        """Set what every kind has (`Options`), and compile the function, if there is one."""
+        self.title = title
+        self.description = description if description is not None else (binding.description if binding else None)
+        self.icons = icons_of(icons)
+        self.meta = meta_of(meta)
+        self.executor, self.timeout, self.replay = executor, timeout, replay
+        self.policy = checked_policy(policy)
+        self.scopes = names_of(scopes, "scopes=")
+        self.visible_to = audience_of(visible_to)
+        self.tags = names_of(tags, "tags=")
+        self._wire = {}
+        self._invoke = None
+        self._bound: Binding | None = binding
+        if binding is not None:
+            self._compile(binding)
 
     def wire(self, revision: str) -> Any:
         """The entry of a list answer for a client of `revision`."""
@@ -81,34 +111,6 @@ class Component(ABC):
             ctx.stack = stack
             return answer(await self._invoke(ctx, arguments))
 
-    _has_dependencies = False
-
-    def _describe(
-        self,
-        binding: Binding | None,
-        *,
-        title: str | None,
-        description: str | None,
-        icons: Icons,
-        meta: Mapping[str, Any] | None,
-        executor: Executor | None,
-        timeout: float | None,
-        replay: bool,
-        policy: Policy | None,
-    ) -> None:
-        """Set what every kind has, and compile the function, if there is one."""
-        self.title = title
-        self.description = description if description is not None else (binding.description if binding else None)
-        self.icons = icons_of(icons)
-        self.meta = meta_of(meta)
-        self.executor, self.timeout, self.replay = executor, timeout, replay
-        self.policy = checked_policy(policy)
-        self._wire = {}
-        self._invoke = None
-        self._bound: Binding | None = binding
-        if binding is not None:
-            self._compile(binding)
-
     def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
         """Have other functions make what the handler depends on; an empty mapping undoes it. Whether it concerns it."""
         if self._bound is None or not self._bound.dependencies:
@@ -116,14 +118,6 @@ class Component(ABC):
         concerned = self._bound.replace_dependencies(replaced)
         self._compile(self._bound)
         return concerned
-
-    def _restrict(
-        self, scopes: str | Iterable[str] | None, visible_to: VisibleTo, tags: str | Iterable[str] | None
-    ) -> None:
-        """Set whom it is for."""
-        self.scopes = names_of(scopes, "scopes=")
-        self.visible_to = audience_of(visible_to)
-        self.tags = names_of(tags, "tags=")
 
     def _compile(self, binding: Binding) -> None:
         self._has_dependencies = binding.call_plan.dependencies is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Unpack, cast
 
 import msgspec
 from msgspec import UNSET
@@ -12,14 +12,10 @@ from toolwire.content import Message
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.server.binding import InvalidArguments, ResultError, bind
-from toolwire.server.components.base import Component, Icons, checked_name, given, wire_value
-from toolwire.server.components.restriction import VisibleTo
+from toolwire.server.components.base import Component, checked_name, given, wire_value
+from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
 from toolwire.server.prompt_text import PromptText
-from toolwire.server.running import Executor
-
-if TYPE_CHECKING:
-    from toolwire.server.policy import Policy
 
 
 class Prompt(Component):
@@ -33,19 +29,9 @@ class Prompt(Component):
         function: Callable[..., Any] | None = None,
         *,
         name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
         arguments: Sequence[t.PromptArgument | Mapping[str, Any] | str] | None = None,
         messages: Sequence[Any] | None = None,
-        icons: Icons = None,
-        meta: Mapping[str, Any] | None = None,
-        executor: Executor | None = None,
-        timeout: float | None = None,
-        replay: bool = True,
-        policy: Policy | None = None,
-        scopes: str | Iterable[str] | None = None,
-        visible_to: VisibleTo = None,
-        tags: str | Iterable[str] | None = None,
+        **options: Unpack[Options],
     ) -> None:
         if (function is None) == (messages is None):
             raise ServerError("A prompt needs a function or messages=, one of the two")
@@ -58,18 +44,7 @@ class Prompt(Component):
         self.key: str = self.name
         self._turns = [] if messages is None else [_turn(each) for each in messages]
         self.arguments: list[t.PromptArgument] = self._arguments(arguments)
-        self._describe(
-            binding,
-            title=title,
-            description=description,
-            icons=icons,
-            meta=meta,
-            executor=executor,
-            timeout=timeout,
-            replay=replay,
-            policy=policy,
-        )
-        self._restrict(scopes, visible_to, tags)
+        super().__init__(binding, **options)
 
     @classmethod
     def text(cls, text: str, *, name: str, **options: Any) -> Prompt:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -15,13 +15,9 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
 from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind
-from toolwire.server.components.base import Cache, Component, Icons, annotations_of, given
-from toolwire.server.components.restriction import VisibleTo
+from toolwire.server.components.base import Cache, Component, annotations_of, given
+from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
-from toolwire.server.running import Executor
-
-if TYPE_CHECKING:
-    from toolwire.server.policy import Policy
 
 
 class Resource(Component):
@@ -37,21 +33,11 @@ class Resource(Component):
         *,
         content: Any = UNSET,
         name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
         mime_type: str | None = None,
         annotations: t.Annotations | Mapping[str, Any] | None = None,
         size: int | None = None,
-        icons: Icons = None,
-        meta: Mapping[str, Any] | None = None,
-        executor: Executor | None = None,
-        timeout: float | None = None,
-        replay: bool = True,
-        policy: Policy | None = None,
-        scopes: str | Iterable[str] | None = None,
-        visible_to: VisibleTo = None,
-        tags: str | Iterable[str] | None = None,
         cache: Cache | None = None,
+        **options: Unpack[Options],
     ) -> None:
         self.uri: str = checked_uri(str(uri))
         self.key: str = self.uri
@@ -71,18 +57,7 @@ class Resource(Component):
         self.size = size
         self.cache = cache
         self._takes_uri = binding is not None and bool(binding.parameters)
-        self._describe(
-            binding,
-            title=title,
-            description=description,
-            icons=icons,
-            meta=meta,
-            executor=executor,
-            timeout=timeout,
-            replay=replay,
-            policy=policy,
-        )
-        self._restrict(scopes, visible_to, tags)
+        super().__init__(binding, **options)
 
     def definition(self, revision: str) -> t.Resource:
         return t.Resource(
@@ -119,21 +94,11 @@ class ResourceTemplate(Component):
         function: Callable[..., Any] | None = None,
         *,
         name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
         mime_type: str | None = None,
         annotations: t.Annotations | Mapping[str, Any] | None = None,
-        icons: Icons = None,
-        meta: Mapping[str, Any] | None = None,
-        executor: Executor | None = None,
-        timeout: float | None = None,
-        replay: bool = True,
-        policy: Policy | None = None,
-        scopes: str | Iterable[str] | None = None,
-        visible_to: VisibleTo = None,
-        tags: str | Iterable[str] | None = None,
         cache: Cache | None = None,
         screen: bool = True,
+        **options: Unpack[Options],
     ) -> None:
         self.uri_template: str = uri_template
         self.key: str = uri_template
@@ -151,18 +116,7 @@ class ResourceTemplate(Component):
         self.mime_type: str = mime_type or _mime_type_of(function, UNSET)
         self.annotations: t.Annotations | UnsetType = annotations_of(annotations)
         self.cache = cache
-        self._describe(
-            binding,
-            title=title,
-            description=description,
-            icons=icons,
-            meta=meta,
-            executor=executor,
-            timeout=timeout,
-            replay=replay,
-            policy=policy,
-        )
-        self._restrict(scopes, visible_to, tags)
+        super().__init__(binding, **options)
 
     def definition(self, revision: str) -> t.ResourceTemplate:
         return t.ResourceTemplate(

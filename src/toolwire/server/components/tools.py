@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -15,10 +15,9 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.server.binding import InvalidArguments, bind
-from toolwire.server.components.base import Component, Icons, checked_name, given, wire_value
-from toolwire.server.components.restriction import VisibleTo
+from toolwire.server.components.base import Component, checked_name, given, wire_value
+from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
-from toolwire.server.running import Executor
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
@@ -47,11 +46,7 @@ class Tool(Component):
         function: Callable[..., Any],
         *,
         name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
         annotations: t.ToolAnnotations | Mapping[str, Any] | None = None,
-        icons: Icons = None,
-        meta: Mapping[str, Any] | None = None,
         parameters: Sequence[Argument] | None = None,
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
@@ -60,13 +55,7 @@ class Tool(Component):
         encoder: Callable[[Any], Any] | None = None,
         task: t.TaskSupport | None = None,
         long_running: bool = False,
-        executor: Executor | None = None,
-        timeout: float | None = None,
-        replay: bool = True,
-        policy: Policy | None = None,
-        scopes: str | Iterable[str] | None = None,
-        visible_to: VisibleTo = None,
-        tags: str | Iterable[str] | None = None,
+        **options: Unpack[Options],
     ) -> None:
         if parameters is not None and input_schema is None:
             # A raw schema wins over the list of parameters.
@@ -75,7 +64,7 @@ class Tool(Component):
         binding = bind(
             function,
             name=name,
-            description=description,
+            description=options.get("description"),
             input_schema=input_schema,
             output_schema=output_schema,
             structured=structured,
@@ -98,21 +87,9 @@ class Tool(Component):
         self.output_schema: dict[str, Any] | None = binding.output_schema
         # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
         self.wraps = self.output_schema is not None and self.output_schema.get("type") != "object"
-        self._describe(
-            binding,
-            title=title,
-            description=description,
-            icons=icons,
-            meta=meta,
-            executor=executor,
-            timeout=timeout,
-            replay=replay,
-            policy=policy,
-        )
-        self._restrict(scopes, visible_to, tags)
-
-        if policy is not None:
-            _check_rules(policy, self.input_schema, self.name)
+        super().__init__(binding, **options)
+        if self.policy is not None:
+            _check_rules(self.policy, self.input_schema, self.name)
 
     @property
     def idempotent(self) -> bool:
