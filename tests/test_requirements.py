@@ -18,6 +18,10 @@ INCOMPLETE = False
 
 MOST_IDS_PER_TEST = 5
 
+# Rows that hold over each transport in each dialect of tasks; their tests have these names among their parameters.
+TASKS = [*(f"J{number}" for number in range(66, 88)), "S16", "E15", *(f"E{number}" for number in range(33, 38))]
+WAYS = {f"{over}-{revision}" for over in ("stdio", "http") for revision in ("2025-11-25", "2026-07-28")}
+
 Row = dict[str, Any]
 Covers = dict[str, list[str]]
 
@@ -64,6 +68,12 @@ def test_every_mark_is_in_the_table(rows: list[Row], covers_map: Covers) -> None
     assert {id for id, _ in carried} - known == set(), "marks that name no requirement"
     named = {(row["id"], test) for row in rows for test in row["tests"]}
     assert carried - named == set(), "run scripts/requirements.py: the table lacks tests that carry the id"
+
+
+@pytest.mark.parametrize("id", TASKS)
+def test_rows_about_tasks_are_proven_over_each_transport_in_each_dialect(id: str, covers_map: Covers) -> None:
+    parameters = [node.partition("[")[2] for node, ids in covers_map.items() if id in ids]
+    assert {way for way in WAYS if any(way in each for each in parameters)} == WAYS
 
 
 def test_no_test_claims_too_much(covers_map: Covers) -> None:

@@ -6,10 +6,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from toolwire import Server
-from toolwire.wire.channel import Channel, memory_pair
+from toolwire.testing import _in_process
 
 MODERN = "2026-07-28"
 LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -33,13 +33,23 @@ def modern_meta(capabilities: Mapping[str, Any] | None = None, **more: Any) -> M
     return meta | more
 
 
+class Line(Protocol):
+    """What a client speaks over: a channel of the library, or HTTP requests that look like one."""
+
+    def attach(self, feed: Callable[[bytes], None], ended: Callable[[BaseException | None], None]) -> bool: ...
+
+    def write(self, message: bytes) -> None: ...
+
+
 class WireClient:
     """One connection. `revision` is set once the connection is opened, and modern requests then carry their `_meta`."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Line) -> None:
         self.channel = channel
         self.revision: str | None = None
         self.capabilities: dict[str, Any] = {}
+        #: What the server said to `initialize`.
+        self.initialized: Message = {}
         #: Everything that arrived, in order.
         self.received: list[Any] = []
         #: The notifications among it.
@@ -52,7 +62,14 @@ class WireClient:
         self._waiting: dict[str | int | None, asyncio.Future[Message]] = {}
         self._arrived = asyncio.Event()
         self.ended = asyncio.Event()
-        channel.attach(self._feed, lambda error: self.ended.set())
+        channel.attach(self._feed, self._end)
+
+    async def open(self, revision: str, capabilities: Mapping[str, Any] | None = None) -> None:
+        """Begin to speak a revision."""
+        if revision == MODERN:
+            self.revision, self.capabilities = revision, dict(capabilities or {})
+        else:
+            await self.initialize(revision, capabilities)
 
     # --- sending ---
 
@@ -105,23 +122,26 @@ class WireClient:
         message: Message = {"jsonrpc": "2.0", "method": method}
         self.send(message if params is None else message | {"params": params})
 
-    async def initialize(self, revision: str, capabilities: Message | None = None, **client_info: Any) -> Message:
+    async def initialize(
+        self, revision: str, capabilities: Mapping[str, Any] | None = None, **client_info: Any
+    ) -> Message:
         """The legacy handshake; the result of `initialize`."""
         self.capabilities = dict(capabilities or {})
         identity = {"name": "raw", "version": "0"} | client_info
         params = {"protocolVersion": revision, "capabilities": self.capabilities, "clientInfo": identity}
-        result = await self.result("initialize", params)
-        self.revision = result["protocolVersion"]
+        self.initialized = await self.result("initialize", params)
+        self.revision = self.initialized["protocolVersion"]
         self.notify("notifications/initialized")
-        return result
+        return self.initialized
 
     # --- receiving ---
 
-    def give_up(self) -> None:
+    def _end(self, error: BaseException | None) -> None:
         """The server is gone: nothing waits for an answer any more."""
+        self.ended.set()
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(ConnectionError("the server ended before it answered"))
+                waiting.set_exception(ConnectionError(f"the server ended before it answered: {error}"))
                 waiting.exception()  # Whoever awaits it sees it; whoever does not, need not.
 
     def _feed(self, data: bytes) -> None:
@@ -181,21 +201,17 @@ class Refusal(Exception):
 async def connect(
     server: Server,
     revision: str | None = None,
-    capabilities: Message | None = None,
+    capabilities: Mapping[str, Any] | None = None,
     *,
     principal: Any = None,
+    over: Literal["memory", "stdio"] = "memory",
 ) -> AsyncIterator[WireClient]:
-    """A connection to `server`, opened for `revision`, or not opened at all when that is None."""
-    ours, theirs = memory_pair()
-    serving = asyncio.create_task(server.serve(theirs, principal=principal))
-    client = WireClient(ours)
-    serving.add_done_callback(lambda task: client.give_up())
-    try:
-        if revision == MODERN:
-            client.revision, client.capabilities = revision, dict(capabilities or {})
-        elif revision is not None:
-            await client.initialize(revision, capabilities)
+    """A connection to `server`, opened for `revision`, or not opened at all when that is None.
+
+    `over="stdio"` sends the lines of stdio through pipes.
+    """
+    async with _in_process(server, over, principal) as channel:
+        client = WireClient(channel)
+        if revision is not None:
+            await client.open(revision, capabilities)
         yield client
-    finally:
-        await ours.close()
-        await serving

@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.httpwire import connect_http
 from tests.server.tasks.handlers import Held
-from tests.server.tasks.talking import ABLE, DIALECTS, FORMS, HttpTalk, begin, reaches
+from tests.server.tasks.talking import ABLE, begin, dialects, reaches
 from tests.wire.httpclient import Answer, HttpClient, Message, SessionClient
 from tests.wire.modernclient import ModernClient
 from tests.wireclient import MODERN, modern_meta
@@ -288,16 +289,14 @@ async def test_the_address_of_a_stream_of_2024_is_not_there_for_others() -> None
 
 
 @pytest.mark.covers("6.1.12", "TSK-18")
-@pytest.mark.parametrize("revision", DIALECTS)
+@dialects
 async def test_a_task_is_not_there_for_others(revision: str) -> None:
     held = Held(auth=KEYS)
     app = held.server.http_app()
-    talks = [HttpTalk(app, revision, ABLE if revision == MODERN else FORMS, None) for _ in range(2)]
-    alice, bob = talks
-    for each, credentials in zip(talks, (ALICE, BOB), strict=True):
-        each._client.headers.update(credentials)
-        await each.open()
-    try:
+    async with (
+        connect_http(app, revision, ABLE, headers=ALICE) as alice,
+        connect_http(app, revision, ABLE, headers=BOB) as bob,
+    ):
         task = await begin(alice, "hold")
         methods_of_tasks = [method for each, method in REQUESTS if each == revision and method.startswith("tasks/")]
         for method in methods_of_tasks:
@@ -310,10 +309,7 @@ async def test_a_task_is_not_there_for_others(revision: str) -> None:
         # It runs on, and belongs to whom it belonged to.
         held.go.set()
         await reaches(alice, task, "completed")
-    finally:
-        for each in talks:
-            await each.close()
-        await app.stop()
+    await app.stop()
 
 
 def told(response: Message) -> Any:

@@ -11,15 +11,13 @@ import pytest
 from tests.client.fake import FakeServer
 from tests.clock import elapse
 from tests.server.tasks.handlers import Held
+from tests.server.tasks.talking import CORE, EXTENSION, RELATED, WAYS, Way, dialects
+from tests.wireclient import LEGACY, MODERN, PREFIX
 
 from toolwire import Client, Context, Limits, Server, testing, types
 from toolwire.client import Accept, Decline, InvalidResponse, TaskCancelled, TaskHandle
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolFailed
 
-CORE, MODERN = "2025-11-25", "2026-07-28"
-EXTENSION = "io.modelcontextprotocol/tasks"
-RELATED = "io.modelcontextprotocol/related-task"
-dialects = pytest.mark.parametrize("revision", [CORE, MODERN])
 FAST = Limits(task_window=0.0, task_poll=0.01)
 
 
@@ -138,8 +136,8 @@ async def test_a_call_that_takes_too_long_is_given_up(revision: str) -> None:
         assert len(sent(wire, "tasks/cancel")) == 1
 
 
-@dialects
-async def test_everything_works_over_http(revision: str) -> None:
+@pytest.mark.parametrize("way", WAYS, ids=str)
+async def test_everything_works_over_every_transport(way: Way) -> None:
     held, told = Held(limits=FAST), []
 
     def on_progress(params: types.ProgressNotificationParams) -> None:
@@ -147,7 +145,7 @@ async def test_everything_works_over_http(revision: str) -> None:
         held.go.set()
 
     answer = {"value": "yes"}
-    async with connected(held, revision, over="http", elicit=lambda message, params: answer) as (client, _):
+    async with connected(held, way.revision, over=way.over, elicit=lambda message, params: answer) as (client, _):
         await client.list_tools()
         handle = await client.call_tool_as_task("reporting", on_progress=on_progress)
         assert (await handle.wait(on_progress=on_progress)).text == "reported"
@@ -275,13 +273,19 @@ async def test_a_server_without_tasks_is_not_asked_for_one(revision: str) -> Non
 # --- what is declared, and what is no answer -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("way", [*WAYS, *(Way("memory", revision) for revision in LEGACY[:-1])], ids=str)
 @pytest.mark.covers("J87")
-async def test_the_client_runs_no_tasks_itself() -> None:
-    for revision in types.REVISIONS:
-        async with testing.connect(Held().server, revision=revision, elicit=lambda m, p: {}) as (_, wire):
-            declared = str(wire.sent[0]["params"])
-            assert "'tasks'" not in declared
-            assert (EXTENSION in declared) == (revision == MODERN)
+async def test_the_client_runs_no_tasks_itself(way: Way) -> None:
+    async with connected(Held(), way.revision, over=way.over, elicit=lambda m, p: {}) as (client, wire):
+        await client.list_tools()
+    if way.modern:
+        declared = [message["params"]["_meta"][f"{PREFIX}clientCapabilities"] for message in wire.sent]
+    else:
+        declared = [message["params"]["capabilities"] for message in wire.sent[:1]]
+    assert declared
+    for capabilities in declared:
+        assert "tasks" not in capabilities
+        assert (EXTENSION in str(capabilities)) == way.modern
 
 
 @pytest.mark.covers("TSK-3")

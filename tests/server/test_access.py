@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
-from tests.server.tasks.talking import ABLE, DIALECTS, FORMS, HttpTalk
+from tests.httpwire import HttpLine, connect_http
+from tests.server.tasks.talking import ABLE, dialects
 from tests.wire.httpclient import Answer, SessionClient
 from tests.wire.modernclient import ModernClient, text_of
 from tests.wireclient import LEGACY, MODERN, modern_meta
@@ -520,7 +521,7 @@ async def test_over_http_nobody_has_no_scopes() -> None:
 # --- tasks ---
 
 
-@pytest.mark.parametrize("revision", DIALECTS)
+@dialects
 async def test_a_task_is_not_begun_without_what_its_tool_needs(revision: str) -> None:
     server = Server("tasks", auth=AUTH, limits=Limits(task_window=0.0))
     ran: list[str] = []
@@ -536,19 +537,12 @@ async def test_a_task_is_not_begun_without_what_its_tool_needs(revision: str) ->
         return "inside"
 
     app = server.http_app()
-    client = HttpTalk(app, revision, ABLE if revision == MODERN else FORMS, None)
-    client._client.headers["authorization"] = f"Bearer {PLAIN}"
-    await client.open()
-    try:
-        as_task: dict[str, Any] = {} if revision == MODERN else {"task": {}}
-        refused = await client.post("tools/call", {"name": "look", "arguments": {}, **as_task}).finished()
-        assert needed(refused) == {"read"}
-        hidden, missing = [
-            await client.error("tools/call", {"name": name, "arguments": {}, **as_task})
-            for name in ("inside", "insidf")
-        ]
+    as_task: dict[str, Any] = {} if revision == MODERN else {"task": {}}
+    async with connect_http(app, revision, ABLE, headers={"authorization": f"Bearer {PLAIN}"}) as client:
+        await client.error("tools/call", {"name": "look", **as_task})
+        assert isinstance(client.channel, HttpLine)
+        assert needed(client.channel.answers[-1]) == {"read"}
+        hidden, missing = [await client.error("tools/call", {"name": name, **as_task}) for name in ("inside", "insidf")]
         assert str(hidden).replace("inside", "insidf") == str(missing)
         assert ran == []
-    finally:
-        await client.close()
-        await app.stop()
+    await app.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 from toolwire import Context, Limits, ProtocolError, Server, ToolError
@@ -16,10 +15,11 @@ class Held:
         limits = options.pop("limits", None) or Limits(task_window=0.0)
         self.server = Server("tasks", limits=limits, **options)
         self.go = asyncio.Event()
-        self.thread_go = threading.Event()
+        self.go_on = asyncio.Event()
         self.started = asyncio.Event()
         self.seen: list[Any] = []
         self.stopped = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._register()
 
     def _register(self) -> None:
@@ -70,14 +70,30 @@ class Held:
             return "reported"
 
         @server.tool(task="optional")
-        def blocking(ctx: Context) -> str:
+        def computing(ctx: Context) -> str:
             self.seen.append(ctx.cancelled)
             ctx.progress(1, 2)
-            while not self.thread_go.wait(0.01):
-                if ctx.cancelled:
-                    self.seen.append(ctx.cancelled)
-                    return "stopped early"
-            return f"blocked, {ctx.is_task}"
+            while not ctx.cancelled:
+                sum(range(1000))
+            self.seen.append(ctx.cancelled)
+            self._loop.call_soon_threadsafe(self.stopped.set)
+            return "too late"
+
+        @server.tool(task="optional")
+        async def stubborn() -> str:
+            self.started.set()
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                self.stopped.set()
+            return "too late"
+
+        @server.tool(task="optional")
+        async def staged(ctx: Context) -> str:
+            await self.go.wait()
+            name = await ctx.elicit("name", str, key="name")
+            await self.go_on.wait()
+            return f"Hello, {name.data}!"
 
         @server.tool(task="optional")
         async def asking(ctx: Context) -> str:
@@ -108,7 +124,3 @@ class Held:
         async def large(size: int) -> str:
             await asyncio.sleep(0)
             return "x" * size
-
-
-def accepted(value: Any) -> dict[str, Any]:
-    return {"action": "accept", "content": {"value": value}}

@@ -7,209 +7,156 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
-from typing import Any, Literal, TypeAlias
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tests.wire.httpclient import Answer, SessionClient
-from tests.wire.modernclient import ModernClient
-from tests.wireclient import MODERN, Message, Refusal, WireClient, modern_meta
+import pytest
+from tests.httpwire import connect_http
+from tests.wireclient import MODERN, Message, WireClient, connect
 
 from toolwire import Server
-from toolwire.testing import _memory, _pipes
 
 CORE = "2025-11-25"
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
 FORMS: Message = {"elicitation": {"form": {}}}
+# 2025-11-25 knows nothing of the extension, and takes no notice of it.
 ABLE: Message = {**FORMS, "extensions": {EXTENSION: {}}}
 DIALECTS = (CORE, MODERN)
-TRANSPORTS: tuple[Over, ...] = ("memory", "stdio", "http")
+TRANSPORTS: tuple[Over, ...] = ("stdio", "http")
 
 Over: TypeAlias = Literal["memory", "stdio", "http"]
-
-
-class HttpTalk:
-    """The same calls as `WireClient` has, over an application."""
-
-    def __init__(self, app: Any, revision: str, capabilities: Message, principal: Any) -> None:
-        self.app = app
-        self.revision = revision
-        self.capabilities = capabilities
-        self.answers: dict[str, Callable[[Message], Any]] = {}
-        self.requests: list[Message] = []
-        self.notifications: list[Message] = []
-        self._client: Any = ModernClient(app) if revision == MODERN else SessionClient(app)
-        self._client.principal = principal
-        self._arrived = asyncio.Event()
-        self._readers: list[asyncio.Task[None]] = []
-
-    async def open(self) -> Message:
-        if self.revision == MODERN:
-            return {}
-        answer = await self._client.initialize(self.revision, self.capabilities)
-        self._readers.append(asyncio.create_task(self._read(await self._client.get())))
-        result: Message = answer.json()["result"]
-        return result
-
-    async def close(self) -> None:
-        for reader in self._readers:
-            reader.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
-        await self._client.close()
-
-    def post(self, method: str, params: Message | None = None) -> Answer:
-        if self.revision == MODERN:
-            params = dict(params or {})
-            meta = modern_meta(self.capabilities) | params.pop("_meta", {})
-            return self._client.start_request(method, params, meta=meta)  # type: ignore[no-any-return]
-        return self._client.start_post(self._client.request(method, params))  # type: ignore[no-any-return]
-
-    def start(self, method: str, params: Message | None = None) -> asyncio.Task[Message]:
-        answer = self.post(method, params)
-        reader = asyncio.create_task(self._read(answer))
-        self._readers.append(reader)
-
-        async def response() -> Message:
-            await answer.finished()
-            return answer.answer()
-
-        return asyncio.create_task(response())
-
-    async def request(self, method: str, params: Message | None = None) -> Message:
-        return await self.start(method, params)
-
-    async def result(self, method: str, params: Message | None = None) -> Message:
-        response = await self.request(method, params)
-        assert "result" in response, response
-        result: Message = response["result"]
-        return result
-
-    async def error(self, method: str, params: Message | None = None) -> Message:
-        response = await self.request(method, params)
-        assert "error" in response, response
-        error: Message = response["error"]
-        return error
-
-    async def call(self, name: str, arguments: Message | None = None, **params: Any) -> Message:
-        return await self.result("tools/call", {"name": name, "arguments": arguments or {}, **params})
-
-    async def _read(self, answer: Answer) -> None:
-        seen: list[Message] = []
-        await answer.started()
-        while answer.is_stream:
-            await answer.until(lambda: len(answer.messages) > len(seen) or answer.ended)
-            fresh = answer.messages[len(seen) :]
-            if not fresh:
-                return
-            seen.extend(fresh)
-            for message in fresh:
-                await self._take(message)
-
-    async def _take(self, message: Message) -> None:
-        if "method" in message and "id" in message:
-            self.requests.append(message)
-            answer = self.answers.get(message["method"])
-            if answer is not None:
-                reply: Message = {"jsonrpc": "2.0", "id": message["id"]}
-                try:
-                    reply["result"] = answer(message.get("params", {}))
-                except Refusal as refusal:
-                    reply["error"] = refusal.error
-                await self._client.post(reply)
-        elif "method" in message:
-            self.notifications.append(message)
-        self._arrived.set()
-
-    async def until(self, condition: Callable[[], Any]) -> Any:
-        while not (found := condition()):
-            self._arrived.clear()
-            await self._arrived.wait()
-        return found
-
-    def of(self, method: str) -> list[Message]:
-        return [each.get("params", {}) for each in self.notifications if each["method"] == method]
-
-    async def notified(self, method: str, count: int = 1) -> list[Message]:
-        await self.until(lambda: len(self.of(method)) >= count)
-        return self.of(method)
+Joining: TypeAlias = AbstractAsyncContextManager[WireClient]
 
 
 @asynccontextmanager
-async def talk(
-    server: Server,
-    revision: str,
-    over: Over = "memory",
-    capabilities: Message | None = None,
-    principal: Any = None,
-    app: Any = None,
-) -> AsyncIterator[Any]:
-    """A client of `revision`; one that can take tasks and show forms, unless its capabilities say otherwise."""
-    able = capabilities if capabilities is not None else ABLE if revision == MODERN else FORMS
-    if over == "http":
-        application = app or server.http_app()
-        client = HttpTalk(application, revision, able, principal)
-        try:
-            client.initialized = await client.open()  # type: ignore[attr-defined]
-            yield client
-        finally:
-            await client.close()
-            if app is None:
-                await application.stop()
+async def open_to(server: Server, revision: str, over: Over = "memory") -> AsyncIterator[Callable[..., Joining]]:
+    """How clients of `revision` join `server`: by calls with their capabilities and principal.
+
+    They can take tasks and show forms, unless their capabilities say otherwise.
+    """
+    if over != "http":
+        yield lambda capabilities=ABLE, principal=None: connect(
+            server, revision, capabilities, principal=principal, over=over
+        )
         return
-    with ExitStack() as descriptors:
-        ours, theirs, hang_up = _memory() if over == "memory" else _pipes(descriptors)
-        serving = asyncio.create_task(server.serve(theirs, principal=principal))
-        wire: Any = WireClient(ours)
-        serving.add_done_callback(lambda task: wire.give_up())
-        try:
-            if revision == MODERN:
-                wire.revision, wire.capabilities = revision, able
-            else:
-                wire.initialized = await wire.initialize(revision, able)
-            yield wire
-        finally:
-            await ours.close()
-            hang_up()
-            await serving
-            await theirs.close()
+    app = server.http_app()
+    try:
+        yield lambda capabilities=ABLE, principal=None: connect_http(app, revision, capabilities, principal=principal)
+    finally:
+        await app.stop()
+
+
+@asynccontextmanager
+async def talk(server: Server, revision: str, over: Over = "memory", **client: Any) -> AsyncIterator[WireClient]:
+    """The only client of `server`."""
+    async with open_to(server, revision, over) as join, join(**client) as joined:
+        yield joined
+
+
+class Way(NamedTuple):
+    """A transport and a dialect."""
+
+    over: Over
+    revision: str
+
+    def __str__(self) -> str:
+        return f"{self.over}-{self.revision}"
+
+    @property
+    def modern(self) -> bool:
+        return self.revision == MODERN
+
+    def talk(self, server: Server, **client: Any) -> Joining:
+        return talk(server, self.revision, self.over, **client)
+
+    def open(self, server: Server) -> AbstractAsyncContextManager[Callable[..., Joining]]:
+        return open_to(server, self.revision, self.over)
+
+
+#: For what has to hold over each transport in each dialect; tests/test_requirements.py knows these by their names.
+WAYS = [Way(over, revision) for over in TRANSPORTS for revision in DIALECTS]
+ways = pytest.mark.parametrize("way", WAYS, ids=str)
+dialects = pytest.mark.parametrize("revision", DIALECTS)
+over = pytest.mark.parametrize("over", TRANSPORTS)
 
 
 # --- both dialects in the same words ---------------------------------------------------------------------------------
 
 
-async def begin(client: Any, name: str, arguments: Message | None = None, **params: Any) -> str:
+def task_in(result: Message) -> Message:
+    """The task that a call was answered with."""
+    assert "task" in result or result.get("resultType") == "task", result
+    task: Message = result.get("task", result)
+    return task
+
+
+async def begin(client: WireClient, name: str, arguments: Message | None = None, **params: Any) -> str:
     """Call a tool as a task, in the words of the client's dialect; the id of the task."""
-    if client.revision == MODERN:
-        result = await client.call(name, arguments, **params)
-        assert result["resultType"] == "task", result
-        return str(result["taskId"])
-    result = await client.call(name, arguments, **{"task": {}, **params})
-    return str(result["task"]["taskId"])
+    wish = {} if client.revision == MODERN else {"task": {}}
+    return str(task_in(await client.call(name, arguments, **{**wish, **params}))["taskId"])
 
 
-async def look(client: Any, identifier: str) -> Message:
-    result: Message = await client.result("tasks/get", {"taskId": identifier})
-    return result
+async def look(client: WireClient, identifier: str) -> Message:
+    return await client.result("tasks/get", {"taskId": identifier})
 
 
-async def status_of(client: Any, identifier: str) -> str:
+async def status_of(client: WireClient, identifier: str) -> str:
     return str((await look(client, identifier))["status"])
 
 
-async def reaches(client: Any, identifier: str, *statuses: str) -> Message:
+async def reaches(client: WireClient, identifier: str, *statuses: str) -> Message:
     """Look at a task until it has one of these statuses."""
     while (task := await look(client, identifier))["status"] not in statuses:
         await asyncio.sleep(0)
     return task
 
 
-async def outcome(client: Any, identifier: str) -> Message:
+async def says(client: WireClient, identifier: str, message: str) -> Message:
+    """Look at a task until it has this status message."""
+    while (task := await look(client, identifier)).get("statusMessage") != message:
+        await asyncio.sleep(0)
+    return task
+
+
+async def outcome(client: WireClient, identifier: str) -> Message:
     """What the call would have answered: by `tasks/result`, or out of `tasks/get`."""
     if client.revision == MODERN:
         task = await reaches(client, identifier, "completed", "failed", "cancelled")
         result: Message = task["result"]
         return result
-    return await client.result("tasks/result", {"taskId": identifier})  # type: ignore[no-any-return]
+    return await client.result("tasks/result", {"taskId": identifier})
+
+
+async def wait_for_end(client: WireClient, identifier: str) -> asyncio.Future[Message]:
+    """Wait as the dialect has it: for the answer to `tasks/result`, or on a listen stream, which goes on and on."""
+    if client.revision == MODERN:
+        waiting = client.start("subscriptions/listen", {"notifications": {"taskIds": [identifier]}})
+        await client.notified("notifications/subscriptions/acknowledged")
+    else:
+        waiting = client.start("tasks/result", {"taskId": identifier})
+        await look(client, identifier)  # By the time that this is answered, the other is waited for.
+    return waiting
+
+
+async def changes(client: WireClient, count: int) -> list[Message]:
+    """What was told of a task, once it is so much: on the session's own channel, or to those who listen."""
+    modern = client.revision == MODERN
+    return await client.notified("notifications/tasks" if modern else "notifications/tasks/status", count)
+
+
+async def answer(client: WireClient, identifier: str, **values: Any) -> None:
+    """Give the answers to a task's questions: by `tasks/update`, or to those that a waiting `tasks/result` brings."""
+    given = {key: accepted(value) for key, value in values.items()}
+    if client.revision == MODERN:
+        await client.result("tasks/update", {"taskId": identifier, "inputResponses": given})
+    else:
+        client.answers["elicitation/create"] = lambda params: given[params["message"]]
+        client.start("tasks/result", {"taskId": identifier})
+
+
+def accepted(value: Any) -> Message:
+    return {"action": "accept", "content": {"value": value}}
 
 
 def text_in(result: Message) -> str:

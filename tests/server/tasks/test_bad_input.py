@@ -10,15 +10,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.tasks.handlers import Held, accepted
-from tests.server.tasks.talking import CORE, DIALECTS, begin, look, outcome, reaches, status_of, talk, text_in
+from tests.server.tasks.handlers import Held
+from tests.server.tasks.talking import (
+    CORE,
+    Over,
+    Way,
+    accepted,
+    begin,
+    dialects,
+    look,
+    outcome,
+    over,
+    reaches,
+    status_of,
+    talk,
+    task_in,
+    text_in,
+    wait_for_end,
+    ways,
+)
 from tests.wireclient import MODERN
 
 from toolwire import Limits
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores, sqlite_file
 from toolwire.stores.sqlite import SqliteStores
-
-dialects = pytest.mark.parametrize("revision", DIALECTS)
 
 
 async def until_gone(client: Any, task: str) -> dict[str, Any]:
@@ -50,35 +65,29 @@ async def test_unknown_and_expired_ids_are_told_the_same(revision: str) -> None:
     assert held.seen == [("cancelled", True)], "the work of a task that is gone is for nobody"
 
 
-@pytest.mark.parametrize("wish", ["yes", 5, None, []])
-async def test_a_wish_that_cannot_be_read_is_refused_where_it_means_something(wish: Any) -> None:
-    async with talk(Held().server, CORE) as client:
-        assert (await client.error("tools/call", {"name": "hold", "arguments": {}, "task": wish}))["code"] == -32602
+NO_TIMES = (0, -1, -(10**15), "long", 1.5, [], {})
+NO_WISHES = ("yes", 5, None, [], *({"ttl": ttl} for ttl in NO_TIMES))
 
 
+@ways
 @pytest.mark.covers("J84")
-@pytest.mark.parametrize("ttl", [0, -1, -(10**15), "long", 1.5, [], {}])
-async def test_a_time_to_live_that_is_none_is_refused(ttl: Any) -> None:
-    held = Held()
-    async with talk(held.server, CORE) as client:
-        error = await client.error("tools/call", {"name": "hold", "arguments": {}, "task": {"ttl": ttl}})
-        assert error["code"] == -32602
-        assert (await client.result("tasks/list"))["tasks"] == []
-
-
-@pytest.mark.covers("J84", "E37")
-async def test_a_huge_time_to_live_is_cut_to_the_longest() -> None:
-    async with talk(Held().server, CORE) as client:
-        assert (await look(client, await begin(client, "hold", task={"ttl": 2**53})))["ttl"] == 3_600_000
-        assert (await look(client, await begin(client, "hold")))["ttl"] == 300_000
+async def test_a_wish_that_is_none_is_refused_where_wishes_count(way: Way) -> None:
+    async with way.talk(Held().server, principal="ada") as client:
+        for wish in NO_WISHES:
+            response = await client.request("tools/call", {"name": "hold", "task": wish})
+            if way.modern:
+                assert task_in(response["result"])["ttlMs"] == 300_000, "whatever it is, it is ignored"
+            else:
+                assert response["error"]["code"] == -32602, wish
+        if not way.modern:
+            assert (await client.result("tasks/list"))["tasks"] == []
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", MODERN])
-@pytest.mark.parametrize("wish", [{"ttl": 5}, {"ttl": "long"}, "yes", 5, None, []])
-async def test_the_wish_for_a_task_is_ignored_where_it_means_nothing(revision: str, wish: Any) -> None:
-    held = Held()
-    async with talk(held.server, revision) as client:
-        assert text_in(await client.call("plain", task=wish)) == "Hello, you!"
+async def test_the_wish_for_a_task_is_ignored_where_it_means_nothing(revision: str) -> None:
+    async with talk(Held().server, revision) as client:
+        for wish in ({"ttl": 5}, *NO_WISHES):
+            assert text_in(await client.call("plain", task=wish)) == "Hello, you!"
 
 
 async def test_a_task_that_waits_for_its_result_is_told_when_its_time_is_over() -> None:
@@ -91,13 +100,13 @@ async def test_a_task_that_waits_for_its_result_is_told_when_its_time_is_over() 
 # --- too much --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("revision", "times"), [(CORE, 20), (MODERN, 4)])
-async def test_ten_thousand_creations_by_one_caller(revision: str, times: int) -> None:
+@dialects
+async def test_ten_thousand_creations_by_one_caller(revision: str) -> None:
     held = Held(limits=Limits(task_window=0.0, tasks=200))
     params: dict[str, Any] = {"name": "hold", "arguments": {}, "task": {}}
     async with talk(held.server, revision, principal="greedy") as greedy:
         made, refused = 0, set()
-        for _ in range(times):
+        for _ in range(20):
             for response in await asyncio.gather(*(greedy.start("tools/call", params) for _ in range(500))):
                 if "result" in response:
                     made += 1
@@ -164,6 +173,21 @@ async def test_an_answer_that_cannot_be_read_is_an_error_of_the_tool() -> None:
         client.answers["elicitation/create"] = lambda params: {"action": "perhaps"}
         result = await client.result("tasks/result", {"taskId": await begin(client, "asking_in_thread")})
         assert result["isError"]
+
+
+@over
+async def test_answers_that_nobody_waits_for_are_passed_over(over: Over) -> None:
+    async with talk(Held().server, CORE, over) as client:
+        task = await begin(client, "asking")
+        waiting = await wait_for_end(client, task)
+        await client.until(lambda: len(client.requests) == 2)
+        asked = {request["params"]["message"]: request["id"] for request in client.requests}
+        first, second = asked["First?"], asked["Second?"]
+        for id, value in (("never asked", "x"), (first, "one"), (first, "other"), (second, "two")):
+            client.send({"jsonrpc": "2.0", "id": id, "result": accepted(value)})
+        assert text_in((await waiting)["result"]) == "one and two"
+        client.send({"jsonrpc": "2.0", "id": second, "result": accepted("late")})
+        assert text_in(await outcome(client, task)) == "one and two"
 
 
 # --- races -----------------------------------------------------------------------------------------------------------

@@ -1,26 +1,28 @@
-"""The extension io.modelcontextprotocol/tasks of 2026-07-28: the server decides, `tasks/get` carries everything."""
+"""What only the extension of 2026-07-28 has: the server decides, a task carries its questions, others listen."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
-from tests.server.tasks.handlers import Held, accepted
+from tests.httpwire import connect_http
+from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
     ABLE,
     CORE,
     EXTENSION,
     FORMS,
-    RELATED,
-    TRANSPORTS,
     Over,
+    accepted,
     begin,
     look,
+    open_to,
     outcome,
+    over,
     reaches,
     status_of,
     talk,
+    task_in,
     text_in,
 )
 from tests.wire.modernclient import ModernClient
@@ -28,27 +30,6 @@ from tests.wireclient import MODERN, modern_meta
 
 from toolwire import Context, Limits, Server
 from toolwire.protocol.errors import ServerError
-
-over = pytest.mark.parametrize("over", TRANSPORTS)
-TASK_FIELDS = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs", "resultType", "_meta"}
-
-
-@over
-@pytest.mark.covers("TSK-2", "TSK-6", "TSK-7", "TSK-10")
-async def test_a_call_that_takes_long_is_answered_with_a_task(over: Over) -> None:
-    held = Held()
-    async with talk(held.server, MODERN, over) as client:
-        created = await client.call("hold", {"label": "a"})
-        assert created.keys() == TASK_FIELDS
-        assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", 300_000)
-        working = await look(client, created["taskId"])
-        assert (working["resultType"], working["status"]) == ("complete", "working")
-        held.go.set()
-        done = await reaches(client, created["taskId"], "completed")
-        assert text_in(done["result"]) == "held a"
-        assert RELATED not in str(done)
-        assert await look(client, created["taskId"]) == done
-        assert text_in(await client.call("plain")) == "Hello, you!"
 
 
 @over
@@ -70,8 +51,8 @@ async def test_what_is_done_in_a_moment_is_answered_inline(over: Over) -> None:
 async def test_a_client_that_did_not_declare_it_never_gets_a_task(over: Over) -> None:
     held = Held()
     held.go.set()
-    app = held.server.http_app() if over == "http" else None
-    async with talk(held.server, MODERN, over, capabilities=FORMS, app=app) as client:
+    async with open_to(held.server, MODERN, over) as join, join(capabilities=FORMS) as client, join() as able:
+        assert (await able.call("only"))["resultType"] == "task"
         assert text_in(await client.call("hold")) == "held x"
         missing = await client.error("tools/call", {"name": "only", "arguments": {}})
         assert missing["code"] == -32021
@@ -81,58 +62,6 @@ async def test_a_client_that_did_not_declare_it_never_gets_a_task(over: Over) ->
             assert (error["code"], error["data"]) == (-32021, missing["data"])
         listen = await client.error("subscriptions/listen", {"notifications": {"taskIds": ["t"]}})
         assert listen["code"] == -32021
-    async with talk(held.server, MODERN, over, app=app) as able:
-        assert (await able.call("only"))["resultType"] == "task"
-    if app is not None:
-        await app.stop()
-
-
-async def test_the_extension_is_declared_where_it_exists() -> None:
-    async with talk(Held().server, MODERN) as client:
-        declared = (await client.result("server/discover"))["capabilities"]
-        assert declared["extensions"] == {EXTENSION: {}}
-        assert "tasks" not in declared
-        for method in ("tasks/result", "tasks/list"):
-            assert (await client.error(method, {"taskId": "t"}))["code"] == -32601
-    plain = Server("no tasks")
-
-    @plain.tool
-    async def quick() -> str:
-        return "done"
-
-    async with talk(plain, MODERN) as client:
-        assert "extensions" not in (await client.result("server/discover"))["capabilities"]
-        assert (await client.error("tasks/get", {"taskId": "t"}))["code"] == -32601
-
-
-@over
-@pytest.mark.covers("TSK-16")
-async def test_a_tool_error_completes_and_a_protocol_error_fails(over: Over) -> None:
-    async with talk(Held().server, MODERN, over) as client:
-        broken = await reaches(client, await begin(client, "broken"), "completed", "failed")
-        assert (broken["status"], broken["result"]["isError"]) == ("completed", True)
-        refused = await reaches(client, await begin(client, "refused"), "completed", "failed")
-        assert refused["status"] == "failed"
-        assert refused["error"] == {"code": -32099, "message": "not like this", "data": {"why": "because"}}
-        assert (refused["statusMessage"], "result" in refused) == ("not like this", False)
-
-
-@over
-@pytest.mark.covers("TSK-14")
-async def test_cancelling_is_acknowledged_whatever_the_task_is(over: Over) -> None:
-    held = Held()
-    async with talk(held.server, MODERN, over) as client:
-        task = await begin(client, "hold")
-        acknowledged = await client.result("tasks/cancel", {"taskId": task})
-        assert acknowledged.keys() == {"resultType", "_meta"}
-        await reaches(client, task, "cancelled")
-        await held.stopped.wait()
-        assert (await client.result("tasks/cancel", {"taskId": task})).keys() == {"resultType", "_meta"}
-        held.go.set()
-        done = await begin(client, "hold")
-        await reaches(client, done, "completed")
-        await client.result("tasks/cancel", {"taskId": done})
-        assert await status_of(client, done) == "completed"
 
 
 @over
@@ -184,12 +113,12 @@ async def test_a_handler_decides_when_its_call_becomes_a_task(over: Over) -> Non
         created = await client.call(
             "rounds_first", requestState=asked["requestState"], inputResponses={"name": accepted("Ada")}
         )
-        assert created.keys() == TASK_FIELDS
-        question = await reaches(client, created["taskId"], "input_required")
+        task = task_in(created)["taskId"]
+        question = await reaches(client, task, "input_required")
         assert list(question["inputRequests"]) == ["colour"]
         answers = {"colour": accepted("red")}
-        await client.result("tasks/update", {"taskId": created["taskId"], "inputResponses": answers})
-        assert text_in(await outcome(client, created["taskId"])) == "Ada likes red; True"
+        await client.result("tasks/update", {"taskId": task, "inputResponses": answers})
+        assert text_in(await outcome(client, task)) == "Ada likes red; True"
 
 
 @pytest.mark.parametrize("ask", [False, True])
@@ -216,52 +145,20 @@ async def test_a_call_that_is_a_task_already_is_not_detached_again() -> None:
 
 
 @over
-@pytest.mark.filterwarnings("ignore:Logging to the client is deprecated")
-@pytest.mark.covers("TSK-17")
-async def test_progress_is_the_status_message_and_nothing_else(over: Over) -> None:
-    held = Held()
-    meta = {"progressToken": "p", "io.modelcontextprotocol/logLevel": "debug"}
-    async with talk(held.server, MODERN, over) as client:
-        task = await begin(client, "only")
-        created = await client.call("reporting", _meta=meta)
-        while (await look(client, created["taskId"])).get("statusMessage") != "a quarter":
-            await asyncio.sleep(0)
-        before = len(client.notifications)
-        held.go.set()
-        await reaches(client, created["taskId"], "completed")
-        await reaches(client, task, "completed")
-        assert len(client.notifications) == before
-
-
-@over
 @pytest.mark.covers("TSK-18")
 async def test_a_listen_stream_hears_of_its_own_tasks(over: Over) -> None:
     held = Held()
-    app = held.server.http_app() if over == "http" else None
-    async with (
-        talk(held.server, MODERN, over, principal="ada", app=app) as ada,
-        talk(held.server, MODERN, over, principal="eve", app=app) as eve,
-    ):
+    async with open_to(held.server, MODERN, over) as join, join(principal="ada") as ada, join(principal="eve") as eve:
         own, foreign = await begin(ada, "hold"), await begin(eve, "hold")
         wanted = {"notifications": {"taskIds": [own, foreign, "never was"]}}
         stream = ada.start("subscriptions/listen", wanted)
         (acknowledged,) = await ada.notified("notifications/subscriptions/acknowledged")
         assert acknowledged["notifications"] == {"taskIds": [own]}
         held.go.set()
-        (told,) = await ada.notified("notifications/tasks")
-        meta = told.pop("_meta")
-        done = await look(ada, own)
-        assert told == {key: value for key, value in done.items() if key not in ("_meta", "resultType")}
-        assert meta.keys() == {"io.modelcontextprotocol/subscriptionId"}
         await reaches(eve, foreign, "completed")
+        (told,) = await ada.notified("notifications/tasks")
+        assert told["taskId"] == own
         assert not stream.done()
-        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-            params = {"taskId": own, "inputResponses": {}}
-            assert await eve.error(method, params) == await eve.error(method, {**params, "taskId": "never was"})
-        if over == "http":
-            stream.cancel()
-    if app is not None:
-        await app.stop()
 
 
 @pytest.mark.covers("TSK-15")
@@ -273,7 +170,7 @@ async def test_a_client_that_hangs_up_after_the_task_was_made_cancels_nothing() 
     await answer.disconnect()
     held.go.set()
     task = answer.answer()["result"]["taskId"]
-    async with talk(held.server, MODERN, "http", app=app) as other:
+    async with connect_http(app, MODERN, ABLE) as other:
         assert text_in(await outcome(other, task)) == "held x"
     await client.close()
     await app.stop()

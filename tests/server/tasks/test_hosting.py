@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 from tests.server.tasks.talking import (
     CORE,
-    DIALECTS,
-    TRANSPORTS,
-    Over,
+    Way,
+    changes,
+    dialects,
     look,
     outcome,
     reaches,
     status_of,
     talk,
     text_in,
+    wait_for_end,
+    ways,
 )
 
 from toolwire import Context, ProtocolError, Server, ToolResult
@@ -36,29 +38,29 @@ def office() -> tuple[Server, list[Any]]:
     return server, jobs
 
 
-@pytest.mark.parametrize("over", TRANSPORTS)
-@pytest.mark.parametrize("revision", DIALECTS)
+@ways
 @pytest.mark.covers("E36")
-async def test_a_task_is_created_updated_and_finished_by_the_host(revision: str, over: Over) -> None:
+async def test_a_task_is_created_updated_and_finished_by_the_host(way: Way) -> None:
     server, jobs = office()
-    async with talk(server, revision, over) as client:
+    async with way.talk(server) as client:
         task = text_in(await client.call("submit"))
+        waiting = await wait_for_end(client, task)
         assert (await look(client, task))["statusMessage"] == "waiting for a clerk"
         assert await server.tasks.update(jobs[0], "half way")
         assert (await look(client, task))["statusMessage"] == "half way"
+        assert not waiting.done()
         assert await server.tasks.finish(jobs[0], "stamped")
         assert text_in(await outcome(client, task)) == "stamped"
         assert not await server.tasks.finish(jobs[0], "twice")
         assert not await server.tasks.fail(jobs[0], "too late")
-        if revision == CORE:
-            (told,) = await client.notified("notifications/tasks/status")
-            assert told["status"] == "completed"
+        assert (await changes(client, 1))[-1]["status"] == "completed"
 
 
-@pytest.mark.parametrize("revision", DIALECTS)
-async def test_a_task_fails_or_is_cancelled_by_the_host(revision: str) -> None:
+@ways
+@pytest.mark.covers("E36")
+async def test_a_task_fails_or_is_cancelled_by_the_host(way: Way) -> None:
     server, jobs = office()
-    async with talk(server, revision) as client:
+    async with way.talk(server) as client:
         failed, cancelled, refused, told = [text_in(await client.call("submit")) for _ in range(4)]
         assert await server.tasks.fail(jobs[0], "the clerk is ill")
         assert await server.tasks.cancel(jobs[1])
@@ -67,13 +69,13 @@ async def test_a_task_fails_or_is_cancelled_by_the_host(revision: str) -> None:
         assert (await reaches(client, failed, "failed"))["statusMessage"] == "the clerk is ill"
         assert await status_of(client, cancelled) == "cancelled"
         assert await status_of(client, refused) == "failed"
-        assert await status_of(client, told) == ("failed" if revision == CORE else "completed")
+        assert await status_of(client, told) == ("completed" if way.modern else "failed")
         record = await server.tasks.get(jobs[0])
         assert record is not None
         assert record.status == "failed"
 
 
-@pytest.mark.parametrize("revision", DIALECTS)
+@dialects
 async def test_a_client_cancels_a_task_of_the_host(revision: str) -> None:
     server, jobs = office()
     async with talk(server, revision) as client:

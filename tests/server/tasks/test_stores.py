@@ -13,8 +13,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.server.tasks.handlers import Held, accepted
-from tests.server.tasks.talking import CORE, DIALECTS, begin, look, outcome, reaches, status_of, talk, text_in
+from tests.server.tasks.handlers import Held
+from tests.server.tasks.talking import (
+    CORE,
+    accepted,
+    begin,
+    dialects,
+    look,
+    outcome,
+    reaches,
+    status_of,
+    talk,
+    text_in,
+)
 from tests.wireclient import MODERN
 
 from toolwire import Context
@@ -22,7 +33,6 @@ from toolwire.auth import Principal
 from toolwire.server.tasks import liveness
 from toolwire.stores.sqlite import SqliteStores
 
-dialects = pytest.mark.parametrize("revision", DIALECTS)
 ADA = Principal("ada", provider="tests", scopes=frozenset({"work"}))
 
 

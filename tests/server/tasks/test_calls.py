@@ -1,0 +1,209 @@
+"""Which calls become tasks, and what they are answered with: over each transport, in each dialect."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from tests.server import process_handlers
+from tests.server.tasks.handlers import Held
+from tests.server.tasks.talking import (
+    ABLE,
+    CORE,
+    DIALECTS,
+    EXTENSION,
+    FORMS,
+    Over,
+    Way,
+    begin,
+    dialects,
+    look,
+    outcome,
+    over,
+    says,
+    status_of,
+    talk,
+    task_in,
+    text_in,
+    ways,
+)
+from tests.wireclient import LEGACY, MODERN, Message, WireClient
+
+from toolwire import Context, Limits, Server
+
+TASK_FIELDS = {
+    CORE: {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"},
+    MODERN: {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs", "resultType", "_meta"},
+}
+
+
+@ways
+@pytest.mark.covers("J66", "TSK-2", "TSK-6", "TSK-7")
+async def test_a_call_is_answered_at_once_with_a_task_and_goes_on(way: Way) -> None:
+    held = Held()
+    async with way.talk(held.server) as client:
+        created = task_in(await client.call("hold", {"label": "a"}, task={"ttl": 60_000}))
+        assert created.keys() == TASK_FIELDS[way.revision]
+        shown = await look(client, created["taskId"])
+        if way.modern:
+            assert created.pop("ttlMs") == shown.pop("ttlMs") == 300_000, "the server decides"
+            assert (created.pop("resultType"), shown.pop("resultType")) == ("task", "complete")
+        else:
+            assert created["ttl"] == 60_000
+        assert shown == created
+        assert created["status"] == "working"
+        await held.started.wait()
+        assert held.seen == []
+        held.go.set()
+        assert text_in(await outcome(client, created["taskId"])) == "held a"
+    assert held.seen == [("done", True)]
+
+
+# What becomes of a call: of a tool that is forbidden, optional or required as a task, without and with `task`.
+IN_CORE = {"plain": ("call", -32601), "hold": ("call", "task"), "only": (-32601, "task")}
+DECLARED = {"plain": ("call", "call"), "hold": ("task", "task"), "only": ("task", "task")}
+UNDECLARED = {"plain": ("call", "call"), "hold": ("call", "call"), "only": (-32021, -32021)}
+
+
+@ways
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
+@pytest.mark.covers("J67", "J68", "J69", "J70", "S16")
+async def test_each_mode_of_a_tool(way: Way, declared: bool) -> None:
+    held = Held()
+    held.go.set()
+    expected = IN_CORE if not way.modern else DECLARED if declared else UNDECLARED
+    async with way.talk(held.server, capabilities=ABLE if declared else FORMS) as client:
+        for tool, (without, wanted) in expected.items():
+            assert await what_becomes_of(client, {"name": tool}) == without, tool
+            assert await what_becomes_of(client, {"name": tool, "task": {}}) == wanted, tool
+
+
+async def what_becomes_of(client: WireClient, params: Message) -> str | int:
+    response = await client.request("tools/call", params)
+    if "error" in response:
+        return int(response["error"]["code"])
+    if "content" in response["result"]:
+        return "call"
+    assert task_in(response["result"])
+    return "task"
+
+
+@ways
+@pytest.mark.covers("E15")
+async def test_long_running_tools_are_tasks_whatever_shape_their_handler_has(way: Way) -> None:
+    server = Server("s", limits=Limits(task_window=0.0))
+    go = threading.Event()
+
+    @server.tool(long_running=True)
+    async def export(ctx: Context, table: str) -> dict[str, int]:
+        await ctx.progress(1, 2, f"half of {table}")
+        await asyncio.to_thread(go.wait)
+        return {"rows": 3}
+
+    @server.tool(long_running=True)
+    def render(ctx: Context, table: str) -> dict[str, int]:
+        ctx.progress(1, 2, f"half of {table}")
+        go.wait()
+        return {"rows": 3}
+
+    async with way.talk(server) as client:
+        tasks = [await begin(client, name, {"table": "t"}) for name in ("export", "render")]
+        for task in tasks:
+            assert (await says(client, task, "half of t"))["status"] == "working"
+        go.set()
+        for task in tasks:
+            assert (await outcome(client, task))["structuredContent"] == {"rows": 3}
+            assert (await outcome(client, task))["structuredContent"] == {"rows": 3}, "and it is kept"
+
+
+@dialects
+async def test_a_handler_in_a_process_of_its_own_is_a_task_too(revision: str) -> None:
+    server = Server("processes", limits=Limits(task_window=0.0))
+    server.tool(task="optional", executor="process")(process_handlers.compute)
+    server.tool(task="optional", executor="process")(process_handlers.hang)
+    async with talk(server, revision) as client:
+        hanging = await begin(client, "hang")
+        computed = await outcome(client, await begin(client, "compute", {"base": 7}))
+        assert '"base":7' in text_in(computed)
+        await client.result("tasks/cancel", {"taskId": hanging})
+        assert await status_of(client, hanging) == "cancelled"
+
+
+# --- what is declared ------------------------------------------------------------------------------------------------
+
+
+@ways
+@pytest.mark.covers("J71")
+async def test_the_setting_is_listed_where_it_is_known(way: Way) -> None:
+    async with way.talk(Held().server) as client:
+        tools = {tool["name"]: tool.get("execution") for tool in (await client.result("tools/list"))["tools"]}
+    assert tools["hold"] == (None if way.modern else {"taskSupport": "optional"})
+    assert tools["only"] == (None if way.modern else {"taskSupport": "required"})
+    assert tools["plain"] is None
+
+
+@ways
+@pytest.mark.covers("J72", "T-29")
+async def test_tasks_are_declared_as_the_dialect_has_them(way: Way) -> None:
+    plain = Server("no tasks")
+    plain.tool("quick")(lambda: "done")
+    for server, has_tasks in ((Held().server, True), (plain, False)):
+        async with way.talk(server, principal="ada") as client:
+            declared = await capabilities(client)
+            if way.modern:
+                assert declared.get("extensions") == ({EXTENSION: {}} if has_tasks else None)
+                assert "tasks" not in declared
+            else:
+                core = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+                assert declared.get("tasks") == (core if has_tasks else None)
+                assert "extensions" not in declared, "the extension does not exist here"
+            code = (await client.error("tasks/get", {"taskId": "t"}))["code"]
+            assert code == (-32602 if has_tasks else -32601)
+
+
+@over
+@pytest.mark.parametrize("revision", [revision for revision in LEGACY if revision != CORE])
+@pytest.mark.covers("J72", "2.2.26", "T-49")
+async def test_older_clients_run_everything_synchronously(revision: str, over: Over) -> None:
+    held = Held()
+    held.go.set()
+    async with talk(held.server, revision, over) as client:
+        declared = await capabilities(client)
+        assert not declared.keys() & {"tasks", "extensions"}
+        assert not [tool for tool in (await client.result("tools/list"))["tools"] if "execution" in tool]
+        assert text_in(await client.call("hold", task={"ttl": 1})) == "held x"
+        assert text_in(await client.call("only")) == "only as a task"
+        assert (await client.error("tasks/get", {"taskId": "x"}))["code"] == -32601
+    assert held.seen == [("done", False)]
+
+
+async def capabilities(client: WireClient) -> Message:
+    said = await client.result("server/discover") if client.revision == MODERN else client.initialized
+    declared: Message = said["capabilities"]
+    return declared
+
+
+# Methods of one dialect, of both, and of a proposal that neither took up.
+METHODS = {
+    "tasks/get": DIALECTS,
+    "tasks/cancel": DIALECTS,
+    "tasks/result": (CORE,),
+    "tasks/list": (CORE,),
+    "tasks/update": (MODERN,),
+    "tasks/delete": (),
+}
+
+
+@ways
+@pytest.mark.covers("E33", "T-29")
+async def test_each_dialect_has_its_own_methods(way: Way) -> None:
+    async with way.talk(Held().server, principal="ada") as client:
+        for method, known_to in METHODS.items():
+            response = await client.request(method, {"taskId": "never was", "inputResponses": {}})
+            if way.revision not in known_to:
+                assert response["error"]["code"] == -32601, method
+            elif method == "tasks/list":
+                assert response["result"] == {"tasks": []}
+            else:
+                assert response["error"]["code"] == -32602, method

@@ -1,0 +1,283 @@
+"""From `working` to the end: looking, waiting, cancelling, listing, expiring; over each transport, in each dialect."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.server.tasks.handlers import Held
+from tests.server.tasks.talking import (
+    FORMS,
+    RELATED,
+    Way,
+    begin,
+    changes,
+    dialects,
+    look,
+    outcome,
+    reaches,
+    says,
+    status_of,
+    talk,
+    task_in,
+    text_in,
+    wait_for_end,
+    ways,
+)
+
+from toolwire import Limits
+from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
+
+EMPTY = {"resultType", "_meta"}
+
+
+@ways
+@pytest.mark.covers("J73", "E34", "TSK-10")
+async def test_a_task_goes_from_working_to_its_end(way: Way) -> None:
+    held = Held()
+    ttl, poll = ("ttlMs", "pollIntervalMs") if way.modern else ("ttl", "pollInterval")
+    async with way.talk(held.server) as client:
+        for tool, end in (("hold", "cancelled"), ("hold", "completed"), ("refused", "failed")):
+            created = task_in(await client.call(tool, task={}))
+            assert created["status"] == "working"
+            for time in ("createdAt", "lastUpdatedAt"):
+                assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", created[time])
+            if end == "cancelled":
+                await client.result("tasks/cancel", {"taskId": created["taskId"]})
+            held.go.set()
+            ended = await reaches(client, created["taskId"], "completed", "failed", "cancelled")
+            assert ended["status"] == end
+            assert ended["createdAt"] == created["createdAt"]
+            assert ended["lastUpdatedAt"] >= created["lastUpdatedAt"]
+            assert (ended[ttl], ended[poll]) == (created[ttl], created[poll]) == (300_000, 1000)
+            assert await look(client, created["taskId"]) == ended, "and looking changes nothing"
+
+
+# --- the outcome -----------------------------------------------------------------------------------------------------
+
+
+@ways
+@pytest.mark.parametrize(
+    ("tool", "core", "extension"),
+    [
+        ("hold", "completed", "completed"),
+        ("broken", "failed", "completed"),
+        ("refused", "failed", "failed"),
+    ],
+)
+@pytest.mark.covers("J74", "T-31", "T-32", "TSK-16")
+async def test_the_outcome_is_what_the_call_would_have_answered(way: Way, tool: str, core: str, extension: str) -> None:
+    held = Held()
+    held.go.set()
+    async with way.open(held.server) as join, join() as client, join(capabilities=FORMS) as plain:
+        expected = await plain.request("tools/call", {"name": tool})
+        task = await begin(client, tool)
+        ended = await reaches(client, task, "completed", "failed")
+        assert ended["status"] == (extension if way.modern else core)
+        assert RELATED not in str(ended)
+        if ended["status"] == "failed":
+            assert ended["statusMessage"] == (expected.get("error", {}).get("message") or text_in(expected["result"]))
+        came = ended if way.modern else await client.request("tasks/result", {"taskId": task})
+        assert came.get("error") == expected.get("error")
+        if "result" in expected and not way.modern:
+            expected["result"]["_meta"] = {RELATED: {"taskId": task}}
+        assert came.get("result") == expected.get("result")
+
+
+@dialects
+async def test_what_a_crash_is_about_is_told_to_nobody(revision: str) -> None:
+    async with talk(Held().server, revision) as client:
+        task = await begin(client, "crashing")
+        assert "secret" not in str([await outcome(client, task), await look(client, task)])
+
+
+@ways
+@pytest.mark.covers("J74", "J75")
+async def test_whoever_waits_for_the_end_blocks_nobody(way: Way) -> None:
+    held = Held()
+    async with way.talk(held.server) as client:
+        task = await begin(client, "hold")
+        waiting = await wait_for_end(client, task)
+        assert text_in(await client.call("plain", {"name": "Ada"})) == "Hello, Ada!"
+        assert await status_of(client, task) == "working"
+        assert not waiting.done()
+        held.go.set()
+        if way.modern:
+            (told,) = await changes(client, 1)
+            assert text_in(told["result"]) == "held x"
+            assert not waiting.done(), "a listen stream goes on"
+        else:
+            result = (await waiting)["result"]
+            assert text_in(result) == "held x"
+            assert await client.result("tasks/result", {"taskId": task}) == result, "and again"
+
+
+@ways
+@pytest.mark.covers("J76")
+async def test_a_client_that_goes_while_it_waits_hurts_nobody(way: Way, caplog: pytest.LogCaptureFixture) -> None:
+    held = Held(limits=Limits(task_window=0.0, drain=0.0))
+    async with way.open(held.server) as join, join(principal="ada") as staying:
+        async with join(principal="ada") as going:
+            task = await begin(going, "hold")
+            await wait_for_end(going, task)
+        held.go.set()
+        assert text_in(await outcome(staying, task)) == "held x"
+    assert caplog.records == []
+
+
+# --- cancelling ------------------------------------------------------------------------------------------------------
+
+
+@ways
+@pytest.mark.covers("J77", "1.5.3", "TSK-14")
+async def test_cancelling_wakes_those_who_wait_and_is_final(way: Way) -> None:
+    held = Held()
+    async with way.talk(held.server) as client:
+        task = await begin(client, "stubborn")
+        await held.started.wait()
+        waiting = await wait_for_end(client, task)
+        answer = await client.result("tasks/cancel", {"taskId": task})
+        if way.modern:
+            assert answer.keys() == EMPTY
+        else:
+            assert answer["status"] == "cancelled"
+            assert (await waiting)["error"]["message"] == "The task was cancelled"
+        assert [told["status"] for told in await changes(client, 1)] == ["cancelled"]
+        await held.stopped.wait()  # And now it returns a result.
+        cancelled = await look(client, task)
+        await client.request("tasks/cancel", {"taskId": task})
+        assert await look(client, task) == cancelled
+        assert (cancelled["status"], "result" in cancelled) == ("cancelled", False)
+
+
+@ways
+@pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
+@pytest.mark.covers("J78", "E34", "TSK-14")
+async def test_a_task_that_is_over_is_not_cancelled(way: Way, end: str) -> None:
+    held = Held()
+    async with way.talk(held.server) as client:
+        task = await begin(client, "refused" if end == "failed" else "hold")
+        if end == "cancelled":
+            await client.result("tasks/cancel", {"taskId": task})
+        held.go.set()
+        ended = await reaches(client, task, end)
+        response = await client.request("tasks/cancel", {"taskId": task})
+        if way.modern:
+            assert response["result"].keys() == EMPTY, "it is acknowledged"
+        else:
+            assert response["error"]["code"] == -32602
+        assert await look(client, task) == ended
+
+
+@ways
+@pytest.mark.covers("J77", "J79", "J86")
+async def test_a_handler_that_only_computes_starves_nobody_and_sees_that_it_was_cancelled(way: Way) -> None:
+    held = Held()
+    async with way.talk(held.server) as client:
+        task = await begin(client, "computing")
+        assert (await says(client, task, "1 of 2"))["status"] == "working"
+        assert text_in(await client.call("plain")) == "Hello, you!"
+        await client.result("tasks/cancel", {"taskId": task})
+        await held.stopped.wait()
+        assert await status_of(client, task) == "cancelled", "what it returned came too late"
+    assert held.seen == [False, True]
+
+
+# --- whose tasks they are --------------------------------------------------------------------------------------------
+
+
+@ways
+@pytest.mark.covers("J80")
+async def test_clients_list_their_own_tasks_page_by_page(way: Way) -> None:
+    held = Held()
+    held.go.set()
+    async with way.open(held.server) as join, join(principal="ada") as ada, join(principal="eve") as eve:
+        if way.modern:
+            await begin(ada, "hold")
+            assert (await ada.error("tasks/list"))["code"] == -32601, "whoever has an id has its task, nobody has more"
+            return
+        made = [await begin(ada, "hold") for _ in range(120)]
+        await begin(eve, "hold")
+        first = await ada.result("tasks/list")
+        second = await ada.result("tasks/list", {"cursor": first["nextCursor"]})
+        listed = [task["taskId"] for task in [*first["tasks"], *second["tasks"]]]
+        assert (sorted(listed), len(first["tasks"]), "nextCursor" in second) == (sorted(made), 100, False)
+        assert first["tasks"][0] == await look(ada, first["tasks"][0]["taskId"])
+        assert (await ada.error("tasks/list", {"cursor": "nonsense"}))["code"] == -32602
+
+
+@ways
+@pytest.mark.parametrize("principal", [None, "ada"], ids=["nobody", "ada"])
+@pytest.mark.covers("J81")
+async def test_listing_is_withheld_from_http_clients_that_nobody_knows(way: Way, principal: str | None) -> None:
+    held = Held(capabilities={"tasks": {"list": {}}})
+    offered = not way.modern and (way.over == "stdio" or principal is not None)
+    async with way.talk(held.server, principal=principal) as client:
+        await begin(client, "hold")
+        declared = client.initialized.get("capabilities", {}).get("tasks", {})
+        response = await client.request("tasks/list")
+        assert ("list" in declared) == ("result" in response) == offered
+        assert offered or response["error"]["code"] == -32601
+
+
+@ways
+@pytest.mark.covers("J82", "TSK-18")
+async def test_a_task_belongs_to_its_principal(way: Way) -> None:
+    held = Held()
+    methods = ("tasks/get", "tasks/cancel", "tasks/update" if way.modern else "tasks/result")
+    async with way.open(held.server) as join, join(principal="ada") as ada, join(principal="eve") as eve, join() as any:
+        task = await begin(ada, "hold")
+        unknown = await eve.error("tasks/get", {"taskId": "never was"})
+        assert unknown["code"] == -32602
+        for other in (eve, any):
+            for method in methods:
+                assert await other.error(method, {"taskId": task, "inputResponses": {}}) == unknown
+        if not way.modern:
+            assert await eve.result("tasks/list") == {"tasks": []}
+            assert [each["taskId"] for each in (await ada.result("tasks/list"))["tasks"]] == [task]
+        held.go.set()
+        await reaches(ada, task, "completed")
+
+
+# --- how long they are kept ------------------------------------------------------------------------------------------
+
+
+@ways
+@pytest.mark.covers("J84")
+async def test_a_task_is_kept_as_long_as_was_asked_for_within_bounds(way: Way) -> None:
+    async with way.talk(Held().server) as client:
+        for wish, granted in (({}, 300_000), ({"ttl": 1234}, 1234), ({"ttl": 2**53}, 3_600_000)):
+            created = task_in(await client.call("hold", task=wish))
+            if way.modern:
+                assert created["ttlMs"] == 300_000, "a wish means nothing here"
+            else:
+                assert created["ttl"] == granted
+
+
+class Clock:
+    """The time of day as the test has it."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def time(self) -> float:
+        return self.now
+
+
+@ways
+@pytest.mark.covers("J84", "E37")
+async def test_a_task_is_gone_an_hour_after_it_was_made(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    for module in ("manager", "records", "methods"):
+        monkeypatch.setattr(f"toolwire.server.tasks.{module}.time", clock)
+    stores = Stores(MemoryKV(clock=clock.time), MemoryLog(), MemoryBus())
+    held = Held(limits=Limits(task_window=0.0, task_ttl=7200.0, session_idle=7200.0), stores=stores)
+    async with way.talk(held.server) as client:
+        over, running = await begin(client, "stubborn"), await begin(client, "hold")
+        clock.now += 3599
+        await client.result("tasks/cancel", {"taskId": over})
+        assert (await status_of(client, over), await status_of(client, running)) == ("cancelled", "working")
+        clock.now += 1
+        for task in (over, running):
+            assert (await client.error("tasks/get", {"taskId": task}))["code"] == -32602
+        assert await stores.kv.keys("toolwire:task:") == [], "its end did not make it live longer"
