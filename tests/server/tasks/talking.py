@@ -93,7 +93,7 @@ def task_in(result: Message) -> Message:
 
 async def begin(client: WireClient, name: str, arguments: Message | None = None, **params: Any) -> str:
     """Call a tool as a task, in the words of the client's dialect; the id of the task."""
-    wish = {} if client.revision == MODERN else {"task": {}}
+    wish: Message = {} if client.revision == MODERN else {"task": {}}
     return str(task_in(await client.call(name, arguments, **{**wish, **params}))["taskId"])
 
 

@@ -65,8 +65,8 @@ async def test_unknown_and_expired_ids_are_told_the_same(revision: str) -> None:
     assert held.seen == [("cancelled", True)], "the work of a task that is gone is for nobody"
 
 
-NO_TIMES = (0, -1, -(10**15), "long", 1.5, [], {})
-NO_WISHES = ("yes", 5, None, [], *({"ttl": ttl} for ttl in NO_TIMES))
+NO_TIMES: tuple[Any, ...] = (0, -1, -(10**15), "long", 1.5, [], {})
+NO_WISHES: tuple[Any, ...] = ("yes", 5, None, [], *({"ttl": ttl} for ttl in NO_TIMES))
 
 
 @ways

@@ -155,7 +155,7 @@ async def test_tasks_are_declared_as_the_dialect_has_them(way: Way) -> None:
                 assert declared.get("extensions") == ({EXTENSION: {}} if has_tasks else None)
                 assert "tasks" not in declared
             else:
-                core = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+                core: Message = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
                 assert declared.get("tasks") == (core if has_tasks else None)
                 assert "extensions" not in declared, "the extension does not exist here"
             code = (await client.error("tasks/get", {"taskId": "t"}))["code"]

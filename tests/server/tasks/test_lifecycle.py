@@ -170,7 +170,7 @@ async def test_a_task_that_is_over_is_not_cancelled(way: Way, end: str) -> None:
 
 
 @ways
-@pytest.mark.covers("J77", "J79", "J86")
+@pytest.mark.covers("J79", "J86")
 async def test_a_handler_that_only_computes_starves_nobody_and_sees_that_it_was_cancelled(way: Way) -> None:
     held = Held()
     async with way.talk(held.server) as client:
