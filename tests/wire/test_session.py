@@ -303,11 +303,10 @@ async def test_what_is_ignored_is_logged(caplog: pytest.LogCaptureFixture) -> No
 
 async def test_nothing_new_is_started_for_a_reader_that_is_behind() -> None:
     class Congested(MemoryChannel):
-        behind = True
+        congested = True
 
-        @property
-        def congested(self) -> bool:
-            return self.behind
+        def _is_behind(self) -> bool:
+            return True
 
         async def drain(self) -> None:
             await self.caught_up.wait()
@@ -324,7 +323,7 @@ async def test_nothing_new_is_started_for_a_reader_that_is_behind() -> None:
         await turns()
         assert script.started == []
         channel: Any = session.channel
-        channel.behind = False
+        channel.congested = False
         channel.caught_up.set()
         await script.until(lambda: script.started == ["a"])
 
@@ -557,7 +556,10 @@ async def test_progress_moves_the_deadline_up_to_a_ceiling() -> None:
         )
         await far.until(1)
         pending: Pending = session.peer.outgoing[1]
+        assert pending.expires == math.inf  # A long time begins with the first look.
+        session._look()
         first, ceiling = pending.expires, pending.ceiling
+        assert first < ceiling < math.inf
         far.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 3}})
         assert seen == [3]
         assert first < pending.expires <= ceiling
@@ -570,13 +572,16 @@ async def test_progress_moves_the_deadline_up_to_a_ceiling() -> None:
         assert seen == [3, 4]
 
 
-async def test_one_timer_serves_many_deadlines() -> None:
+@pytest.mark.parametrize(("seconds", "more"), [(10, 15), (50, 60)])
+async def test_one_timer_serves_many_deadlines(seconds: float, more: float) -> None:
     async with calling() as (far, session):
-        slow = asyncio.create_task(session.request("tools/call", UNSET, timeout=50))
+        slow = asyncio.create_task(session.request("tools/call", UNSET, timeout=seconds))
         await far.until(1)
+        session._look()
         first = session._alarm
-        later = asyncio.create_task(session.request("tools/call", UNSET, timeout=60))
+        later = asyncio.create_task(session.request("tools/call", UNSET, timeout=more))
         await far.until(2)
+        session._look()
         assert session._alarm is first
         soon = asyncio.create_task(session.request("tools/call", UNSET, timeout=0.01))
         with pytest.raises(Timeout):
@@ -588,6 +593,19 @@ async def test_one_timer_serves_many_deadlines() -> None:
             far.send({"jsonrpc": "2.0", "id": identifier, "result": {}})
         await slow
         await later
+
+
+async def test_progress_before_the_first_look_begins_to_count() -> None:
+    async with calling(ceiling=60) as (far, session):
+        task = asyncio.create_task(session.request("tools/call", UNSET, timeout=50))
+        await far.until(1)
+        session.progressed(progress(1, token=1))
+        pending: Pending = session.peer.outgoing[1]
+        assert pending.expires < pending.ceiling < math.inf
+        pending.expires = session.loop.time()
+        session._wake()
+        with pytest.raises(Timeout):
+            await task
 
 
 async def test_progress_without_a_deadline_is_only_told() -> None:

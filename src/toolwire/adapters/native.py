@@ -13,6 +13,8 @@ from toolwire.adapters.hooks import decode_hook, encode_hook
 from toolwire.adapters.nodes import Definitions, Node, Refused
 from toolwire.schemas import Invalid, Problem, Schema
 
+_encode = msgspec.json.Encoder(enc_hook=encode_hook).encode
+
 
 class GraphAdapter(Adapter):
     def __init__(self, tp: Any, root: Node) -> None:
@@ -51,7 +53,7 @@ class NativeAdapter(GraphAdapter):
         return self._decode(data)
 
     def validate_output(self, value: Any) -> bytes:
-        data = msgspec.json.encode(value, enc_hook=encode_hook)
+        data = _encode(value)
         try:
             self._decode(data)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:

@@ -24,7 +24,7 @@ MAX_DEPTH: Final = 128
 MAX_BATCH: Final = 100
 
 
-class _Envelope(Struct):
+class _Envelope(Struct, gc=False):
     jsonrpc: Literal["2.0"]
     id: _Integer | str | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
@@ -48,7 +48,7 @@ class ErrorObject(Struct, omit_defaults=True):
         return ProtocolError(self.code, self.message, self.data)
 
 
-class Request(Struct):
+class Request(Struct, gc=False):
     """A request as it stood on the wire."""
 
     id: RequestId
@@ -56,12 +56,12 @@ class Request(Struct):
     params: Raw | UnsetType
 
 
-class Notification(Struct):
+class Notification(Struct, gc=False):
     method: str
     params: Raw | UnsetType
 
 
-class Response(Struct):
+class Response(Struct, gc=False):
     id: RequestId
     result: Raw
 
@@ -121,11 +121,8 @@ def decode(data: bytes, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATCH) 
             data.decode()
         except UnicodeDecodeError:
             return Malformed(PARSE_ERROR, "The message is not valid UTF-8")
-    # An object takes at least four bytes to open (`{"":`), an array one, and all arrays open between the first and the
-    # last bracket: so a short message need not even be counted.
-    first = data.find(b"[")
-    arrays = 0 if first < 0 else data.rfind(b"[") - first + 1
-    if arrays + (len(data) - arrays) // 4 > max_depth and too_deep(data, max_depth):
+    # An object takes at least four bytes to open (`{"":`), so that a short message need only be counted for arrays.
+    if data.count(b"[") + len(data) // 4 > max_depth and too_deep(data, max_depth):
         text = f"The message is nested more than {max_depth} levels deep"
         return Malformed(INVALID_REQUEST, text, _readable_id(data))
     try:
@@ -202,7 +199,7 @@ def _readable_id(data: bytes | Raw) -> RequestId | None:
         return None
 
 
-class _RequestOut(Struct, omit_defaults=True):
+class _RequestOut(Struct, omit_defaults=True, gc=False):
     jsonrpc: str
     id: RequestId
     method: str
@@ -215,7 +212,7 @@ class _NotificationOut(Struct, omit_defaults=True):
     params: Any = UNSET
 
 
-class _ResponseOut(Struct):
+class _ResponseOut(Struct, gc=False):
     jsonrpc: str
     id: RequestId
     result: Any

@@ -108,8 +108,6 @@ class ServerLifecycle:
         self.ready: bool = False
         self._serves_modern = MODERN in revisions
         self._table: Mapping[str, Method] = {}
-        self._judged: dict[str, Any] | None = None
-        self._declared: dict[str, bool] = {}
 
     @property
     def batches(self) -> bool:
@@ -150,7 +148,9 @@ class ServerLifecycle:
             if self.era == "open" and meta.protocol_version is UNSET and meta.client_capabilities is UNSET:
                 raise _not_initialized()
             self._check_meta(request, meta)
-        if row.capability is not None and not self._declares(row, MODERN):
+        # Most capabilities are there by name, which is quickly seen.
+        declared = self.offer.capabilities(MODERN)
+        if row.capability not in declared and not _declared(declared, row):
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}")
         self.era = "modern"
         return Incoming(
@@ -203,7 +203,7 @@ class ServerLifecycle:
         row = self._table.get(method)
         if row is None or row.kind != "request" or row.sender == "server":
             row = self.offer.extension_method(method, self.capabilities)
-        if row is None or row.kind != "request" or not self._declares(row, revision):
+        if row is None or row.kind != "request" or not _declared(self.offer.capabilities(revision), row):
             self._refuse_modern(request)
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
         params = decode_params(row, request.params)
@@ -237,7 +237,7 @@ class ServerLifecycle:
             self._check_meta(request, meta)
             capabilities = meta.client_capabilities or _NOTHING
             row = self.offer.extension_method(method, capabilities)
-            if row is None or row.kind != "request" or not self._declares(row, MODERN):
+            if row is None or row.kind != "request" or not _declared(self.offer.capabilities(MODERN), row):
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
             params = decode_params(row, request.params)
             self.era = "modern"
@@ -296,17 +296,6 @@ class ServerLifecycle:
             raise _missing_meta(t.CLIENT_CAPABILITIES_KEY)
         if not is_modern(meta.protocol_version) or meta.protocol_version not in self.revisions:
             raise _unsupported(self.revisions, meta.protocol_version, "Unsupported protocol version")
-
-    def _declares(self, row: Method, revision: str) -> bool:
-        if row.capability is None:
-            return True
-        capabilities = self.offer.capabilities(revision)
-        if capabilities is not self._judged:  # The same object for as long as nothing changed.
-            self._judged, self._declared = capabilities, {}
-        declared = self._declared.get(row.capability)
-        if declared is None:
-            declared = self._declared[row.capability] = t.has_capability(capabilities, row.capability)
-        return declared
 
 
 _NOTHING: Final[Mapping[str, Any]] = {}

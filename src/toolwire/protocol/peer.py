@@ -6,7 +6,7 @@ rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, TypeAlias
 
@@ -21,7 +21,6 @@ from toolwire.protocol.jsonrpc import (
     Batch,
     ErrorResponse,
     Malformed,
-    Message,
     Notification,
     Request,
     RequestId,
@@ -59,7 +58,7 @@ class Notice(Struct):
     raw: Raw | msgspec.UnsetType
 
 
-class Answer(Struct):
+class Answer(Struct, gc=False):
     """The outcome of a request of ours, for the waiter it was sent with."""
 
     waiter: Any
@@ -121,7 +120,7 @@ class Peer:
             return self._batch(message)
         if about is not None and type(message) in (Response, ErrorResponse) and not _concerns(message, about):
             return (Garbage("an answer to another request"),)
-        event = self._request(message) if type(message) is Request else self._event(message)  # type: ignore[arg-type]
+        event = _TAKEN[type(message)](self, message)
         return () if event is None else (event,)
 
     def oversized(self) -> Sequence[Event]:
@@ -131,21 +130,9 @@ class Peer:
             return [Send(encode_error(None, INVALID_REQUEST, text))]
         if len(self.outgoing) == 1:
             # With one request outstanding there is no doubt whose answer it was.
-            answer = self._answer(next(iter(self.outgoing)), None, ProtocolError(INVALID_REQUEST, text))
+            answer = self._failed(next(iter(self.outgoing)), ProtocolError(INVALID_REQUEST, text))
             return [] if answer is None else [answer]
         return [Garbage(text)]
-
-    def _event(self, message: Message) -> Event | None:
-        kind = type(message)
-        if kind is Response:
-            return self._answer(message.id, message.result, None)  # type: ignore[arg-type, union-attr]
-        if kind is Request:
-            return self._request(message)  # type: ignore[arg-type]
-        if kind is Notification:
-            return self._notification(message)  # type: ignore[arg-type]
-        if kind is ErrorResponse:
-            return self._error(message)  # type: ignore[arg-type]
-        return self._malformed(message)  # type: ignore[arg-type]
 
     def _request(self, request: Request) -> Event | None:
         if request.id in self.incoming:
@@ -185,23 +172,27 @@ class Peer:
             return Answer(self.outgoing.pop(identifier), None)
         return None
 
-    def _answer(self, identifier: RequestId, result: Raw | None, error: ProtocolError | None) -> Event | None:
+    def _response(self, response: Response) -> Event | None:
         # CAN-3: an answer that nobody waits for any more is dropped.
+        waiter = self.outgoing.pop(response.id, None)
+        return None if waiter is None else Answer(waiter, response.result)
+
+    def _failed(self, identifier: RequestId, error: ProtocolError) -> Event | None:
         waiter = self.outgoing.pop(identifier, None)
-        return None if waiter is None else Answer(waiter, result, error)
+        return None if waiter is None else Answer(waiter, None, error)
 
     def _error(self, response: ErrorResponse) -> Event | None:
         error = response.error.to_exception()
         if response.id is not None:
-            return self._answer(response.id, None, error)
+            return self._failed(response.id, error)
         if len(self.outgoing) == 1:
             # The other side could not read an id. With one request outstanding there is no doubt whose it was.
-            return self._answer(next(iter(self.outgoing)), None, error)
+            return self._failed(next(iter(self.outgoing)), error)
         return Garbage(f"the other side reports {error}")
 
     def _malformed(self, message: Malformed) -> Event | None:
         if message.id is not None and message.id in self.outgoing and message.code == 0:
-            return self._answer(message.id, None, ProtocolError(INVALID_REQUEST, message.message))
+            return self._failed(message.id, ProtocolError(INVALID_REQUEST, message.message))
         if message.code == 0 or not self._serves:
             return Garbage(message.message)
         return Send(encode_error(message.id, message.code, message.message))
@@ -220,7 +211,7 @@ class Peer:
             if type(message) is Request and message.method == "initialize":
                 # 2025-03-26 basic/lifecycle: initialize is never part of a batch.
                 message = Malformed(INVALID_REQUEST, "initialize is not allowed in a batch", message.id)
-            event = self._event(message)
+            event = _TAKEN[type(message)](self, message)
             if type(event) is Incoming:
                 group.waiting.add(event.id)
                 self._groups[event.id] = group
@@ -286,3 +277,13 @@ class Peer:
     @staticmethod
     def notify(method: str, params: Any = UNSET) -> bytes:
         return encode_notification(method, params)
+
+
+# How each kind of message becomes an event.
+_TAKEN: Final[Mapping[type[Any], Callable[[Peer, Any], Event | None]]] = {
+    Request: Peer._request,
+    Response: Peer._response,
+    Notification: Peer._notification,
+    ErrorResponse: Peer._error,
+    Malformed: Peer._malformed,
+}

@@ -22,7 +22,7 @@ FAMILY: Final = {"tools": "tools", "resources": "resources", "templates": "resou
 MAX_ORDERS: Final = 1024
 
 
-class Found(Struct, Generic[C], frozen=True):
+class Found(Struct, Generic[C], frozen=True, gc=False):
     """A component and the server it belongs to."""
 
     component: C
@@ -126,13 +126,13 @@ class Catalog:
         own = self.tools.get(name)
         if own is not None and (sees is None or sees(Found(own, self.owner))):
             return Found(own, self.owner)
-        return self._mounted(name, lambda catalog, inner: catalog.tool(inner, sees))
+        return self._mounted(name, Catalog.tool, sees)
 
     def prompt(self, name: str, sees: Sees | None = None) -> Found[Prompt] | None:
         own = self.prompts.get(name)
         if own is not None and (sees is None or sees(Found(own, self.owner))):
             return Found(own, self.owner)
-        return self._mounted(name, lambda catalog, inner: catalog.prompt(inner, sees))
+        return self._mounted(name, Catalog.prompt, sees)
 
     def resource(self, uri: str, sees: Sees | None = None) -> Found[Resource] | None:
         # Addresses are global already, so a prefix does not apply to them.
@@ -236,10 +236,12 @@ class Catalog:
             self._by_specificity = (self.version, ordered)
         return self._by_specificity[1]
 
-    def _mounted(self, name: str, find: Callable[[Catalog, str], Found[C] | None]) -> Found[C] | None:
+    def _mounted(
+        self, name: str, find: Callable[[Catalog, str, Sees | None], Found[C] | None], sees: Sees | None
+    ) -> Found[C] | None:
         for mount in self.mounts:
             inner = mount.inner(name)
-            found = None if inner is None else find(mount.catalog, inner)
+            found = None if inner is None else find(mount.catalog, inner, sees)
             if found is not None:
                 return found
         return None

@@ -44,7 +44,7 @@ from toolwire.server.asking import Asking, Replay, Unwind
 from toolwire.server.catalog import Catalog, Found, Sees
 from toolwire.server.components import Cache, Component, error_result
 from toolwire.server.context import CURRENT, Context, check_url
-from toolwire.server.deadline import Deadline
+from toolwire.server.deadline import Deadline, Deadlines
 from toolwire.server.limits import Limits
 from toolwire.server.listening import listen
 from toolwire.server.middleware import Middleware, Next, checked, compose
@@ -53,9 +53,9 @@ from toolwire.server.pages import Pages
 from toolwire.server.questions import Questions, asked, uncancel
 from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.stores import Stores
-from toolwire.wire.first_step import watched
 from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Outlet, Session, is_abandoned
+from toolwire.wire.timeouts import LONG
 from toolwire.wire.workers import Busy, ThreadWorkers
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class Kernel(Offering):
         self._processes: ProcessWorkers | None = None
         self.audit: AuditLog | None = None
         self._tasks: TaskMethods | None = None
+        self._deadlines: Deadlines | None = None
         self._middleware: list[Middleware] = []
         self._observers: list[Middleware] = []
         self._chain: Next | None = None
@@ -145,7 +146,8 @@ class Kernel(Offering):
         return 0 if self._tasks is None else self._tasks.running
 
     async def start(self) -> None:
-        """Take up what an earlier process left behind."""
+        """Begin to live on this loop, and take up what an earlier process left behind."""
+        self._deadlines = Deadlines(asyncio.get_running_loop())
         if self._offers_tasks():
             await self.tasks.ready()
 
@@ -202,13 +204,12 @@ class Kernel(Offering):
     def finish(self, revision: str, result: Any) -> Any:
         """Shape a result for its revision; a modern one says which server it is from."""
         if isinstance(result, t.Result):
-            if revision != MODERN:
-                return shape(result, revision)
-            if result.meta is UNSET:
-                result.meta = self._result_meta
-            elif isinstance(result.meta, dict):
-                result.meta = {**self._server_info, **result.meta}
-            return shape(result, MODERN)
+            if revision == MODERN:
+                if result.meta is UNSET:
+                    result.meta = self._result_meta
+                elif isinstance(result.meta, dict):
+                    result.meta = {**self._server_info, **result.meta}
+            return shape(result, revision)
         if isinstance(result, dict) and revision == MODERN:
             return {"resultType": "complete", **result, "_meta": {**self._server_info, **result.get("_meta", {})}}
         return result
@@ -283,18 +284,27 @@ class Kernel(Offering):
         seconds = component.timeout if component.timeout is not None else self.limits.tool
         if ctx._guard is not None:
             seconds, coroutine = ctx._guard(seconds, coroutine)
-        deadline = ctx._deadline = Deadline(seconds)
+        deadlines = self._deadlines or Deadlines(asyncio.get_running_loop())
+        loop, running = deadlines.loop, deadlines.running
+        deadline = ctx._deadline = Deadline(seconds, asyncio.current_task(loop), loop)
+        if seconds < LONG:
+            deadline.count()
+        running.add(deadline)
+        if not deadlines.watched:
+            deadlines.watch()
         failure: Exception | None = None
         try:
-            result = await watched(coroutine, deadline.start)
+            result = await coroutine
         except BaseException as error:
             if asked(ctx):
                 # Unwinding passes through the handler as an exception; what it made of that does not matter.
                 return await self.questions.input_required(ctx)
             failure = self._failure(ctx, component, deadline, error)
         finally:
-            if deadline.task is not None:
+            running.discard(deadline)
+            if deadline._timer is not None:
                 deadline.stop()
+            deadline.task = None
             asking = ctx._asking
             if type(asking) is Replay:
                 if not asking.unwinding:

@@ -47,7 +47,7 @@ class Questions:
             rounds.offer(ctx.params.input_responses)
         if not ctx.replay:
             return NoReplay()
-        # A child task can only ask once the handler has waited, and then the deadline knows whose child it is.
+        # Whoever asks may be a child task of the handler, whose own task its deadline knows.
         task = ctx._task if ctx._deadline is None else ctx._deadline.task
         return Replay(rounds, task or asyncio.current_task())
 

@@ -220,6 +220,9 @@ class Inbox:
 class MemoryChannel(Channel):
     """One side of a pair in the same loop: writing here calls the other side's `feed`, with no queue in between."""
 
+    # An attribute, where other channels have to find out: it is asked for twice a request.
+    congested: bool = False
+
     def __init__(self) -> None:
         self._peer = self
         self._inbox = Inbox()
@@ -242,6 +245,7 @@ class MemoryChannel(Channel):
         if len(inbox) >= UNREAD_MESSAGES or inbox.size > UNREAD_BYTES:
             raise Unreachable(f"the other side has left {len(inbox)} messages unread")
         inbox.deliver(message)
+        self.congested = self._is_behind()
 
     async def close(self) -> None:
         if not self._closed:
@@ -255,8 +259,8 @@ class MemoryChannel(Channel):
     def is_connected(self) -> bool:
         return not (self._closed or self._peer._closed)
 
-    @property
-    def congested(self) -> bool:
+    def _is_behind(self) -> bool:
+        """Whether the other side has left much unread."""
         inbox = self._peer._inbox
         # Where messages are delivered by call there is nothing that could pile up.
         return inbox.feed is None and len(inbox) > UNREAD_CONGESTED
@@ -280,6 +284,7 @@ class MemoryChannel(Channel):
         self._peer._tell_drained()
 
     def _tell_drained(self) -> None:
+        self.congested = self.congested and self._is_behind()
         if self._drained and not (self.congested and self.is_connected):
             waiting, self._drained = self._drained, []
             for drained in waiting:

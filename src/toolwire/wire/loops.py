@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any
 
 
@@ -21,4 +20,6 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 def task_starter(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[Any]]:
     """What `loop.create_task` does, without the way there where no task factory is set: it runs once a request."""
-    return partial(asyncio.Task, loop=loop) if loop.get_task_factory() is None else loop.create_task
+    if loop.get_task_factory() is not None:
+        return loop.create_task
+    return lambda coroutine, name=None: asyncio.Task(coroutine, loop=loop, name=name)

@@ -31,6 +31,7 @@ from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer,
 from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Channel, Feed
 from toolwire.wire.loops import task_starter
+from toolwire.wire.timeouts import LONG, LOOK_EVERY
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
 
@@ -164,6 +165,7 @@ class Session:
         self._ended: asyncio.Future[None] = self.loop.create_future()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
+        self._looking = False
         self._closed = False
         self._revision_told = isinstance(peer.lifecycle, ClientLifecycle)  # A client tells it by itself.
         self._has_routes = type(channel).route is not Channel.route
@@ -357,16 +359,16 @@ class Session:
             raise Unreachable("The connection is closed")
         if identifier is None:
             identifier = self.peer.next_id()
-        future: asyncio.Future[Raw | None] = self.loop.create_future()
+        future: asyncio.Future[Raw | None] = asyncio.Future(loop=self.loop)
         if timeout is None:
             pending = Pending(future, method, on_progress)
         else:
-            # CAN-4: progress restarts the clock, up to a hard limit.
-            now = self.loop.time()
-            expires, ceiling = now + timeout, now + (self._ceiling if timeout < self._ceiling else timeout)
-            pending = Pending(future, method, on_progress, timeout, expires, ceiling)
-            if expires < self._alarm_at:
-                self._wake_at(expires)
+            pending = Pending(future, method, on_progress, timeout)
+            if timeout < LONG:
+                self._count(pending, self.loop.time())
+            elif not self._looking:
+                self._looking = True
+                self.loop.call_later(LOOK_EVERY, self._look)
         channel = self.channel
         try:
             channel.write(self.peer.request(identifier, method, params, pending))
@@ -386,10 +388,26 @@ class Session:
         if pending is None:
             return
         if pending.timeout is not None:
-            # CAN-4: progress may restart the clock, but there is a ceiling.
-            pending.expires = min(self.loop.time() + pending.timeout, pending.ceiling)
+            self._count(pending, self.loop.time())
         if pending.on_progress is not None:
             pending.on_progress(params)
+
+    def _look(self) -> None:
+        """Begin to count for those that are not answered at once, as nearly all are: so most never ask for the time."""
+        self._looking = False
+        now = self.loop.time()
+        for pending in self.peer.outgoing.values():
+            if pending.timeout is not None and pending.expires == math.inf:
+                self._count(pending, now)
+
+    def _count(self, pending: Pending, now: float) -> None:
+        """CAN-4: from now on; progress restarts the clock, up to a hard limit."""
+        assert pending.timeout is not None
+        if pending.expires == math.inf:
+            pending.ceiling = now + max(pending.timeout, self._ceiling)
+        pending.expires = min(now + pending.timeout, pending.ceiling)
+        if pending.expires < self._alarm_at:
+            self._wake_at(pending.expires)
 
     def _wake_at(self, when: float) -> None:
         """One timer serves all requests: it is set for the earliest deadline, and most calls find it set already."""

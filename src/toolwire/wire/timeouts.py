@@ -15,6 +15,10 @@ from weakref import WeakKeyDictionary, proxy
 Callback = Callable[[], object]
 #: Different lengths that are shared on a loop.
 SHARED: Final = 64
+#: From how many seconds on a second or two more do not matter: whoever waits that long is looked at now and then,
+#: and whoever is done before the first look never asked for the time.
+LONG: Final = 20.0
+LOOK_EVERY: Final = 1.0
 
 
 class Timeouts:

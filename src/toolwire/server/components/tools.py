@@ -120,11 +120,9 @@ class Tool(Component):
             # 2025-11-25 server/tools onwards: the model sees what was wrong and can mend its call.
             return error_result(str(error))
         if self._has_dependencies:
-            return cast("t.CallToolResult", await self.run(ctx, arguments, lambda value: self._result(ctx, value)))
-        return self._result(ctx, await self._invoke(ctx, arguments))  # type: ignore[misc]
-
-    def _result(self, ctx: Context, value: Any) -> t.CallToolResult:
-        result = self.binding.convert(value)
+            result: t.CallToolResult = await self.run(ctx, arguments, self.binding.convert)
+        else:
+            result = self.binding.convert(await self._invoke(ctx, arguments))  # type: ignore[misc]
         if ctx._request.revision != MODERN and result.structured_content is not UNSET:
             result.structured_content = _as_object(result.structured_content, self.wraps, ctx._request.revision)
         return result

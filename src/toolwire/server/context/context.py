@@ -74,6 +74,7 @@ class Context:
     _guard: Callable[[float, Coroutine[Any, Any, Any]], tuple[float, Coroutine[Any, Any, Any]]] | None = None
     _last_progress: float | None = None
     _mask: Callable[[Any], Any] | None = None
+    _owner: Any = None
     _meta: dict[str, Any] | None = None
     _refusal: str | None = None
     _state: dict[str, Any] | None = None
@@ -89,7 +90,6 @@ class Context:
         self._host = host
         self._request = request
         self._outlet = outlet
-        self._owner: Any = host.server
 
     # --- what is known ---
 
@@ -157,12 +157,12 @@ class Context:
     @property
     def lifespan(self) -> Any:
         """What the server's lifespan yielded."""
-        return self._owner.lifespan_value
+        return self.server.lifespan_value
 
     @property
     def server(self) -> Any:
         """The server whose component runs; for a mounted one, that server."""
-        return self._owner
+        return self._host.server if self._owner is None else self._owner
 
     @property
     def method(self) -> str:

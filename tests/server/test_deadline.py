@@ -1,0 +1,132 @@
+"""The time a handler may take: with a timer where it is short, by looking now and then where it is long."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+from toolwire import Client, Server
+from toolwire.server.deadline import Deadline, Deadlines
+
+
+class Clock:
+    """A loop of which only the time matters."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timers: list[tuple[float, Any]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Any) -> Any:
+        self.timers.append((self.now + delay, callback))
+        return self
+
+    def cancel(self) -> None:
+        """Of a timer, which this stands for too: there is only one at a time."""
+        self.timers.clear()
+
+    def go_to(self, now: float) -> None:
+        while self.timers and self.timers[0][0] <= now:
+            self.now, callback = self.timers.pop(0)
+            callback()
+        self.now = now
+
+
+class Task:
+    cancelled = 0
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+def running(seconds: float) -> tuple[Any, Any, Deadlines, Deadline]:
+    clock: Any = Clock()
+    task: Any = Task()
+    deadlines = Deadlines(clock)
+    deadline = Deadline(seconds, task, clock)
+    deadlines.running.add(deadline)
+    deadlines.watch()
+    return clock, task, deadlines, deadline
+
+
+def test_a_long_time_is_never_short_and_little_longer() -> None:
+    clock, task, _, deadline = running(300.0)
+    clock.go_to(400.0)
+    assert not deadline.expired
+    clock.go_to(402.0)
+    assert deadline.expired
+    clock.go_to(500.0)
+    assert task.cancelled == 1
+
+
+def test_nobody_looks_when_nothing_runs() -> None:
+    clock, task, deadlines, deadline = running(300.0)
+    deadlines.running.discard(deadline)
+    deadline.stop()
+    clock.go_to(1000.0)
+    assert not deadlines.watched
+    assert not clock.timers
+    assert task.cancelled == 0
+
+
+def test_time_stands_still_while_it_is_paused() -> None:
+    clock, task, deadlines, deadline = running(300.0)
+    clock.go_to(200.0)
+    deadline.pause()
+    deadline.pause()
+    clock.go_to(1000.0)
+    deadline.resume()
+    assert task.cancelled == 0
+    deadlines.running.clear()  # What is left has a timer of its own, and only that one is on this clock now.
+    clock.timers.clear()
+    deadline.resume()
+    clock.go_to(1200.0)
+    assert not deadline.expired
+    clock.go_to(1202.0)
+    assert task.cancelled == 1
+
+
+def test_more_time_counts_from_now_on() -> None:
+    clock, task, _, deadline = running(300.0)
+    clock.go_to(350.0)
+    deadline.allow(600.0)
+    clock.go_to(940.0)
+    assert not deadline.expired
+    clock.go_to(952.0)
+    assert task.cancelled == 1
+
+
+@pytest.mark.parametrize("seconds", [0.01, 300.0])
+def test_what_has_come_to_its_end_is_left_alone(seconds: float) -> None:
+    clock, task, _, deadline = running(seconds)
+    deadline.count()
+    deadline.pause()
+    deadline.stop()
+    deadline.resume()
+    clock.go_to(1000.0)
+    assert task.cancelled == 0
+
+
+@pytest.mark.parametrize("timeout", [5.0, 300.0])
+async def test_a_call_leaves_no_ring_behind(timeout: float) -> None:
+    server = Server("rings")
+
+    @server.tool(timeout=timeout)
+    async def waits() -> None:
+        await asyncio.sleep(0)
+
+    async with Client(server) as client:
+        await client.call_tool("waits")
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(10):
+                await client.call_tool("waits")
+            assert gc.collect() < 10
+        finally:
+            gc.enable()
