@@ -25,8 +25,9 @@ class ModernClient(HttpClient):
 
     def headers_of(self, method: str, params: Mapping[str, Any]) -> dict[str, str | None]:
         headers: dict[str, str | None] = {"mcp-protocol-version": MODERN, "mcp-method": method}
-        if method in NAMED_BY:
-            headers["mcp-name"] = encode_value(params[NAMED_BY[method]])
+        name = params.get(NAMED_BY.get(method, ""))
+        if isinstance(name, str):
+            headers["mcp-name"] = encode_value(name)
         return headers
 
     def start_request(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.server.tasks.conftest import Clock
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
     CORE,
@@ -32,28 +33,23 @@ from tests.server.tasks.talking import (
 from tests.wireclient import MODERN
 
 from toolwire import Limits
+from toolwire.server.tasks.runs import Run
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores, sqlite_file
 from toolwire.stores.sqlite import SqliteStores
-
-
-async def until_gone(client: Any, task: str) -> dict[str, Any]:
-    while "error" not in (response := await client.request("tasks/get", {"taskId": task})):
-        await asyncio.sleep(0)
-    error: dict[str, Any] = response["error"]
-    return error
-
 
 # --- ids and times ---------------------------------------------------------------------------------------------------
 
 
-@dialects
+@ways
 @pytest.mark.covers("TSK-10")
-async def test_unknown_and_expired_ids_are_told_the_same(revision: str) -> None:
-    held = Held(limits=Limits(task_window=0.0, task_ttl=0.05))
-    methods = ["tasks/get", "tasks/cancel", "tasks/update" if revision == MODERN else "tasks/result"]
-    async with talk(held.server, revision) as client:
+async def test_unknown_and_expired_ids_are_told_the_same(way: Way, clock: Clock) -> None:
+    held = Held(stores=clock.stores)
+    methods = ["tasks/get", "tasks/cancel", "tasks/update" if way.modern else "tasks/result"]
+    async with way.talk(held.server) as client:
         expired = await begin(client, "hold")
-        error = await until_gone(client, expired)
+        await held.started.wait()
+        await clock.elapse(300)
+        error = await client.error("tasks/get", {"taskId": expired})
         assert error["code"] == -32602
         for method in methods:
             for identifier in ("never was", expired, "", "a:b", "x" * 100_000, "../local:" + expired):
@@ -90,11 +86,28 @@ async def test_the_wish_for_a_task_is_ignored_where_it_means_nothing(revision: s
             assert text_in(await client.call("plain", task=wish)) == "Hello, you!"
 
 
-async def test_a_task_that_waits_for_its_result_is_told_when_its_time_is_over() -> None:
-    held = Held(limits=Limits(task_ttl=0.05))
-    async with talk(held.server, CORE) as client:
-        task = await begin(client, "hold")
-        assert (await client.error("tasks/result", {"taskId": task}))["code"] == -32602
+async def test_whoever_waits_for_a_result_is_told_when_its_time_is_over(clock: Clock) -> None:
+    async with talk(Held(stores=clock.stores).server, CORE) as client:
+        waiting = await wait_for_end(client, await begin(client, "hold"))
+        await clock.elapse(301)
+        assert (await waiting)["error"]["code"] == -32602
+
+
+@dialects
+async def test_work_whose_time_is_over_before_it_began_is_not_begun(
+    revision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow = Run.follow
+
+    def follow_for_a_moment(run: Run, record: Any, left: float | None = None) -> None:
+        follow(run, record, 0.0)
+
+    monkeypatch.setattr(Run, "follow", follow_for_a_moment)
+    held = Held()
+    async with talk(held.server, revision) as client:
+        await begin(client, "hold")
+        assert text_in(await client.call("plain")) == "Hello, you!"
+        assert not held.started.is_set()
 
 
 # --- too much --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.server.tasks.conftest import Clock
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
     FORMS,
@@ -26,7 +27,6 @@ from tests.server.tasks.talking import (
 )
 
 from toolwire import Limits
-from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 
 EMPTY = {"resultType", "_meta"}
 
@@ -254,30 +254,20 @@ async def test_a_task_is_kept_as_long_as_was_asked_for_within_bounds(way: Way) -
                 assert created["ttl"] == granted
 
 
-class Clock:
-    """The time of day as the test has it."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def time(self) -> float:
-        return self.now
-
-
 @ways
 @pytest.mark.covers("J84", "E37")
-async def test_a_task_is_gone_an_hour_after_it_was_made(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    for module in ("manager", "records", "methods"):
-        monkeypatch.setattr(f"toolwire.server.tasks.{module}.time", clock)
-    stores = Stores(MemoryKV(clock=clock.time), MemoryLog(), MemoryBus())
-    held = Held(limits=Limits(task_window=0.0, task_ttl=7200.0, session_idle=7200.0), stores=stores)
+async def test_a_task_is_gone_an_hour_after_it_was_made(way: Way, clock: Clock) -> None:
+    limits = Limits(task_window=0.0, task_ttl=7200.0, session_idle=7200.0)
+    held = Held(limits=limits, stores=clock.stores)
     async with way.talk(held.server) as client:
         over, running = await begin(client, "stubborn"), await begin(client, "hold")
-        clock.now += 3599
+        await held.started.wait()
+        await clock.elapse(3599)
         await client.result("tasks/cancel", {"taskId": over})
         assert (await status_of(client, over), await status_of(client, running)) == ("cancelled", "working")
-        clock.now += 1
+        held.stopped.clear()
+        await clock.elapse(1)
+        await held.stopped.wait()  # The work of a task that is gone is for nobody.
         for task in (over, running):
             assert (await client.error("tasks/get", {"taskId": task}))["code"] == -32602
-        assert await stores.kv.keys("toolwire:task:") == [], "its end did not make it live longer"
+        assert await clock.stores.kv.keys("toolwire:task:") == [], "its end did not make it live longer"

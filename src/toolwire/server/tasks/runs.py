@@ -101,6 +101,7 @@ class Run(Followed):
         self.said: str = ""
         self._timer: asyncio.TimerHandle | None = None
         self._finishing = False
+        self._unwanted = False
         ctx._outlet = TaskOutlet(self, ctx._outlet)
         ctx._task_run = self
 
@@ -169,7 +170,9 @@ class Run(Followed):
     # --- running ---
 
     def start(self) -> None:
-        self.worker = self._loop.create_task(self._perform())
+        # A short time to live may be over, or another may have cancelled it, before the work begins.
+        if not self._unwanted:
+            self.worker = self._loop.create_task(self._perform())
 
     async def work(self, arguments: Raw | msgspec.UnsetType) -> Any:
         """What is run under the deadline and with the clean-up of any call."""
@@ -210,6 +213,7 @@ class Run(Followed):
 
     def stop(self) -> None:
         """Nobody wants it any more."""
+        self._unwanted = True
         if self.worker is not None and not self._finishing:
             self.worker.cancel()
         self._let_go()
