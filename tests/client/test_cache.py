@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from tests.client.fake import FakeServer, text
-from tests.clock import elapse
 
 from toolwire import testing
 from toolwire.client import Cache, Client
@@ -14,6 +13,7 @@ from toolwire.client.connect import ServerTarget
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN
+from toolwire.testing import elapse
 
 A_DAY = 86_400_000
 

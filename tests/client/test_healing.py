@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from tests.client.scripted_http import Reply, Request, Script, event, on, rpc, stream
-from tests.clock import elapse
 from tests.http_process import started
 
 from toolwire import Client
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
+from toolwire.testing import elapse
 from toolwire.wire.backoff import Backoff
 
 # Writes every call down before it does anything else, and dies once, in the middle of a call.

@@ -21,10 +21,10 @@ from tests.client.scripted_http import (
     stream,
     text,
 )
-from tests.clock import elapse
 
 from toolwire.client import InvalidResponse
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
+from toolwire.testing import elapse
 
 LATEST = "2025-11-25"
 

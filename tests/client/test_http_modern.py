@@ -20,11 +20,11 @@ from tests.client.scripted_http import (
     stream,
     text,
 )
-from tests.clock import elapse
 
 from toolwire.client import InvalidResponse
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
+from toolwire.testing import elapse
 
 MODERN = "2026-07-28"
 

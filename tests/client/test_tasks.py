@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from tests.client.fake import FakeServer
-from tests.clock import elapse
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import CORE, EXTENSION, RELATED, WAYS, Way, dialects
 from tests.wireclient import LEGACY, MODERN, PREFIX
@@ -17,6 +16,7 @@ from tests.wireclient import LEGACY, MODERN, PREFIX
 from toolwire import Client, Context, Limits, Server, testing, types
 from toolwire.client import Accept, Decline, InvalidResponse, TaskCancelled, TaskHandle
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolFailed
+from toolwire.testing import elapse
 
 FAST = Limits(task_window=0.0, task_poll=0.01)
 

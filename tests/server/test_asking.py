@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.clock import elapse
 from tests.server.answering import ASKING, EVERYTHING, Answer, accept, by_message, call, converse
 from tests.wireclient import LEGACY, MODERN, Message, Refusal, connect
 
@@ -19,6 +18,7 @@ from toolwire import Client, Context, Depends, Limits, Server, ToolError, testin
 from toolwire.protocol.errors import NotSupported, ProtocolError
 from toolwire.server.asking import SETTLE_TURNS, Refused
 from toolwire.server.context import SyncContext
+from toolwire.testing import elapse
 
 every_revision = pytest.mark.parametrize("revision", ASKING)
 OLD = tuple(revision for revision in ASKING if revision != MODERN)

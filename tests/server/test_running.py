@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
 import pytest
-from tests.clock import elapse
 from tests.server.process_handlers import asks, asynchronous, compute, fail, hang
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Context, Limits, Resource, Server, Tool
 from toolwire.protocol.errors import ServerError
+from toolwire.testing import elapse
 
 PROGRESS = "notifications/progress"
 TOKEN = {"_meta": {"progressToken": "t"}}

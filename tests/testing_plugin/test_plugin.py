@@ -155,3 +155,71 @@ def test_tools_are_fuzzed(project: Path) -> None:
     assert "total raised ZeroDivisionError; the arguments were" in said
     assert '{\n  "prices": []\n}' in said
     assert "sum(prices) / len(prices)" in said
+
+
+CARELESS = """
+@server.tool
+def find(name: str) -> str:
+    raise ToolError(f"no {name} with sk-live-1")
+"""
+
+
+@pytest.mark.covers("R32")
+def test_a_server_is_attacked(project: Path) -> None:
+    test = "def test_attack(hostile):\n    hostile.check(secrets=['sk-live'])\n"
+    assert run(project, test) == (0, run(project, test)[1])
+    careless = (
+        SERVER + "\n@server.tool\ndef find(name: str) -> str:\n    raise ToolError(f'no {name} with sk-live-1')\n"
+    )
+    (project / "src" / "server.py").write_text(careless)
+    status, said = run(project, test)
+    assert status == 1
+    assert "the tool find revealed a secret (sk-…), sent a path out of its folder; the arguments were" in said
+
+
+GUARDED = """
+from toolwire import Policy, Server
+from toolwire.auth import JWT
+
+server = Server("guarded", auth=JWT("https://login.example.org", audience="https://api.example.org/mcp"))
+
+@server.tool(policy=Policy(rate="2/minute"), scopes=["read"])
+async def search() -> str:
+    return "found"
+"""
+
+
+@pytest.mark.covers("R32")
+def test_tokens_time_and_leaks_are_fixtures_too(project: Path) -> None:
+    (project / "src" / "server.py").write_text(GUARDED)
+    status, said = run(
+        project,
+        """
+import asyncio
+import pytest
+from toolwire import testing
+
+async def test_tokens(issuer):
+    await issuer.check()
+
+async def test_rate(toolwire_server, issuer, clock):
+    token = issuer.token("ann", scopes="read")
+    async with testing.connect(toolwire_server, over="http", auth=token) as (client, _):
+        refusal = await testing.exhaust(lambda: client.call_tool("search"))
+        assert (refusal.calls, refusal.retry_after) == (2, 60)
+        await clock.advance(60)
+        assert (await client.call_tool("search")).text == "found"
+
+async def test_nothing_is_left(toolwire_server, no_leaks, clock):
+    async with no_leaks(), testing.connect(toolwire_server) as (client, _):
+        assert (await client.call_tool("search")).text == "found"
+
+async def test_something_is_left(no_leaks):
+    async with no_leaks(patience=0.01):
+        task = asyncio.create_task(asyncio.Event().wait())
+""",
+    )
+    assert status == 1
+    assert "a task: Event.wait at " in said
+    assert "3 passed" in said
+    assert "1 failed" in said

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clock import elapse
 
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, Timeout, ToolError
+from toolwire.testing import elapse
 from toolwire.wire.process_workers import ProcessFailed, ProcessWorkers, check_process_function, report
 from toolwire.wire.workers import Busy, CancelToken, ThreadWorkers, call_in_loop
 

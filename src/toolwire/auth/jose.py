@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from toolwire.auth.verify.verifier import InvalidToken
 from toolwire.extras import require
-from toolwire.protocol.sealing import decode_base64url
+from toolwire.protocol.sealing import decode_base64url, encode_base64url
 
 #: Every algorithm that verifies with a public key. EdDSA is the old name of Ed25519 (RFC 9864).
 ALGORITHMS: Final = (
@@ -24,6 +24,7 @@ ALGORITHMS: Final = (
 )
 MAX_KEYS: Final = 64
 MIN_RSA_BITS: Final = 2048
+_CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
 
 class Header(Struct):
@@ -88,7 +89,7 @@ def is_signed_by(signed: Signed, key: PublicKey, algorithms: Collection[str]) ->
     name = signed.header.alg
     if name not in algorithms or name not in ALGORITHMS:
         return False
-    algorithm = _joserfc("jws").JWSRegistry.algorithms["Ed25519" if name == "EdDSA" else name]
+    algorithm = _algorithm(name)
     try:
         algorithm.check_key(key.key)
         return bool(algorithm.verify(signed.signed, signed.signature, key.key))
@@ -153,14 +154,27 @@ def import_private_key(key: str | bytes, algorithm: str) -> Any:
     return found
 
 
-def generate_private_key() -> Any:
-    """A key for ES256."""
-    return _joserfc("jwk").ECKey.generate_key("P-256", private=True)
+def generate_private_key(algorithm: str = "ES256") -> Any:
+    """A new key for an algorithm."""
+    match key_type(algorithm):
+        case "RSA":
+            return _joserfc("jwk").RSAKey.generate_key(MIN_RSA_BITS, private=True)
+        case "EC":
+            return _joserfc("jwk").ECKey.generate_key(_CURVES[algorithm], private=True)
+        case kty:
+            return _joserfc("jwk").JWKRegistry.generate_key(kty, "Ed25519", private=True)
 
 
 def sign(header: dict[str, Any], claims: Mapping[str, Any], key: Any) -> str:
     """A compact token; `alg` of the header says how it is signed."""
-    return str(_joserfc("jws").serialize_compact(header, msgspec.json.encode(claims), key, algorithms=[header["alg"]]))
+    algorithm = _algorithm(header["alg"])
+    algorithm.check_key(key)
+    signed = ".".join(encode_base64url(msgspec.json.encode(each)) for each in (header, claims))
+    return f"{signed}.{encode_base64url(algorithm.sign(signed.encode(), key))}"
+
+
+def _algorithm(name: str) -> Any:
+    return _joserfc("jws").JWSRegistry.algorithms["Ed25519" if name == "EdDSA" else name]
 
 
 @cache

@@ -165,6 +165,10 @@ class Access:
         found = self.readable(uri, self.view_of(principal))
         if found is None:
             return self.readable(uri, None) is None
+        return self.permits(principal, found)
+
+    def permits(self, principal: Any, found: Found[Any]) -> bool:
+        """Whether a principal that sees a component has the scopes to use it."""
         return self.scopes(found) <= self._held(principal)
 
     def is_hidden(self, is_prompt: bool, name: str, view: View) -> bool:

@@ -32,7 +32,7 @@ class Deadline(Struct, eq=False):
             if self._started is None:
                 self._started = now
             elif now - self._started >= self.seconds:
-                self._expire()
+                self.expire()
 
     def count(self) -> None:
         """Begin to count, or go on; several questions may be open at once."""
@@ -40,11 +40,11 @@ class Deadline(Struct, eq=False):
             return
         if self._used:
             self._started = self.loop.time()
-            self._timer = self.loop.call_later(max(0.0, self.seconds - self._used), self._expire)
+            self._timer = self.loop.call_later(max(0.0, self.seconds - self._used), self.expire)
         elif self.seconds < LONG:
             self._started = self.loop.time()
             self._timer = timeouts(self.loop, self.seconds)
-            self._timer.start(self._expire)
+            self._timer.start(self.expire)
 
     def pause(self) -> None:
         self._pauses += 1
@@ -71,11 +71,12 @@ class Deadline(Struct, eq=False):
     def _call_off(self) -> None:
         timer, self._timer = self._timer, None
         if isinstance(timer, Timeouts):
-            timer.stop(self._expire)
+            timer.stop(self.expire)
         elif timer is not None:
             timer.cancel()
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """The time is over."""
         if self.task is not None and not self.expired:
             self.expired = True
             self.task.cancel()

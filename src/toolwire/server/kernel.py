@@ -169,7 +169,10 @@ class Kernel(Offering):
 
     def use(self, middleware: Middleware, *, outermost: bool = False) -> None:
         self._middleware.insert(0 if outermost else len(self._middleware), checked(middleware))
-        self._chain = compose(self._middleware, self._operate)
+        self._compose()
+
+    def use_no_more(self, middleware: Middleware) -> None:
+        self._middleware.remove(middleware)
         self._compose()
 
     def observe(self, observer: Middleware) -> None:
@@ -178,7 +181,9 @@ class Kernel(Offering):
         self._compose()
 
     def _compose(self) -> None:
-        self._entry = compose(self._observers, self._admitted)
+        self._chain = compose(self._middleware, self._operate) if self._middleware else None
+        watched = self._chain is not None or self._observers
+        self._entry = compose(self._observers, self._admitted) if watched else None
 
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         ctx = Context(self, request, outlet)

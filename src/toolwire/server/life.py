@@ -32,7 +32,7 @@ class Life(Held):
 
     def __init__(self, server: Any) -> None:
         self._server = server
-        self._holders = 0
+        self.holders: int = 0
         self._task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self._leave: asyncio.Event | None = None
@@ -40,8 +40,8 @@ class Life(Held):
     async def enter(self) -> None:
         if self._task is not None and self._task.done():
             # It ended with its event loop, and whoever held it there is gone.
-            self._task, self._holders = None, 0
-        self._holders += 1
+            self._task, self.holders = None, 0
+        self.holders += 1
         if self._task is None:
             loop = asyncio.get_running_loop()
             self._ready = loop.create_future()
@@ -51,12 +51,12 @@ class Life(Held):
         try:
             await asyncio.shield(self._ready)
         except BaseException:
-            self._holders -= 1
+            self.holders -= 1
             raise
 
     async def exit(self) -> None:
-        self._holders -= 1
-        if self._holders or self._task is None or self._leave is None:
+        self.holders -= 1
+        if self.holders or self._task is None or self._leave is None:
             return
         task, self._task = self._task, None
         self._leave.set()

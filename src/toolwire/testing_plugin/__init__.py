@@ -1,4 +1,4 @@
-"""The pytest plugin: your server on every revision and transport, its surface kept, its tools fuzzed.
+"""The pytest plugin: your server on every revision and transport, its surface kept, its tools fuzzed and attacked.
 
 It is there as soon as Toolwire is installed. `toolwire_server = "server.py"` in pytest's configuration, or a fixture
 `toolwire_server` of your own, says which server is meant.
@@ -12,17 +12,26 @@ It is there as soon as Toolwire is installed. `toolwire_server = "server.py"` in
 
     def test_the_tools_hold(fuzz):                    # arguments made from the schemas
         fuzz.check()
+
+    def test_nobody_breaks_in(hostile):               # texts of callers who mean harm
+        hostile.check(secrets=["sk-live"])
+
+`issuer`, `clock` and `no_leaks` are those of `toolwire.testing`, for the server under test.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from toolwire.testing_plugin.fixtures import Fuzz, Served, Surface
+    from toolwire.testing import Clock, Issuer
+    from toolwire.testing_plugin.fixtures import Fuzz, Hostile, Served, Surface
 
 # What a test with `server` runs on unless it is marked: every revision, and both eras over the real transports.
 _REAL_TRANSPORTS = ("stdio", "http")
@@ -108,3 +117,37 @@ def fuzz(request: pytest.FixtureRequest, toolwire_server: Any) -> Fuzz:
 
     option = request.config.getoption
     return Fuzz(toolwire_server, examples=option("--fuzz-examples"), seed=option("--fuzz-seed"))
+
+
+@pytest.fixture
+def hostile(toolwire_server: Any) -> Hostile:
+    """Calls of everything that takes a text, with the texts of callers who mean harm."""
+    from toolwire.testing_plugin.fixtures import Hostile
+
+    return Hostile(toolwire_server)
+
+
+@pytest.fixture
+def issuer(toolwire_server: Any) -> Iterator[Issuer]:
+    """Signs tokens that the server takes for those of the issuer in its `auth=`."""
+    from toolwire import testing
+
+    with testing.issuer(toolwire_server) as made:
+        yield made
+
+
+@pytest.fixture
+def clock(toolwire_server: Any) -> Iterator[Clock]:
+    """The time of the test; the server's rates and quotas go by it."""
+    from toolwire import testing
+
+    with testing.clock(toolwire_server) as made:
+        yield made
+
+
+@pytest.fixture
+def no_leaks(toolwire_server: Any) -> Callable[..., AbstractAsyncContextManager[None]]:
+    """`async with no_leaks():` fails when the block leaves something behind."""
+    from toolwire import testing
+
+    return partial(testing.no_leaks, toolwire_server)

@@ -14,7 +14,7 @@ import pytest
 
 from toolwire import testing
 from toolwire.client import Client
-from toolwire.testing_plugin import fuzzing, surfaces
+from toolwire.testing_plugin import surfaces
 
 T = TypeVar("T")
 
@@ -77,11 +77,34 @@ class Fuzz:
 
     def check(self, *, tools: Sequence[str] | None = None, timeout: float = 10.0) -> None:
         """Fail when a tool breaks. Tools with `destructiveHint` are left out unless they are named."""
-        found = _finish(
-            fuzzing.fuzz(self._server, tools=tools, examples=self._examples, seed=self._seed, timeout=timeout)
+        _fail_for(
+            _finish(testing.fuzz(self._server, tools=tools, examples=self._examples, seed=self._seed, timeout=timeout))
         )
-        if found:
-            pytest.fail("\n\n".join(str(failure) for failure in found), pytrace=False)
+
+
+class Hostile:
+    """Calls of a server with the texts of callers who mean harm."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def check(
+        self,
+        *,
+        tools: Sequence[str] | None = None,
+        secrets: Sequence[str] = (),
+        principal: Any = None,
+        timeout: float = 10.0,
+    ) -> None:
+        """Fail when a component raises, hangs, obeys or reveals something; the options are those of `attack`."""
+        _fail_for(
+            _finish(testing.attack(self._server, tools=tools, secrets=secrets, principal=principal, timeout=timeout))
+        )
+
+
+def _fail_for(failures: Sequence[testing.Failure]) -> None:
+    if failures:
+        pytest.fail("\n\n".join(str(failure) for failure in failures), pytrace=False)
 
 
 def _finish(work: Coroutine[Any, Any, T]) -> T:

@@ -57,11 +57,11 @@ class JWT:
         clock: Callable[[], float] = time.time,
     ) -> None:
         check_installed()
-        self._algorithms = _checked(algorithms)
+        self.algorithms: frozenset[str] = _checked(algorithms)
         self.issuers: frozenset[str] = frozenset([issuer] if isinstance(issuer, str) else issuer)
         if not self.issuers:
             raise ServerError("issuer= is needed: what the issuer writes into `iss` of its tokens")
-        self._terms = Terms(
+        self.terms: Terms = Terms(
             issuers=self.issuers,
             audience=audience_of(audience),
             other_audiences=frozenset(other_audiences),
@@ -81,6 +81,16 @@ class JWT:
             return dict.fromkeys(self.issuers, shared)
         return {issuer: KeyServer(issuer, fetch=fetch) for issuer in self.issuers}
 
+    def trust(self, keys: Mapping[str, Any]) -> Callable[[], None]:
+        """Take a key set for that of the issuers until what is returned is called: in a test there is none to ask."""
+        before = self._given, self._remembered
+        self._given, self._remembered = _read_keys(keys), Remembered(clock=self._clock)
+
+        def no_more() -> None:
+            self._given, self._remembered = before
+
+        return no_more
+
     async def verify(self, token: str) -> Principal | None:
         digest, known, principal = self._remembered.get(token)
         if known:
@@ -96,7 +106,7 @@ class JWT:
     async def _verified(self, token: str) -> Principal:
         signed = parse(token)
         header = signed.header
-        if header.alg not in self._algorithms:
+        if header.alg not in self.algorithms:
             raise InvalidToken("The token is not signed with an algorithm that is accepted here")
         if header.typ is not None and header.typ.lower() not in TOKEN_TYPES:
             raise InvalidToken("This kind of token is no access token")
@@ -105,8 +115,8 @@ class JWT:
         if not isinstance(issuer, str) or issuer not in self.issuers:
             raise InvalidToken("The token is from another issuer")
         for key in await self._keys(issuer, header.kid, key_type(header.alg)):
-            if is_signed_by(signed, key, self._algorithms):
-                return self._terms.principal(claims, self._clock(), issuer)
+            if is_signed_by(signed, key, self.algorithms):
+                return self.terms.principal(claims, self._clock(), issuer)
         raise InvalidToken("The signature of the token does not hold")
 
     async def _keys(self, issuer: str, kid: str | None, kty: str) -> list[PublicKey]:

@@ -58,14 +58,14 @@ class Chain:
     """Several verifiers, asked in turn until one knows the token."""
 
     def __init__(self, verifiers: Iterable[Verifier | VerifyFunction]) -> None:
-        self._verifiers = [as_verifier(each) for each in verifiers]
-        if not self._verifiers:
+        self.verifiers: list[Verifier] = [as_verifier(each) for each in verifiers]
+        if not self.verifiers:
             raise ServerError("A chain needs at least one verifier")
 
     async def verify(self, token: str) -> Principal | None:
         refusal: InvalidToken | None = None
         outage: Unavailable | None = None
-        for verifier in self._verifiers:
+        for verifier in self.verifiers:
             try:
                 principal = await verifier.verify(token)
             except InvalidToken as error:

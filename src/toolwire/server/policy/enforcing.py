@@ -33,6 +33,12 @@ class Enforcer:
         plan = self._plan(ctx, subject)
         return await (call_next(ctx) if plan is None else plan.run(ctx, subject, call_next))
 
+    def count_with(self, counters: Callable[[], Counters]) -> Callable[[], Counters]:
+        """Count calls with others from now on; returns those that counted them until now."""
+        before, self._counters = self._counters, counters
+        self._plans.clear()
+        return before
+
     def redaction(self, ctx: Context, subject: Subject) -> Redaction | None:
         """What records of a call must not show; None where no policy says anything."""
         plan = self._plan(ctx, subject)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
-from typing import Final
+from typing import Any, Final
 
-from toolwire.schemas import Json, Schema
+from toolwire.protocol import types as t
+from toolwire.schemas import Json, Schema, Validator
 from toolwire.schemas.walking import at_pointer
 
 # Texts that programs stumble over.
@@ -173,3 +175,19 @@ def _merged(schema: Schema) -> Schema:
 
 
 SIMPLEST: Final[tuple[Json, ...]] = (None, False, 0, 1, 0.0, "", "a", [], {})
+
+# How often arguments are made anew when they do not fit.
+_ATTEMPTS: Final = 50
+
+
+def fitting(tool: t.Tool, validator: Validator, random: Random, examples: int) -> Iterator[dict[str, Any]]:
+    """Arguments that a tool takes; `ValueError` when none could be made."""
+    maker = Maker(tool.input_schema, random)
+    made = 0
+    for _ in range(examples + _ATTEMPTS):
+        arguments = maker.value({**tool.input_schema, "type": "object"})
+        if made < examples and not validator.check(arguments):
+            made += 1
+            yield arguments
+    if not made and examples:
+        raise ValueError(f"no arguments could be made for {tool.name!r}: leave it out of tools=")

@@ -15,8 +15,8 @@ from tests.client.fake import FakeServer
 
 from toolwire import Server, ToolError, schemas
 from toolwire.protocol import types as t
-from toolwire.testing_plugin.fuzzing import fuzz
-from toolwire.testing_plugin.values import Maker
+from toolwire.testing.fuzzing import fuzz
+from toolwire.testing.values import Maker
 
 
 @dataclass
@@ -57,7 +57,7 @@ async def test_the_first_failure_of_a_tool_is_made_simple() -> None:
         return words[at]
 
     (failure,) = await fuzz(server)
-    assert failure.tool == "index"
+    assert failure.name == "index"
     assert failure.problem == "raised IndexError"
     assert failure.arguments == {"words": [], "at": 0}
     assert "return words[at]" in str(failure)

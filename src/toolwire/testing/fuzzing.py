@@ -6,43 +6,20 @@ break its own output schema, or hang. Arguments that do not fit are refused.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
-from msgspec import Struct
-
 from toolwire import schemas
-from toolwire.cli.screen import as_json
 from toolwire.client import Client
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, Timeout, ToolwireError
-from toolwire.testing_plugin.values import SIMPLEST, Maker
+from toolwire.testing.failures import Failure, hidden_causes
+from toolwire.testing.values import SIMPLEST, fitting
 
-# How often a value is made anew when it does not fit, and how many simpler ones are tried after a failure.
-_ATTEMPTS: Final = 50
+# How many simpler arguments are tried after a failure.
 _SIMPLER: Final = 100
-
-
-class Failure(Struct, frozen=True):
-    """A call that should not have ended as it did."""
-
-    tool: str
-    problem: str
-    arguments: Any
-    cause: BaseException | None = None
-
-    def __str__(self) -> str:
-        text = f"{self.tool} {self.problem}; the arguments were\n{as_json(self.arguments)}"
-        if self.cause is None:
-            return text
-        # Imported here because only a failure needs it.
-        import traceback
-
-        return text + "\n" + "".join(traceback.format_exception(self.cause)).rstrip()
 
 
 async def fuzz(
@@ -50,16 +27,24 @@ async def fuzz(
 ) -> list[Failure]:
     """The first failure of each tool, with arguments as simple as could be found."""
     failures = []
-    with _causes() as causes:
+    with hidden_causes() as causes:
         async with Client(server, timeout=timeout) as client:
             known = {tool.name: tool for tool in await client.list_tools()}
-            for name in tools if tools is not None else [name for name, tool in known.items() if not _destroys(tool)]:
-                if name not in known:
-                    raise ValueError(f"the server has no tool {name!r}")
-                found = await _Trial(client, known[name], causes, Random(f"{seed} {name}")).run(examples)
+            for tool in chosen(known, tools):
+                found = await _Trial(client, tool, causes, Random(f"{seed} {tool.name}")).run(examples)
                 if found is not None:
                     failures.append(found)
     return failures
+
+
+def chosen(known: Mapping[str, t.Tool], named: Sequence[str] | None) -> list[t.Tool]:
+    """The tools to call: those that are named, or all that do not destroy anything."""
+    if named is None:
+        return [tool for tool in known.values() if not _destroys(tool)]
+    for name in named:
+        if name not in known:
+            raise ValueError(f"the server has no tool {name!r}")
+    return [known[name] for name in named]
 
 
 def _destroys(tool: t.Tool) -> bool:
@@ -77,7 +62,7 @@ class _Trial:
         self._validator = schemas.compile(tool.input_schema, what=f"the input schema of {tool.name!r}")
 
     async def run(self, examples: int) -> Failure | None:
-        for arguments in self._good(examples):
+        for arguments in fitting(self._tool, self._validator, self._random, examples):
             found = await self._call(arguments)
             if found is not None:
                 return await self._simplest(found)
@@ -86,20 +71,9 @@ class _Trial:
                 return Failure(self._tool.name, "took arguments that its schema refuses", arguments)
         return None
 
-    def _good(self, examples: int) -> Iterator[dict[str, Any]]:
-        maker = Maker(self._tool.input_schema, self._random)
-        made = 0
-        for _ in range(examples + _ATTEMPTS):
-            arguments = maker.value({**self._tool.input_schema, "type": "object"})
-            if made < examples and not self._validator.check(arguments):
-                made += 1
-                yield arguments
-        if not made and examples:
-            raise ValueError(f"no arguments could be made for {self._tool.name!r}: leave it out of tools=")
-
     def _bad(self) -> Iterator[dict[str, Any]]:
         """A missing argument, a value of no type that anything could be read from, an argument nobody knows."""
-        good = next(self._good(1))
+        good = next(fitting(self._tool, self._validator, self._random, 1))
         candidates = [{key: value for key, value in good.items() if key != name} for name in good]
         candidates += [{**good, name: {"unexpected": [None]}} for name in good]
         candidates.append({**good, "unexpected_argument": 1})
@@ -155,30 +129,3 @@ def _simpler(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 if simple == value:
                     break
                 yield {**arguments, name: simple}
-
-
-class _Listener(logging.Handler):
-    def __init__(self, causes: list[BaseException]) -> None:
-        super().__init__(logging.ERROR)
-        self._causes = causes
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None:
-            self._causes.append(record.exc_info[1])
-
-
-@contextmanager
-def _causes() -> Iterator[list[BaseException]]:
-    """The exceptions that the server hides from its clients and writes to its log (D12)."""
-    causes: list[BaseException] = []
-    listener = _Listener(causes)
-    logger = logging.getLogger("toolwire")
-    propagates = logger.propagate
-    logger.addHandler(listener)
-    # They are expected here, and shown with the failure.
-    logger.propagate = False
-    try:
-        yield causes
-    finally:
-        logger.removeHandler(listener)
-        logger.propagate = propagates

@@ -1,36 +1,29 @@
-"""Help for tests of servers: a connected client, and a record of everything that was said.
-
-```python
-async with testing.connect(server, revision="2025-11-25") as (client, wire):
-    await client.call_tool("add", {"a": 1, "b": 2})
-    assert wire.sent[-1]["method"] == "tools/call"
-```
-"""
+"""A client that is connected to a server in a test, over a transport and on a revision of the test's choice."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
-import msgspec
-
+from toolwire.auth.contract import Auth
 from toolwire.client import Client, Elicitation, Sampling
 from toolwire.client.connect import TargetLike
 from toolwire.client.connection import OnLog, OnProgress
 from toolwire.client.handlers import ElicitCallback, Roots, SampleCallback
 from toolwire.client.http_target import HttpTarget
 from toolwire.protocol.framing import EVENT_LIMIT
+from toolwire.testing.recording import Wire
 from toolwire.wire.asgi_pool import AsgiPool
 from toolwire.wire.channel import Channel, memory_pair
 from toolwire.wire.stdio import StdioChannel
 from toolwire.wire.subprocess import ProcessChannel
-from toolwire.wire.tapped import Direction, TappedChannel
+from toolwire.wire.tapped import TappedChannel
 
-__all__ = ["Wire", "connect"]
+Over: TypeAlias = Literal["memory", "stdio", "http", "sse", "port"]
 
 
 class Serves(Protocol):
@@ -38,67 +31,7 @@ class Serves(Protocol):
 
     async def serve(self, channel: Channel, *, principal: Any = None) -> None: ...
 
-    def http_app(self, *, sse: bool = False) -> Any: ...
-
-
-class Wire:
-    """Every message of a connection, in order, as the client saw it: "→" went to the server, "←" came from it."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[Direction, dict[str, Any]]] = []
-        self._watchers: list[tuple[Callable[[Direction, dict[str, Any]], bool], asyncio.Future[dict[str, Any]]]] = []
-
-    @property
-    def sent(self) -> list[dict[str, Any]]:
-        return [message for direction, message in self.messages if direction == "→"]
-
-    @property
-    def received(self) -> list[dict[str, Any]]:
-        return [message for direction, message in self.messages if direction == "←"]
-
-    async def until(self, matches: Callable[[Direction, dict[str, Any]], bool]) -> dict[str, Any]:
-        """The first message, past or future, for which `matches(direction, message)` is true."""
-        for direction, message in self.messages:
-            if matches(direction, message):
-                return message
-        found: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._watchers.append((matches, found))
-        return await found
-
-    def record(self, direction: Direction, data: bytes) -> None:
-        try:
-            decoded = msgspec.json.decode(data)
-        except msgspec.DecodeError:
-            decoded = {"unreadable": data.decode("utf-8", "replace")}
-        # A batch of 2025-03-26 is its messages.
-        for message in decoded if isinstance(decoded, list) else [decoded]:
-            self.messages.append((direction, message))
-            for matches, found in self._watchers:
-                if not found.done() and matches(direction, message):
-                    found.set_result(message)
-
-
-Over: TypeAlias = Literal["memory", "stdio", "http", "sse", "port"]
-
-
-@contextmanager
-def replaced(server: Any, functions: Mapping[Any, Any]) -> Iterator[None]:
-    """Within the block, others make what handlers depend on: `testing.replaced(server, {connect: fake_connect})`.
-
-    The other function is a dependency like any: it may be `async`, yield its value, take the context and dependencies
-    of its own. What the replaced one depends on is not made. `LookupError` for a function that nothing depends on.
-    """
-    components = [*server.tools, *server.resources, *server.templates, *server.prompts]
-    try:
-        for function, other in functions.items():
-            if not [each for each in components if each.replace_dependencies({function: other})]:
-                raise LookupError(f"no component of {server!r} depends on {function!r}")
-        for each in components:
-            each.replace_dependencies(functions)
-        yield
-    finally:
-        for each in components:
-            each.replace_dependencies({})
+    def http_app(self, *, sse: bool = ..., auth: Any = ...) -> Any: ...
 
 
 @asynccontextmanager
@@ -108,6 +41,7 @@ async def connect(
     revision: str | None = None,
     over: Over = "memory",
     principal: Any = None,
+    auth: str | Auth | None = None,
     elicit: Elicitation | ElicitCallback | None = None,
     sample: Sampling | SampleCallback | None = None,
     roots: Roots | None = None,
@@ -123,10 +57,11 @@ async def connect(
     * `over="http"` sends real HTTP requests to the server's application, in this process and without a socket;
       `over="sse"` does so with the transport of 2024-11-05, and `over="port"` on a port of this machine.
 
-    `principal` is who the server takes the client for. The rest is as in `Client`.
+    `principal` is who the server takes the client for, without looking at any token. `auth` is the token that the
+    client shows over HTTP, and the server's own `auth=` decides whose it is. The rest is as in `Client`.
     """
     wire = Wire()
-    async with _target(server, over, principal, wire) as target:
+    async with _target(server, over, principal, auth, wire) as target:
         client = Client(
             target,
             revision=revision,
@@ -143,10 +78,14 @@ async def connect(
 
 @asynccontextmanager
 async def _target(
-    server: Serves | str | os.PathLike[str], over: Over, principal: Any, wire: Wire
+    server: Serves | str | os.PathLike[str], over: Over, principal: Any, auth: str | Auth | None, wire: Wire
 ) -> AsyncIterator[TargetLike]:
     if over not in get_args(Over):
         raise ValueError(f"over= is one of {', '.join(get_args(Over))}, not {over!r}")
+    if auth is not None and (over in ("memory", "stdio") or principal is not None):
+        raise ValueError(
+            'a token is shown over HTTP, to a server that does not know who calls: auth= goes with over="http"'
+        )
     if isinstance(server, str | os.PathLike):
         if over != "stdio" or principal is not None:
             raise ValueError('a server file is a process of its own: use over="stdio", without principal=')
@@ -160,11 +99,11 @@ async def _target(
             yield TappedChannel(channel, wire.record)
     elif over == "port":
         async with _on_port(server, principal) as url:
-            yield HttpTarget(url, tap=wire.record)
+            yield HttpTarget(url, auth=auth, tap=wire.record)
     else:
         async with _application(server, principal, sse=over == "sse") as pool:
             path = "/sse" if over == "sse" else "/mcp"
-            yield HttpTarget(f"http://localhost{path}", pool=pool, tap=wire.record)
+            yield HttpTarget(f"http://localhost{path}", auth=auth, pool=pool, tap=wire.record)
 
 
 @asynccontextmanager
@@ -183,7 +122,7 @@ async def _in_process(server: Serves, over: Over, principal: Any) -> AsyncIterat
 
 @asynccontextmanager
 async def _application(server: Serves, principal: Any, *, sse: bool) -> AsyncIterator[AsgiPool]:
-    app = server.http_app(sse=sse)
+    app = _http_app(server, principal, sse=sse)
     pool = AsgiPool(app, _scope_of(principal))
     try:
         yield pool
@@ -199,7 +138,7 @@ async def _on_port(server: Serves, principal: Any) -> AsyncIterator[str]:
 
     sockets = http_server.listen("127.0.0.1", 0, public=False)
     ready = asyncio.Event()
-    serving = http_server.HttpServer(_Known(server.http_app(), principal), sockets, drain=1.0)
+    serving = http_server.HttpServer(_Known(_http_app(server, principal), principal), sockets, drain=1.0)
     task = asyncio.get_running_loop().create_task(serving.serve(ready.set))
     try:
         await asyncio.wait({task, waiting := asyncio.ensure_future(ready.wait())}, return_when="FIRST_COMPLETED")
@@ -208,6 +147,11 @@ async def _on_port(server: Serves, principal: Any) -> AsyncIterator[str]:
     finally:
         serving.stop()
         await task
+
+
+def _http_app(server: Serves, principal: Any, *, sse: bool = False) -> Any:
+    # Whoever is known already is not asked for a token.
+    return server.http_app(sse=sse) if principal is None else server.http_app(sse=sse, auth=None)
 
 
 def _scope_of(principal: Any) -> dict[str, Any]:

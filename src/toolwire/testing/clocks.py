@@ -1,0 +1,65 @@
+"""Time that passes when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from toolwire.server.policy.rates import Counters
+
+
+async def elapse(seconds: float) -> None:
+    """Let time pass on the running loop at once, and everything that is due by then take place.
+
+    It never goes back: what was begun in that time would end too late.
+    """
+    loop: Any = asyncio.get_running_loop()
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        raise RuntimeError(f"the time of a {type(loop).__module__} loop cannot be set: use asyncio's own in this test")
+    # What was begun just now is to see this time pass, too.
+    await asyncio.sleep(0)
+    now = loop.time
+    later = asyncio.Event()
+    loop.call_later(seconds, later.set)
+    vars(loop)["time"] = lambda: now() + seconds
+    await later.wait()
+
+
+class Clock:
+    """The time of a test. For rates and quotas it stands still unless it is advanced."""
+
+    def __init__(self) -> None:
+        self._now = time.monotonic()
+
+    def __call__(self) -> float:
+        return self._now
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass: windows of rates and quotas end, and so do timeouts and pauses on the loop."""
+        self._now += seconds
+        await elapse(seconds)
+
+
+@contextmanager
+def clock(server: Any) -> Iterator[Clock]:
+    """Within the block, rates and quotas of the server go by this clock, and nothing has been counted before."""
+    made = Clock()
+    if server.enforcer is None:
+        yield made
+        return
+
+    def counters() -> Counters:
+        # Imported here because only rates and quotas need the library behind it.
+        from toolwire.server.policy.counter_memory import CounterMemory
+
+        return Counters(CounterMemory(clock=made))
+
+    before = server.enforcer.count_with(cache(counters))
+    try:
+        yield made
+    finally:
+        server.enforcer.count_with(before)

@@ -1,0 +1,230 @@
+"""Calls with the texts of callers who mean harm, and what must not come of them.
+
+Every place for a text in a tool, a prompt or a template is tried. A component may answer or refuse in its own words; it
+does not raise anything else, hang, reveal what is inside the server, do what the text asks for, or take what its own
+schema refuses. Messages beyond the limits of the server are refused, and it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Final, NamedTuple, TypeVar
+
+from toolwire import schemas
+from toolwire.client import Client
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    INVALID_REQUEST,
+    NotSupported,
+    ProtocolError,
+    Timeout,
+    ToolwireError,
+    TransportError,
+)
+from toolwire.protocol.uri_template import UriTemplate
+from toolwire.server.limits import Limits
+from toolwire.testing.connecting import connect
+from toolwire.testing.failures import Failure, hidden_causes
+from toolwire.testing.fuzzing import chosen
+from toolwire.testing.hostile_texts import Bait, bait, hostile_texts
+from toolwire.testing.recording import Wire
+from toolwire.testing.revealing import revealed, texts_in
+from toolwire.testing.values import fitting
+
+T = TypeVar("T")
+Path = tuple[str | int, ...]
+
+# How many arguments are made to find the places of texts in them, optional ones among those.
+_EXAMPLES: Final = 20
+# In one tool; a schema that contains itself has as many as one likes.
+_MOST_PLACES: Final = 20
+# A limit beyond this is not tried: the message alone would fill the memory of a small machine.
+_LONGEST_MESSAGE: Final = 32 * 1024 * 1024
+
+
+class _Place(NamedTuple):
+    """Where a caller's text goes."""
+
+    name: str
+    filled: Callable[[str], Any]
+    send: Callable[[Any], Awaitable[Any]]
+    fits: Callable[[Any], bool]
+
+
+async def attack(
+    server: Any,
+    *,
+    tools: Sequence[str] | None = None,
+    secrets: Sequence[str] = (),
+    principal: Any = None,
+    timeout: float = 10.0,
+) -> list[Failure]:
+    """The first failure at each place where a caller's text goes.
+
+    `secrets` are texts that no answer may contain: keys, addresses, names of tables. Tools with `destructiveHint` are
+    left out unless `tools` names them; with `tools`, nothing else is tried.
+    """
+    failures = []
+    with hidden_causes() as causes, bait() as file:
+        texts = hostile_texts(file.path)
+        async with connect(server, principal=principal, timeout=timeout) as (client, wire):
+            for place in await _places(client, tools):
+                found = await _Attack(client, wire, causes, file, secrets).on(place, texts)
+                if found is not None:
+                    failures.append(found)
+        failures += await _beyond_the_limits(server, principal)
+    return failures
+
+
+async def _places(client: Client, tools: Sequence[str] | None) -> list[_Place]:
+    known = {tool.name: tool for tool in await _listed(client.list_tools)}
+    places = [place for tool in chosen(known, tools) for place in _of_tool(client, tool)]
+    if tools is not None:
+        return places
+    places += [place for prompt in await _listed(client.list_prompts) for place in _of_prompt(client, prompt)]
+    templates = await _listed(client.list_resource_templates)
+    return places + [place for template in templates for place in _of_template(client, template)]
+
+
+async def _listed(listing: Callable[[], Awaitable[list[T]]]) -> list[T]:
+    try:
+        return await listing()
+    except NotSupported:
+        return []
+
+
+def _of_tool(client: Client, tool: t.Tool) -> Iterator[_Place]:
+    validator = schemas.compile(tool.input_schema, what=f"the input schema of {tool.name!r}")
+    found: dict[Path, tuple[Path, dict[str, Any]]] = {}
+    for arguments in fitting(tool, validator, Random(tool.name), _EXAMPLES):
+        for path in _texts_at(arguments):
+            # One element of a list stands for all.
+            found.setdefault(tuple(0 if isinstance(step, int) else step for step in path), (path, arguments))
+    for _, (path, arguments) in sorted(found.items(), key=lambda item: len(item[0]))[:_MOST_PLACES]:
+        yield _Place(
+            f"the tool {tool.name}",
+            partial(_with, arguments, path),
+            lambda filled: client.call_tool(tool.name, filled),
+            lambda filled: not validator.check(filled),
+        )
+
+
+def _texts_at(value: Any, path: Path = ()) -> Iterator[Path]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if isinstance(value, str):
+        yield path
+    for step, member in members:
+        yield from _texts_at(member, (*path, step))
+
+
+def _with(value: Any, path: Path, text: str) -> Any:
+    if not path:
+        return text
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[path[0]] = _with(copy[path[0]], path[1:], text)  # type: ignore[index]
+    return copy
+
+
+def _of_prompt(client: Client, prompt: t.Prompt) -> Iterator[_Place]:
+    arguments = prompt.arguments if isinstance(prompt.arguments, list) else []
+    others = {each.name: "a" for each in arguments if each.required is True}
+    for argument in arguments:
+        yield _Place(
+            f"the prompt {prompt.name}",
+            partial(_with, {**others, argument.name: ""}, (argument.name,)),
+            lambda filled: client.get_prompt(prompt.name, filled),
+            lambda filled: True,
+        )
+
+
+def _of_template(client: Client, template: t.ResourceTemplate) -> Iterator[_Place]:
+    uri = UriTemplate(template.uri_template, screen=False)
+    for variable in uri.variables:
+        yield _Place(
+            f"the template {template.uri_template}",
+            partial(_expanded, uri, variable),
+            client.read_resource,
+            lambda filled: True,
+        )
+
+
+def _expanded(uri: UriTemplate, variable: str, text: str) -> str:
+    return uri.expand({**dict.fromkeys(uri.variables, "a"), variable: text})
+
+
+class _Attack:
+    def __init__(
+        self, client: Client, wire: Wire, causes: list[BaseException], file: Bait, secrets: Sequence[str]
+    ) -> None:
+        self._client = client
+        self._wire = wire
+        self._causes = causes
+        self._file = file
+        self._secrets = secrets
+
+    async def on(self, place: _Place, texts: dict[str, str]) -> Failure | None:
+        for what, text in texts.items():
+            filled = place.filled(text)
+            problem = await self._problem(place, filled, text)
+            if problem is not None:
+                cause = self._causes[0] if self._causes else None
+                return Failure(place.name, f"{problem}, sent {what}", filled, cause)
+        return None
+
+    async def _problem(self, place: _Place, filled: Any, text: str) -> str | None:
+        self._causes.clear()
+        self._wire.messages.clear()
+        refused = True
+        try:
+            result = await place.send(filled)
+            refused = isinstance(result, ToolResult) and result.is_error
+        except Timeout:
+            return "did not answer in time"
+        except ProtocolError:
+            pass
+        except TransportError as error:
+            return f"ended the connection ({error})"
+        except ToolwireError as error:
+            return f"broke its promise ({error})"
+        answer = list(texts_in([message for message in self._wire.received if "method" not in message]))
+        shown = revealed(answer, is_error=refused, secrets=self._secrets, sent=text)
+        if shown is not None:
+            return f"revealed {shown}"
+        if self._causes:
+            return f"raised {type(self._causes[0]).__name__}"
+        if not refused and not place.fits(filled):
+            return "took what its schema refuses"
+        return self._file.taken(answer)
+
+
+async def _beyond_the_limits(server: Any, principal: Any) -> list[Failure]:
+    """Messages that are nested too deeply and that are too long, each followed by one that is fine."""
+    limits: Limits = server.limits
+    beyond = {"nested too deeply": _nested(limits.depth + 1)}
+    if limits.line <= _LONGEST_MESSAGE:
+        beyond["too long"] = "x" * limits.line
+    failures: list[Failure] = []
+    async with connect(server, over="stdio", principal=principal) as (client, _):
+        for what, value in beyond.items() if "tools" in client.capabilities else ():
+            problem: str | None = "a result"
+            try:
+                await client.call_tool("any", {"value": value})
+            except ProtocolError as error:
+                problem = None if error.code == INVALID_REQUEST else str(error)
+            except ToolwireError as error:
+                problem = str(error)
+            if problem is not None:
+                failures.append(Failure("the server", f"answered a message {what} with: {problem}", {"value": value}))
+                break  # What comes after that says nothing any more.
+            await client.list_tools_page()
+    return failures
+
+
+def _nested(levels: int) -> Any:
+    value: Any = "x"
+    for _ in range(levels):
+        value = [value]
+    return value

@@ -1,0 +1,108 @@
+"""The end of a tool's time, brought about now, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from toolwire.content import ToolResult
+from toolwire.server.context import Context
+from toolwire.server.middleware import Next
+from toolwire.testing.connecting import connect
+
+
+class TimedOut(Struct, frozen=True):
+    """A call that was stopped."""
+
+    text: str
+    """What the caller is told."""
+    allowed: float
+    """The seconds that the call would have had, by the timeout of the tool, its policies and the server's limits."""
+
+
+async def time_out(
+    server: Any,
+    tool: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    when: Callable[[], Awaitable[Any]] | None = None,
+    principal: Any = None,
+    patience: float = 5.0,
+) -> TimedOut:
+    """Call a tool, let its time be over, and return when it has come to its end.
+
+    Its clean-up has run then: `finally`, `async with`, what comes after the `yield` of its dependencies. `when` is
+    waited for first, so that the tool is where the test wants it: `when=started.wait`. Fails when the tool finishes by
+    itself, and when it goes on for `patience` seconds after it was told to stop.
+    """
+    stopper = _Stopper(tool, when)
+    server.kernel.use(stopper)
+    try:
+        async with connect(server, principal=principal, timeout=None) as (client, _):
+            call = asyncio.ensure_future(client.call_tool(tool, arguments))
+            try:
+                result = await stopper.settled(call, patience)
+            finally:
+                call.cancel()
+                await stopper.close()
+    finally:
+        server.kernel.use_no_more(stopper)
+    if stopper.allowed is None or not stopper.stopped:
+        raise AssertionError(f"{tool} came to its end by itself: {result.text}")
+    return TimedOut(result.text, stopper.allowed)
+
+
+class _Stopper:
+    """The innermost middleware: it knows the time that is left after all policies have spoken."""
+
+    def __init__(self, tool: str, when: Callable[[], Awaitable[Any]] | None) -> None:
+        self.allowed: float | None = None
+        self.stopped = False
+        self._ended = False
+        self._tool = tool
+        self._when = when
+        self._told = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def __call__(self, ctx: Context, call_next: Next) -> Any:
+        if ctx.method == "tools/call":
+            earlier = ctx._guard
+
+            def guard(seconds: float, handler: Coroutine[Any, Any, Any]) -> tuple[float, Coroutine[Any, Any, Any]]:
+                self.allowed, handler = (seconds, handler) if earlier is None else earlier(seconds, handler)
+                self._stopping = asyncio.ensure_future(self._stop(ctx))
+                return self.allowed, self._watched(handler)
+
+            ctx._guard = guard
+        return await call_next(ctx)
+
+    async def _watched(self, handler: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return await handler
+        finally:
+            self._ended = True
+
+    async def _stop(self, ctx: Context) -> None:
+        if self._when is not None:
+            await self._when()
+        if not self._ended:
+            self.stopped = True
+            ctx._deadline.expire()
+        self._told.set()
+
+    async def settled(self, call: asyncio.Future[ToolResult], patience: float) -> ToolResult:
+        """The answer to the call, for which there is `patience` once it was told to stop."""
+        call.add_done_callback(lambda _: self._told.set())
+        await self._told.wait()
+        await asyncio.wait({call}, timeout=patience)
+        if not call.done():
+            raise AssertionError(f"{self._tool} was told to stop and went on for {patience:g} seconds")
+        return call.result()
+
+    async def close(self) -> None:
+        if self._stopping is not None:
+            self._stopping.cancel()
+            await asyncio.wait({self._stopping})
