@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol
 
 from toolwire import Server
-from toolwire.testing import _in_process
+from toolwire.testing.connecting import _in_process
 
 MODERN = "2026-07-28"
 LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")

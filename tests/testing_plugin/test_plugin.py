@@ -167,11 +167,8 @@ def find(name: str) -> str:
 @pytest.mark.covers("R32")
 def test_a_server_is_attacked(project: Path) -> None:
     test = "def test_attack(hostile):\n    hostile.check(secrets=['sk-live'])\n"
-    assert run(project, test) == (0, run(project, test)[1])
-    careless = (
-        SERVER + "\n@server.tool\ndef find(name: str) -> str:\n    raise ToolError(f'no {name} with sk-live-1')\n"
-    )
-    (project / "src" / "server.py").write_text(careless)
+    assert run(project, test)[0] == 0
+    (project / "src" / "server.py").write_text(SERVER + CARELESS)
     status, said = run(project, test)
     assert status == 1
     assert "the tool find revealed a secret (sk-…), sent a path out of its folder; the arguments were" in said
