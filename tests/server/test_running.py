@@ -126,6 +126,37 @@ async def test_callables_of_every_kind() -> None:
             assert text(await client.call(name, {"n": 2})) == str(expected)
 
 
+async def test_arguments_reach_their_parameters_in_whatever_order_they_are_sent() -> None:
+    server = Server("s")
+
+    def plain(a: int, b: str, c: int = 7) -> str:
+        return f"{a}{b}{c}"
+
+    def by_name(a: int, *, b: str, c: int = 7) -> str:
+        return f"{a}{b}{c}"
+
+    def with_context(a: int, ctx: Context, b: str, c: int = 7) -> str:
+        return f"{a}{b}{c}"
+
+    async def waits(a: int, b: str, c: int = 7) -> str:
+        return f"{a}{b}{c}"
+
+    @functools.wraps(plain)
+    def wraps(**arguments: Any) -> str:
+        return plain(**arguments)
+
+    functions = {"plain": plain, "by_name": by_name, "with_context": with_context, "waits": waits, "wraps": wraps}
+    for name, function in functions.items():
+        server.tool(function, name=name)
+    async with connect(server, MODERN) as client:
+        for name in functions:
+            assert text(await client.call(name, {"c": 3, "b": "x", "a": 1})) == "1x3"
+            assert text(await client.call(name, {"b": "x", "a": 1})) == "1x7"
+            # What may stand for a number is read as one.
+            assert text(await client.call(name, {"b": "x", "a": "1"})) == "1x7"
+            assert text(await client.call(name, {"b": "x", "a": "one"})).startswith('Argument "a": expected')
+
+
 async def test_positional_only_parameters() -> None:
     async def add(a: int, b: int, /, c: int = 0) -> int:
         return a + b + c

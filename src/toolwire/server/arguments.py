@@ -43,10 +43,11 @@ class Parameter(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What callers are shown, and what reads the arguments that they send."""
+    """What callers are shown, and what reads the arguments that they send: by name, or in order where that is known."""
 
     schema: Schema
     read: Callable[..., dict[str, Any]]
+    read_in_order: Callable[..., tuple[Any, ...]] | None = None
 
 
 # -- Typed parameters -------------------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def typed_reader(signature: Signature, texts: dict[str, str], name: str) -> tupl
     document = _input_document(arguments)
     compact = cast(Schema, schemas.without_optional_null(document))
     reader = _StructReader(arguments, document, f"the input schema of {name!r}")
-    return tuple(argument.parameter for argument in arguments), Reader(compact, reader.read)
+    return tuple(argument.parameter for argument in arguments), Reader(compact, reader.read, reader.read_in_order)
 
 
 def _argument(signature: Signature, parameter: Any, texts: dict[str, str]) -> _Argument:
@@ -138,12 +139,19 @@ class _StructReader:
         )
         self._decode = msgspec.json.Decoder(made, dec_hook=adapters.decode_hook).decode
         self.read: Callable[..., dict[str, Any]] = self._read_late if self._late else self._read_plain
+        self.read_in_order: Callable[..., tuple[Any, ...]] | None = None if self._late else self._read_plain_in_order
 
     def _read_plain(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
         try:
             return msgspec.structs.asdict(self._decode(b"{}" if raw is UNSET else raw))
         except (msgspec.DecodeError, RecursionError):
             return self._reread(raw, self._decode_plain)
+
+    def _read_plain_in_order(self, raw: bytes | Raw | UnsetType = UNSET) -> tuple[Any, ...]:
+        try:
+            return msgspec.structs.astuple(self._decode(b"{}" if raw is UNSET else raw))
+        except (msgspec.DecodeError, RecursionError):
+            return tuple(self._reread(raw, self._decode_plain).values())
 
     def _decode_plain(self, raw: bytes | Raw) -> dict[str, Any]:
         return msgspec.structs.asdict(self._decode(raw))

@@ -6,6 +6,7 @@ All of it is worked out once, when the function is registered, so that a call do
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -30,6 +31,8 @@ class CallPlan(NamedTuple):
     context: str | None
     dependencies: depends.Plan | None
     positional_only: tuple[str, ...]
+    in_order: bool
+    """Whether the arguments are all it takes, and can be given in the order of the parameters."""
 
 
 class Binding:
@@ -67,6 +70,7 @@ class Binding:
         self.is_generator: bool = inspect.isgeneratorfunction(target)
         self.is_async: bool = inspect.iscoroutinefunction(target) or self.is_async_generator
         self.arguments: Callable[..., dict[str, Any]] = reader.read
+        self.arguments_in_order: Callable[..., tuple[Any, ...]] | None = reader.read_in_order if plan.in_order else None
         self.convert: Callable[[Any], CallToolResult] = returns.convert
 
     def arguments_from_strings(self, values: Mapping[str, str]) -> dict[str, Any]:
@@ -126,8 +130,17 @@ def bind(
         context,
         depends.compile(signature.dependencies, signature.of_dependency),
         tuple(each.name for each in signature.parameters if each.kind is each.POSITIONAL_ONLY),
+        len(parameters) == len(signature.parameters) and _takes_in_order(function, signature),
     )
     text = description if description is not None else documented.description or None
     return Binding(
         function, name, text, parameters, reader, returns, plan, signature.dependencies, signature.of_dependency
     )
+
+
+def _takes_in_order(function: Callable[..., Any], signature: Signature) -> bool:
+    """Whether the signature is its own; what only stands before another function may take arguments by name alone."""
+    is_own = isinstance(function, FunctionType | MethodType) and not (
+        hasattr(function, "__wrapped__") or hasattr(function, "__signature__")
+    )
+    return is_own and not any(each.kind is each.KEYWORD_ONLY for each in signature.parameters)

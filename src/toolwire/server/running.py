@@ -17,7 +17,8 @@ from toolwire.wire.process_workers import check_process_function
 from toolwire.wire.workers import CancelToken, call_in_loop
 
 Executor: TypeAlias = Literal["loop", "thread", "process"]
-Invoke: TypeAlias = Callable[[Context, dict[str, Any]], Coroutine[Any, Any, Any]]
+# The arguments are a dict, or a tuple where they are read in order.
+Invoke: TypeAlias = Callable[[Context, Any], Coroutine[Any, Any, Any]]
 
 
 def invoker(binding: Binding, executor: Executor | None, timeout: float | None) -> Invoke:
@@ -41,6 +42,22 @@ def invoker(binding: Binding, executor: Executor | None, timeout: float | None) 
         call = _threaded(binding)
     plan = binding.call_plan.dependencies
     return call if plan is None else _with_dependencies(call, plan)
+
+
+def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | None:
+    """The short way to a function that takes its arguments and nothing else: no dict is made of them."""
+    if binding.arguments_in_order is None or binding.is_generator or binding.is_async_generator:
+        return None
+    function = binding.function
+    if binding.is_async:
+        return lambda ctx, arguments: function(*arguments)
+    if executor not in (None, "thread"):
+        return None
+
+    async def invoke(ctx: Context, arguments: tuple[Any, ...]) -> Any:
+        return await _settled(await ctx._host.workers.run(function, *arguments))
+
+    return invoke
 
 
 def _with_dependencies(call: Invoke, plan: depends.Plan) -> Invoke:

@@ -14,10 +14,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import MODERN, supports
-from toolwire.server.binding import InvalidArguments, bind
+from toolwire.server.binding import Binding, InvalidArguments, bind
 from toolwire.server.components.base import Component, checked_name, given, wire_value
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
+from toolwire.server.running import invoker_in_order
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
@@ -112,10 +113,17 @@ class Tool(Component):
             meta=self.meta,
         )
 
+    def _compile(self, binding: Binding) -> None:
+        super()._compile(binding)
+        self._read: Callable[..., Any] = binding.arguments
+        short = invoker_in_order(binding, self.executor)
+        if short is not None and binding.arguments_in_order is not None:
+            self._read, self._invoke = binding.arguments_in_order, short
+
     async def call(self, ctx: Context, raw: Raw | UnsetType) -> t.CallToolResult:
         """Validate, call, convert."""
         try:
-            arguments = self.binding.arguments(raw)
+            arguments = self._read(raw)
         except InvalidArguments as error:
             # 2025-11-25 server/tools onwards: the model sees what was wrong and can mend its call.
             return error_result(str(error))
