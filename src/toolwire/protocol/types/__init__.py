@@ -13,9 +13,17 @@ There are two ways in and out:
 
 from __future__ import annotations
 
-from msgspec import UNSET, Raw, UnsetType
+from typing import TYPE_CHECKING
 
-from toolwire.protocol.open_codec import UnknownContent, Wire, decode, encode, request_meta
+from msgspec import UNSET as UNSET
+from msgspec import Raw as Raw
+from msgspec import UnsetType as UnsetType
+
+from toolwire.protocol.open_codec import UnknownContent as UnknownContent
+from toolwire.protocol.open_codec import Wire as Wire
+from toolwire.protocol.open_codec import decode as decode
+from toolwire.protocol.open_codec import encode as encode
+from toolwire.protocol.open_codec import request_meta as request_meta
 from toolwire.protocol.types import (
     base,
     capabilities,
@@ -53,21 +61,23 @@ from toolwire.protocol.types.subscriptions import *
 from toolwire.protocol.types.tasks import *
 from toolwire.protocol.types.tools import *
 
-__all__ = ["UNSET", "Raw", "UnknownContent", "UnsetType", "Wire", "decode", "encode", "request_meta"]
-__all__ += base.__all__
-__all__ += capabilities.__all__
-__all__ += completion.__all__
-__all__ += content.__all__
-__all__ += elicitation.__all__
-__all__ += lifecycle.__all__
-__all__ += logging.__all__
-__all__ += meta.__all__
-__all__ += prompts.__all__
-__all__ += resources.__all__
-__all__ += roots.__all__
-__all__ += rounds.__all__
-__all__ += sampling.__all__
-__all__ += scalars.__all__
-__all__ += subscriptions.__all__
-__all__ += tasks.__all__
-__all__ += tools.__all__
+if not TYPE_CHECKING:
+    # mypy follows only a list that is written out; where there is none, what came by `*` or `as` is public.
+    __all__ = ["UNSET", "Raw", "UnknownContent", "UnsetType", "Wire", "decode", "encode", "request_meta"]
+    __all__ += base.__all__
+    __all__ += capabilities.__all__
+    __all__ += completion.__all__
+    __all__ += content.__all__
+    __all__ += elicitation.__all__
+    __all__ += lifecycle.__all__
+    __all__ += logging.__all__
+    __all__ += meta.__all__
+    __all__ += prompts.__all__
+    __all__ += resources.__all__
+    __all__ += roots.__all__
+    __all__ += rounds.__all__
+    __all__ += sampling.__all__
+    __all__ += scalars.__all__
+    __all__ += subscriptions.__all__
+    __all__ += tasks.__all__
+    __all__ += tools.__all__
