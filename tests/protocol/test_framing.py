@@ -61,7 +61,7 @@ def test_a_line_over_the_limit_is_reported_once_and_the_next_is_served() -> None
     assert [type(line) for line in decoder.feed(b"y" * 8)] == [Oversized]
     for _ in range(100):
         assert decoder.feed(b"z" * 1000) == []
-        assert decoder.buffered == 0
+        assert not decoder._unfinished
     assert decoder.feed(b"z\nnext\n") == [b"next"]
 
 

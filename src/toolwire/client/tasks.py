@@ -94,7 +94,6 @@ class TaskHandle:
         self._answered: set[str] = set()
         self._inline: Raw | None = None
         self._stop_reports: Callable[[], None] | None = None
-        self._poll = _POLL
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.id!r}>"
@@ -108,7 +107,6 @@ class TaskHandle:
         state: TaskState = await self._client._ask(
             "tasks/get", t.TaskRequestParams(task_id=self.id), decode, timeout=timeout
         )
-        self._poll = state.poll_interval
         if state.over:
             self._reported()
         return state

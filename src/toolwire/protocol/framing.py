@@ -39,11 +39,6 @@ class LineDecoder:
         self._unfinished = bytearray()
         self._discarding = False
 
-    @property
-    def buffered(self) -> int:
-        """How many bytes of an unfinished line are held."""
-        return len(self._unfinished)
-
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes; give the lines that they complete, without newline, empty ones left out."""
         if b"\n" not in chunk:

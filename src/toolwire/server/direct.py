@@ -22,6 +22,7 @@ class Nowhere:
     connection = None
     local = True  # Whoever calls in this process waits for the result, so it is never handed a task.
     congested = False
+    why = "There is no client"
 
     async def drain(self) -> None:
         return
@@ -30,7 +31,7 @@ class Nowhere:
         return False
 
     async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
-        raise Unreachable("There is no client")
+        raise Unreachable(self.why)
 
 
 class Direct:

@@ -391,12 +391,9 @@ class HttpApp:
             status = status_of(error.code, handled=True)
             body = encode_error(incoming.id, error.code, error.message, error.data)
         except asyncio.CancelledError:
-            await outlet.abandon()
-            task = asyncio.current_task()
-            if not outlet.disconnected or task is None:
-                raise
-            task.uncancel()
-            return
+            if await outlet.was_left():
+                return
+            raise
         except Exception:
             log.exception("the answer to %s could not be formed", incoming.method)
             body = encode_error(incoming.id, INTERNAL_ERROR, "Internal error")

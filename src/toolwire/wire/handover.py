@@ -1,4 +1,4 @@
-"""The two things every helper thread here does: start without keeping the process alive, and hand over to the loop."""
+"""What every helper thread here does: start without keeping the process alive, wait, and hand over to the loop."""
 
 from __future__ import annotations
 
@@ -24,3 +24,25 @@ def hand_over(loop: asyncio.AbstractEventLoop, callback: Callable[[*Arguments], 
     except RuntimeError:
         return False
     return True
+
+
+def call_after(
+    name: str, wait: Callable[[], None], loop: asyncio.AbstractEventLoop, callback: Callable[[], None]
+) -> Callable[[], None]:
+    """Call back on the loop once `wait`, which blocks, has returned in a thread. The result takes the callback away."""
+    wanted = True
+
+    def tell() -> None:
+        if wanted:
+            callback()
+
+    def work() -> None:
+        wait()
+        hand_over(loop, tell)
+
+    def stop() -> None:
+        nonlocal wanted
+        wanted = False
+
+    start_daemon(name, work)
+    return stop

@@ -50,9 +50,6 @@ class Guard:
             return Refusal(403, f"The origin {origin[:200]!r} is not allowed; add it to allowed_origins")
         return None
 
-    def allows_origin(self, origin: str) -> bool:
-        return "*" in self._origins or origin.lower() in self._origins
-
     def _is_expected(self, host: str | None) -> bool:
         if host is None:
             return False

@@ -223,6 +223,15 @@ class ExchangeOutlet:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)
 
+    async def was_left(self) -> bool:
+        """Give up after a cancellation: whether it came of the client's going away, and so is dealt with."""
+        await self.abandon()
+        task = asyncio.current_task()
+        if not self.disconnected or task is None:
+            return False
+        task.uncancel()
+        return True
+
     def _stop_watching(self) -> None:
         if self._watch is not None:
             self._watch.cancel()

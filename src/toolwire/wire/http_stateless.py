@@ -124,12 +124,9 @@ class Stateless:
                 body = encode_batch([*ready, *answers])
         except asyncio.CancelledError:
             # Nobody could come back for the answer, so there is no point in working on it.
-            await outlet.abandon()
-            task = asyncio.current_task()
-            if not outlet.disconnected or task is None:
-                raise
-            task.uncancel()
-            return
+            if await outlet.was_left():
+                return
+            raise
         await outlet.finish(200, body)
 
     async def _answer(self, incoming: Incoming, outlet: ExchangeOutlet, when_it_waits: Callable[[], None]) -> bytes:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 from toolwire.wire import platform_posix as posix
-from toolwire.wire.handover import hand_over, start_daemon
+from toolwire.wire.handover import call_after
 
 # Tells the type checker, which looks at every module, where this one belongs.
 assert sys.platform == "darwin"
@@ -32,20 +32,9 @@ def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], N
         queue.close()
         # Only a parent that belongs to another user is refused.
         return posix.poll_parent(loop, pid, exited)
-    watching = True
-
-    def tell() -> None:
-        if watching:
-            exited()
 
     def wait() -> None:
         queue.control(None, 1, None)
         queue.close()
-        hand_over(loop, tell)
 
-    def stop() -> None:
-        nonlocal watching
-        watching = False
-
-    start_daemon("exit watch", wait)
-    return stop
+    return call_after("exit watch", wait, loop, exited)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
-from toolwire.wire.handover import hand_over, start_daemon
+from toolwire.wire.handover import call_after
 
 # Tells the type checker, which looks at every module, where this one belongs.
 assert sys.platform != "win32"
@@ -113,12 +113,6 @@ def poll_parent(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], 
 
 
 def _wait_child(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
-    watching = True
-
-    def tell() -> None:
-        if watching:
-            exited()
-
     def wait() -> None:
         if sys.platform != "darwin":
             try:
@@ -126,14 +120,8 @@ def _wait_child(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], 
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             except ChildProcessError:
                 pass
-        hand_over(loop, tell)
 
-    def stop() -> None:
-        nonlocal watching
-        watching = False
-
-    start_daemon("exit watch", wait)
-    return stop
+    return call_after("exit watch", wait, loop, exited)
 
 
 def peek_status(process: subprocess.Popen[bytes]) -> int | None:

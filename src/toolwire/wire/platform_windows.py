@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
-from toolwire.wire.handover import hand_over, start_daemon
+from toolwire.wire.handover import call_after
 
 # Tells the type checker, which looks at every module, where this one belongs.
 assert sys.platform == "win32"
@@ -63,24 +63,13 @@ def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], N
     handle = _open(pid)
     if handle is None:
         return loop.call_soon(exited).cancel
-    watching = True
-
-    def tell() -> None:
-        if watching:
-            exited()
 
     def wait() -> None:
         kernel = _kernel()
         kernel.WaitForSingleObject(handle, INFINITE)
         kernel.CloseHandle(handle)
-        hand_over(loop, tell)
 
-    def stop() -> None:
-        nonlocal watching
-        watching = False
-
-    start_daemon("exit watch", wait)
-    return stop
+    return call_after("exit watch", wait, loop, exited)
 
 
 def peek_status(process: subprocess.Popen[bytes]) -> int | None:

@@ -38,7 +38,6 @@ class Plan:
 
     def __init__(self, placements: Sequence[Placement], counters: Callable[[], Counters], gates: Gates) -> None:
         policies = [each.policy for each in placements]
-        self._policies = policies
         self._counted: list[Counted] = [
             counted
             for place, policy in placements

@@ -6,12 +6,11 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.auth.principal import Principal
-from toolwire.protocol import types as t
-from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.lifecycle import Incoming, decode_params
 from toolwire.protocol.methods import methods
 from toolwire.protocol.tasks import Again
 from toolwire.server.context import Context
+from toolwire.server.direct import Nowhere
 
 
 def again_of(ctx: Context) -> Again | UnsetType:
@@ -43,17 +42,8 @@ def request_of(again: Again) -> Incoming:
     return request
 
 
-class Gone:
+class Gone(Nowhere):
     """The outlet of a call whose connection ended with the process that it was made to."""
 
-    connection = None
-    congested = False
-
-    async def drain(self) -> None:
-        return
-
-    def notify(self, method: str, params: t.Wire) -> bool:
-        return False
-
-    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
-        raise Unreachable("The connection of this call is gone")
+    local = False
+    why = "The connection of this call is gone"
