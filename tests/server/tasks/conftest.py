@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.clock import elapse
 
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
+from toolwire.testing import elapse
 
 
 class Clock:
