@@ -12,8 +12,9 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
+
+from spawned import resident_kib
 
 AT_ONCE = 16
 ARGUMENTS = {"a": 1, "b": 2}
@@ -26,7 +27,7 @@ async def measure(call: Call, seconds: float) -> dict[str, float]:
     return {
         "one": await rate(call, 1, seconds),
         "many": await rate(call, AT_ONCE, seconds),
-        "resident": resident_mib(),
+        "resident": resident_kib() / 1024,
     }
 
 
@@ -43,13 +44,6 @@ async def rate(call: Call, at_once: int, seconds: float) -> float:
 
     done = await asyncio.gather(*[work() for _ in range(at_once)])
     return sum(done) / (time.perf_counter() - started)
-
-
-def resident_mib() -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
 
 
 async def toolwire(url: str, seconds: float) -> dict[str, float]:

@@ -15,6 +15,8 @@ import tempfile
 import time
 from typing import Any
 
+from spawned import last_words
+
 WINDOW = 64  # requests in flight when pipelined
 CHUNK = 1 << 18
 PATIENCE = 60.0  # seconds without a byte before a server is given up
@@ -118,7 +120,7 @@ class StdioServer:
             except BlockingIOError:
                 self.writable.poll(PATIENCE * 1000)
             except BrokenPipeError as error:
-                raise ServerFailed(self.last_words()) from error
+                raise ServerFailed(last_words(self.process, self.stderr)) from error
 
     def read(self) -> bytes:
         while True:
@@ -129,7 +131,7 @@ class StdioServer:
                     raise ServerFailed(f"no answer for {PATIENCE:.0f} s") from None
                 continue
             if not data:
-                raise ServerFailed(self.last_words())
+                raise ServerFailed(last_words(self.process, self.stderr))
             return data
 
     def read_line(self) -> bytes:
@@ -184,21 +186,6 @@ class StdioServer:
             seen.add(answer["id"])
         if seen != set(range(first, self.next_id)):
             raise ServerFailed(f"{len(seen)} of {self.next_id - first} calls were answered")
-
-    def resident_mib(self) -> float:
-        if sys.platform == "linux":
-            with open(f"/proc/{self.process.pid}/status") as status:
-                kib = next(int(row.split()[1]) for row in status if row.startswith("VmRSS:"))
-        else:
-            kib = int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(self.process.pid)]))
-        return kib / 1024
-
-    def last_words(self) -> str:
-        self.process.kill()
-        self.process.wait()
-        self.stderr.seek(0)
-        said = self.stderr.read().decode(errors="replace").strip().splitlines()
-        return f"the server ended: {said[-1] if said else 'it said nothing'}"
 
     def close(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):

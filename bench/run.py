@@ -25,6 +25,7 @@ import http_lines
 from driver import LEGACY, MODERN, ServerFailed, StdioServer, release
 from notes import Notes, say
 from report import closing_table
+from spawned import resident_kib
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / ".bench"
@@ -65,7 +66,7 @@ class Bench(Notes):
             try:
                 self.placement = running.placement
                 running.pipelined("add", count=200)
-                rss = running.resident_mib()
+                rss = resident_kib(running.process.pid) / 1024
                 one = running.one_at_a_time("add", SECONDS)
                 piped = running.pipelined("add", SECONDS)
                 piped_def = running.pipelined("add_sync", SECONDS)
@@ -114,38 +115,31 @@ class Bench(Notes):
 
     def added_cost(self) -> None:
         """What limits and records add to a call of ours; the others have nothing of the kind."""
-        release()
-        command = [sys.executable, str(HERE / "added_cost.py"), str(SECONDS)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            self.failed("added cost", "toolwire", ServerFailed(last_line(done.stderr)))
-            return
-        for feature, cost in json.loads(done.stdout).items():
+        for feature, cost in self.ours("added_cost.py", SECONDS).items():
             self.note(f"in memory call, added by {feature}", "toolwire", cost)
 
     def tasks(self) -> None:
         """What it takes to keep many tasks; the others have one dialect of them, or none."""
-        release()
-        command = [sys.executable, str(HERE / "tasks.py"), str(TASKS)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            self.failed("tasks", "toolwire", ServerFailed(last_line(done.stderr)))
-            return
-        for what, value in json.loads(done.stdout).items():
+        for what, value in self.ours("tasks.py", TASKS).items():
             self.note(f"task, {what}" if what != "memory" else "10,000 tasks at once", "toolwire", value)
 
     def token_cost(self) -> None:
         """What a signed token costs, seen before and seen for the first time."""
+        found = self.ours("token_cost.py", SECONDS)
+        if found:
+            self.note("HTTP call, added by a JWT seen before", "toolwire", found["seen before"])
+            self.note("JWT seen for the first time", "toolwire", found["first time"])
+            self.note("JWT seen for the first time", "joserfc", found["joserfc"])
+
+    def ours(self, script: str, argument: float) -> dict[str, float]:
+        """What a script that measures only us has found; nothing where it failed, which is noted."""
         release()
-        command = [sys.executable, str(HERE / "token_cost.py"), str(SECONDS)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, str(HERE / script), str(argument)], capture_output=True, text=True)
         if done.returncode != 0:
-            self.failed("token cost", "toolwire", ServerFailed(last_line(done.stderr)))
-            return
-        found = json.loads(done.stdout)
-        self.note("HTTP call, added by a JWT seen before", "toolwire", found["seen before"])
-        self.note("JWT seen for the first time", "toolwire", found["first time"])
-        self.note("JWT seen for the first time", "joserfc", found["joserfc"])
+            self.failed(script, "toolwire", ServerFailed(last_line(done.stderr)))
+            return {}
+        numbers: dict[str, float] = json.loads(done.stdout)
+        return numbers
 
     def imports(self) -> None:
         release()

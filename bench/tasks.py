@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
-from client_calls import resident_mib
+from spawned import resident_kib
 from toolwire import Client, Limits, Server
 from toolwire.client import TaskHandle
 
@@ -43,9 +43,9 @@ async def main(count: int) -> dict[str, float]:
 
         handles: list[TaskHandle] = []
         await timed(WARM_UP, create)
-        before = resident_mib()
+        before = resident_kib() / 1024
         created = await timed(count, create)
-        memory = resident_mib() - before
+        memory = resident_kib() / 1024 - before
         polled = await timed(count, poll)
         started = time.process_time()
         go.set()

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from driver import LEGACY, MODERN, PATIENCE, ServerFailed, calls, line, place
+from spawned import last_words, resident_kib
 
 HERE = Path(__file__).resolve().parent
 CONNECTIONS = 16
@@ -52,7 +53,7 @@ class HttpServer:
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().decode().strip()
         if not self.url:
-            raise ServerFailed(self.last_words())
+            raise ServerFailed(last_words(self.process, self.stderr))
         where = urlsplit(self.url)
         self.address = (str(where.hostname), int(where.port or 80))
         self.host, self.path = where.netloc, where.path
@@ -142,10 +143,10 @@ class HttpServer:
 
     def kib_per_session(self, count: int) -> float:
         self.warm_up()
-        before = self.resident_kib()
+        before = resident_kib(self.process.pid)
         for _ in range(count):
             self.open_session()
-        return (self.resident_kib() - before) / count
+        return (resident_kib(self.process.pid) - before) / count
 
     def kib_per_stream(self, count: int, *, sessions: bool) -> float:
         """What a stream adds together with its session; without sessions, what a bare stream adds.
@@ -153,10 +154,10 @@ class HttpServer:
         The requests are the same for both, since their headers are held for as long as the stream is open.
         """
         self.warm_up(sessions=sessions)
-        before = self.resident_kib()
+        before = resident_kib(self.process.pid)
         for number in range(count):
             self.open_stream(self.open_session() if sessions else no_session(number))
-        return (self.resident_kib() - before) / count
+        return (resident_kib(self.process.pid) - before) / count
 
     def warm_up(self, *, sessions: bool = True) -> None:
         """What is allocated once is allocated here."""
@@ -191,19 +192,6 @@ class HttpServer:
         content = answer.get("result", {}).get("content") or [{}]
         if content[0].get("text") != "2":
             raise ServerFailed(f"wrong answer: {body[:400].decode(errors='replace')}")
-
-    def resident_kib(self) -> int:
-        if sys.platform == "linux":
-            status = Path(f"/proc/{self.process.pid}/status").read_text()
-            return next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS:"))
-        return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(self.process.pid)]))
-
-    def last_words(self) -> str:
-        self.process.kill()
-        self.process.wait()
-        self.stderr.seek(0)
-        said = self.stderr.read().decode(errors="replace").strip().splitlines()
-        return f"the server ended: {said[-1] if said else 'it said nothing'}"
 
     def close_streams(self) -> None:
         for stream in self.streams:

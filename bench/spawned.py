@@ -1,0 +1,26 @@
+"""What can be asked of any process: the memory that it has, and why it ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+
+def resident_kib(process: int | None = None) -> int:
+    """The resident memory of a process, or of this one."""
+    number = os.getpid() if process is None else process
+    if sys.platform == "linux":
+        status = Path(f"/proc/{number}/status").read_text()
+        return next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS:"))
+    return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(number)]))
+
+
+def last_words(process: subprocess.Popen[bytes], stderr: IO[bytes]) -> str:
+    process.kill()
+    process.wait()
+    stderr.seek(0)
+    said = stderr.read().decode(errors="replace").strip().splitlines()
+    return f"the server ended: {said[-1] if said else 'it said nothing'}"
