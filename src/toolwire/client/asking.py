@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -42,6 +42,21 @@ def reader(type_: type[R]) -> Read[R]:
 
 _read_discover = reader(t.DiscoverResult)
 _read_empty = reader(t.EmptyResult)
+
+Arguments: TypeAlias = Mapping[str, Any] | None
+
+
+class CallOptions(TypedDict, total=False):
+    """What a call of a tool can be told beside its arguments."""
+
+    timeout: float | None
+    """Seconds that it may take, instead of the client's."""
+    on_progress: OnProgress | None
+    """Called with what the server reports of it."""
+    meta: Mapping[str, Any] | None
+    """Goes along as `_meta`, beside what the protocol puts there."""
+    headers: Mapping[str, str] | None
+    """HTTP headers of this request, where the server is reached by URL."""
 
 
 class Asking:

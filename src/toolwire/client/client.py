@@ -8,13 +8,13 @@ import os
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast, overload
 
 from msgspec import UNSET, Raw
 
 from toolwire._version import __version__
 from toolwire.client.approval import Approve
-from toolwire.client.asking import encode_arguments, reader
+from toolwire.client.asking import Arguments, CallOptions, encode_arguments, reader
 from toolwire.client.budget import Budget
 from toolwire.client.cache import Cache, CacheView
 from toolwire.client.connect import Options, TargetLike, is_config, resolve
@@ -264,39 +264,15 @@ class Client(Reading):
 
     @overload
     def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        returns: None = None,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, name: str, arguments: Arguments = None, *, returns: None = None, **options: Unpack[CallOptions]
     ) -> Coroutine[Any, Any, ToolResult]: ...
     @overload
     def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        returns: type[T],
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, name: str, arguments: Arguments = None, *, returns: type[T], **options: Unpack[CallOptions]
     ) -> Coroutine[Any, Any, T]: ...
     @overload
     def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        returns: Any,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, name: str, arguments: Arguments = None, *, returns: Any, **options: Unpack[CallOptions]
     ) -> Coroutine[Any, Any, Any]: ...
     def call_tool(
         self,

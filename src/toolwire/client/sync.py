@@ -12,11 +12,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
+from toolwire.client.asking import Arguments, CallOptions
 from toolwire.client.client import Client as AsyncClient
 from toolwire.client.connect import TargetLike
-from toolwire.client.connection import OnProgress
 from toolwire.client.listen import Change
 from toolwire.client.stub import make_stub
 from toolwire.client.tasks import TaskHandle, TaskState
@@ -114,39 +114,15 @@ class Client:
 
     @overload
     def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        returns: None = None,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, name: str, arguments: Arguments = None, *, returns: None = None, **options: Unpack[CallOptions]
     ) -> ToolResult: ...
     @overload
     def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        returns: type[T],
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, name: str, arguments: Arguments = None, *, returns: type[T], **options: Unpack[CallOptions]
     ) -> T: ...
     @overload
     def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        returns: Any,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, name: str, arguments: Arguments = None, *, returns: Any, **options: Unpack[CallOptions]
     ) -> Any: ...
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Any:
         return self._loop.wait(self._client.call_tool(name, arguments, **options))
