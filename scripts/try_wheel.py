@@ -22,21 +22,45 @@ ROOT = Path(__file__).resolve().parent.parent
 PYRIGHT = "pyright[nodejs]==1.1.414"
 DEPENDENCIES = {"msgspec", "jsonschema-rs"}
 
-# What a user would write, by the extra that it needs.
-NEEDS = [
+# What a user would write, by the extra that it needs; a whole program, or what stands after `toolwire`.
+STATEMENTS = [
     ("http", "server.run('http')"),
     ("http", "asyncio.run(Client('http://127.0.0.1:1/mcp').connect())"),
     ("auth", "JWT('https://login.example', audience='https://mcp.example/mcp')"),
+    (
+        "auth",
+        "Server('s', auth=github('id', 'secret', proxy=True), secret='sixteen bytes or more').http_app(public_url='https://mcp.example')",
+    ),
     ("policy", "Server('s', policy=Policy(rate='1/minute'))"),
     ("otel", "Server('s', tracing=True)"),
+    ("otel", "Client(server, tracing=True)"),
+]
+COMMANDS = [
+    ("http", "run weather.py --transport http"),
+    ("http", "dev weather.py"),
+    ("http", "inspect weather.py"),
+    ("http", "list http://127.0.0.1:1/mcp"),
+    ("http", "doctor http://127.0.0.1:1/mcp"),
+    ("auth", "run auth.py"),
+    ("policy", "run policy.py"),
+    ("policy", "list policy.py"),
+    ("otel", "run otel.py"),
+    ("cli", "list weather.py --color always"),
+    ("cli", "call weather.py forecast city=Oslo --color always"),
 ]
 BEFORE = """
 import asyncio
 from toolwire import Client, Policy, Server
-from toolwire.auth import JWT
+from toolwire.auth import JWT, github
 
 server = Server("s")
 """
+# Written next to the server of the README, for the commands above.
+FILES = {
+    "auth.py": "server = Server('s', auth=JWT('https://login.example', audience='https://mcp.example/mcp'))",
+    "policy.py": "server = Server('s', policy=Policy(quota='1/day'))",
+    "otel.py": "server = Server('s', tracing=True)",
+}
 
 
 def main() -> int:
@@ -47,7 +71,7 @@ def main() -> int:
         python = install(Path(folder))
         check_dependencies(python)
         check_readme(python, Path(folder))
-        check_extras(python)
+        check_extras(python, Path(folder))
         if arguments.types:
             check_types(python)
     print("wheel: good")
@@ -101,12 +125,22 @@ def check_readme(python: Path, folder: Path) -> None:
     print("wheel: the README's server runs")
 
 
-def check_extras(python: Path) -> None:
-    for extra, statement in NEEDS:
-        said = run(python, "-c", f"{BEFORE}{statement}", fails=True).strip().splitlines()[-1]
-        if f"pip install 'toolwire[{extra}]'" not in said:
-            raise SystemExit(f"wheel: {statement} does not say what is missing: {said}")
-        print(f"wheel: {said.partition(': ')[2]}")
+def check_extras(python: Path, folder: Path) -> None:
+    """Every feature whose extra is missing says so in one line, in a program and on the command line."""
+    for name, body in FILES.items():
+        (folder / name).write_text(BEFORE + body, encoding="utf-8")
+    for extra, statement in STATEMENTS:
+        program = f"{BEFORE}from toolwire.protocol.errors import ToolwireError\ntry:\n    {statement}\n"
+        program += "except ToolwireError as error:\n    raise SystemExit(str(error))"
+        check_line(extra, statement, run(python, "-c", program, fails=True))
+    for extra, words in COMMANDS:
+        check_line(extra, f"toolwire {words}", run(python, "-m", "toolwire", *words.split(), cwd=folder, fails=True))
+
+
+def check_line(extra: str, what: str, said: str) -> None:
+    if said.count("\n") != 1 or not said.endswith(f"pip install 'toolwire[{extra}]'\n"):
+        raise SystemExit(f"wheel: {what} does not say in one line what is missing:\n{said}")
+    print(f"wheel: {what}: {said.strip()}")
 
 
 def check_types(python: Path) -> None:

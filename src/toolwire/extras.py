@@ -8,9 +8,16 @@ from typing import Any
 from toolwire.protocol.errors import ServerError
 
 
+class MissingExtra(ServerError):
+    """A package is not installed that a feature needs; the text is one line with the command that installs it."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(f"{what} needs {package}: pip install 'toolwire[{extra}]'")
+
+
 def require(module: str, *, extra: str, what: str) -> Any:
-    """The module; `ServerError` with the install line when its package is not there."""
+    """The module; `MissingExtra` when its package is not there."""
     try:
         return import_module(module)
     except ImportError as error:
-        raise ServerError(f"{what} needs {error.name or module}: pip install 'toolwire[{extra}]'") from None
+        raise MissingExtra(what, error.name or module, extra) from None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 
+import pytest
 from tests.cli.command import Command
 
 from toolwire import Server, Tool
@@ -92,3 +94,34 @@ def test_a_server_cannot_steer_the_terminal(toolwire: Command) -> None:
         out = toolwire("list", "server", *words).out
         assert not set("\x1b\x07\u202e\x9b\r") & set(out)
     assert json.loads(out)["tools"][0]["description"].startswith(f"say{hostile}")
+
+
+def test_colours_are_asked_for_and_refused(toolwire: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    toolwire.serves(everything())
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\x1b[" not in toolwire("list", "server").out
+    assert "\x1b[" in toolwire("list", "server", "--color", "always").out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert "\x1b[" not in toolwire("list", "server", "--color", "never").out
+
+
+COMMANDS = [("list", "server"), ("lint", "server"), ("doctor", "server"), ("call", "server", "buy")]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_colours_without_rich_are_missed_in_one_line(
+    toolwire: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    toolwire.serves(everything())
+    monkeypatch.setitem(sys.modules, "rich", None)
+    done = toolwire(*words, "--color", "always")
+    assert done == (1, "", "toolwire: --color always needs rich: pip install 'toolwire[cli]'\n")
+
+
+def test_a_terminal_without_rich_gets_plain_text(toolwire: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    toolwire.serves(everything())
+    monkeypatch.setattr("toolwire.cli.output.find_spec", lambda name: None)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    done = toolwire("list", "server")
+    assert (done.status, done.err, "\x1b" in done.out) == (0, "", False)

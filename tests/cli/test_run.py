@@ -120,6 +120,13 @@ def test_an_error_in_the_users_file_shows_their_frames_only(tmp_path: Path, body
     assert "importlib" not in done.stderr
 
 
+def test_a_file_that_needs_a_missing_extra_is_answered_in_one_line(tmp_path: Path) -> None:
+    body = "sys.modules['limits'] = None\nfrom toolwire import Policy\nPolicy(rate='1/minute')\n"
+    done = toolwire("run", write(tmp_path, body))
+    said = "toolwire: my_server.py: rate= of a Policy needs limits: pip install 'toolwire[policy]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
 def test_a_file_that_is_not_python_is_shown_as_such(tmp_path: Path) -> None:
     path = tmp_path / "my_server.py"
     path.write_text("this is = not python", encoding="utf-8")

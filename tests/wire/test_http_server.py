@@ -471,7 +471,7 @@ def test_options_that_are_no_good_are_named(options: dict[str, Any], says: str) 
 
 def test_a_missing_extra_is_named_with_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httptools", None)
-    with pytest.raises(ServerError, match=r"httptools is missing: pip install 'toolwire\[http\]'"):
+    with pytest.raises(ServerError, match=r"^Serving HTTP needs httptools: pip install 'toolwire\[http\]'"):
         Server("bare").run("http", port=0)
 
 

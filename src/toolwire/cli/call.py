@@ -23,6 +23,7 @@ OPTIONS_ANYWHERE: Final = True
 def add_arguments(parser: ArgumentParser) -> None:
     # A person may need a while to answer what the server asks.
     targets.add_arguments(parser, timeout=600.0)
+    output.add_arguments(parser)
     parser.add_argument("tool", metavar="TOOL", help="the name of the tool")
     parser.add_argument(
         "arguments",
@@ -40,6 +41,7 @@ def main(arguments: Namespace) -> int:
 
 
 async def _call(arguments: Namespace) -> int:
+    out = output.results(arguments.color)
     progress = Progress()
     person = keyboard.Keyboard() if keyboard.is_there() and not arguments.no_input else None
     answers = None if person is None else asking.elicitation(person, progress.clear)
@@ -52,7 +54,6 @@ async def _call(arguments: Namespace) -> int:
             result = await client.call_tool(tool.name, values, on_progress=progress)
         finally:
             progress.clear()
-    out = output.results()
     if arguments.json:
         out.json(result.to_dict())
     else:

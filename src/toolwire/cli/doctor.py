@@ -23,6 +23,7 @@ _MARKS: Final = {"good": "ok", "warning": "!!", "bad": "XX", "skipped": "--"}
 
 def add_arguments(parser: ArgumentParser) -> None:
     targets.add_arguments(parser)
+    output.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 
@@ -31,7 +32,7 @@ def main(arguments: Namespace) -> int:
 
 
 async def _examine(arguments: Namespace) -> int:
-    out = output.results()
+    out = output.results(arguments.color)
     found: list[Diagnosis] = []
     async for diagnosis in _diagnoses(arguments):
         found.append(diagnosis)

@@ -14,6 +14,7 @@ from toolwire.auth.flow.discovery import discover
 from toolwire.auth.flow.messages import Fetched, Flow
 from toolwire.auth.flow.metadata import Discovered
 from toolwire.cli.diagnosis import Diagnosis, bad, good, skipped, warning
+from toolwire.extras import MissingExtra
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, TransportError
 from toolwire.protocol.revisions import MODERN
@@ -32,6 +33,8 @@ async def check(url: str, headers: Mapping[str, str], patience: float) -> AsyncI
         doctor = _Doctor(pool, url, headers, patience)
         try:
             response = await doctor.ask("server/discover")
+        except MissingExtra:
+            raise  # That is no fault of the server.
         except ToolwireError as error:
             yield bad("reach", str(error), "Check the address and that the server runs.")
             return

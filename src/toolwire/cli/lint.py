@@ -22,6 +22,7 @@ SHOWN: Final = 500
 
 def add_arguments(parser: ArgumentParser) -> None:
     targets.add_arguments(parser)
+    output.add_arguments(parser)
     parser.add_argument("--strict", action="store_true", help="exit status 1 for warnings too, not only for errors")
     parser.add_argument("--quiet", action="store_true", help="leave the hints out")
     parser.add_argument("--json", action="store_true", help="print findings and tokens as JSON")
@@ -32,13 +33,13 @@ def main(arguments: Namespace) -> int:
 
 
 async def _lint(arguments: Namespace) -> int:
+    out = output.results(arguments.color)
     async with targets.client(arguments) as client:
         tools = (await catalogue.fetch(client, ("tools",))).tools
     found = findings(tools)
     if arguments.quiet:
         found = [finding for finding in found if finding.level != "hint"]
     sizes = {tool.name: tokens.of_tool(tool) for tool in tools}
-    out = output.results()
     if arguments.json:
         plain = [msgspec.to_builtins(finding) for finding in found]
         out.json({"findings": plain, "tokens": sizes, "total": sum(sizes.values())})

@@ -24,6 +24,7 @@ _ARGUMENTS: Final = 12
 
 def add_arguments(parser: ArgumentParser) -> None:
     targets.add_arguments(parser)
+    output.add_arguments(parser)
     parser.add_argument("kind", nargs="?", choices=catalogue.KINDS, help="only these (default: everything)")
     parser.add_argument("--all", action="store_true", help=f"also what comes after the first {SHOWN} of a kind")
     parser.add_argument("--json", action="store_true", help="print the definitions as they came, as JSON")
@@ -34,13 +35,14 @@ def main(arguments: Namespace) -> int:
 
 
 async def _list(arguments: Namespace) -> int:
+    out = output.results(arguments.color)
     kinds = catalogue.KINDS if arguments.kind is None else (arguments.kind,)
     async with targets.client(arguments) as client:
         found = await catalogue.fetch(client, kinds)
         if arguments.json:
-            output.results().json({**_about(client), **{kind: _plain(getattr(found, kind)) for kind in kinds}})
+            out.json({**_about(client), **{kind: _plain(getattr(found, kind)) for kind in kinds}})
         else:
-            _show(output.results(), client, found, kinds, everything=arguments.all)
+            _show(out, client, found, kinds, everything=arguments.all)
     for kind in found.cut:
         screen.note(f"toolwire: the server has more than {catalogue.MOST:,} {kind}; the rest was not fetched")
     return DONE

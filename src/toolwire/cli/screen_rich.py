@@ -17,9 +17,11 @@ from toolwire.printable import printable
 class RichScreen(Screen):
     """Tables that wrap and a little colour. Cells are `Text`, so that no markup in them is read."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, forced: bool = False) -> None:
         super().__init__(stream)
-        self._console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False)
+        self._console = Console(
+            file=stream, force_terminal=forced or None, highlight=False, markup=False, emoji=False, soft_wrap=False
+        )
 
     def heading(self, text: str) -> None:
         self._console.print(Text(printable(text), style="bold"))

@@ -9,12 +9,13 @@ from types import ModuleType, TracebackType
 from typing import Any, Final
 
 from toolwire.cli.errors import UsageError
+from toolwire.extras import MissingExtra
 
 _USUAL_NAMES: Final = ("server", "mcp", "app")
 
 
 class FileFailed(Exception):
-    """The user's file raised while it was imported; the text is their traceback."""
+    """The user's file raised while it was imported; the text is their traceback, or the line that says what to do."""
 
 
 def load(spec: str) -> Any:
@@ -24,6 +25,9 @@ def load(spec: str) -> Any:
         module = _import(path)
     except UsageError:
         raise
+    except MissingExtra as error:
+        # Nothing is wrong with the file, so where in it this came up does not matter.
+        raise FileFailed(f"toolwire: {path.name}: {error}\n") from error
     except Exception as error:
         raise FileFailed(_told(error, path)) from error
     return _find(module, name, path)

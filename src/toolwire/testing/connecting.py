@@ -136,6 +136,7 @@ async def _application(server: Serves, principal: Any, *, sse: bool) -> AsyncIte
 async def _on_port(server: Serves, principal: Any) -> AsyncIterator[str]:
     from toolwire.wire import http_server
 
+    http_server.check_installed()
     sockets = http_server.listen("127.0.0.1", 0, public=False)
     ready = asyncio.Event()
     serving = http_server.HttpServer(_Known(_http_app(server, principal), principal), sockets, drain=1.0)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from toolwire.extras import require
 from toolwire.protocol.errors import ServerError
 from toolwire.wire.http_guard import is_loopback
 from toolwire.wire.http_outlet import Receive, SendMessage
@@ -27,7 +28,6 @@ BACKLOG: Final = 2048
 KEEP_ALIVE_SECONDS: Final = 75
 #: What is cut off gets this long to notice.
 CLEAN_UP_SECONDS: Final = 1.0
-INSTALL: Final = "pip install 'toolwire[http]'"
 
 
 class Application(Protocol):
@@ -40,13 +40,9 @@ class Application(Protocol):
 
 
 def check_installed() -> None:
-    """Raise `ServerError` when what serves HTTP is not installed."""
-    try:
-        import httptools
-        import uvicorn
-    except ImportError as error:
-        raise ServerError(f"Serving HTTP needs uvicorn and httptools, and {error.name} is missing: {INSTALL}") from None
-    del httptools, uvicorn
+    """Raise `MissingExtra` when what serves HTTP is not installed."""
+    for package in ("httptools", "uvicorn"):
+        require(package, extra="http", what="Serving HTTP")
 
 
 # --- sockets --------------------------------------------------------------------------------------

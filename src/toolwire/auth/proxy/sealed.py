@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from toolwire.protocol.errors import ServerError
+from toolwire.extras import MissingExtra
 from toolwire.protocol.sealing import BadSeal, Sealer, encode_base64url
 from toolwire.stores import KV
 
@@ -93,9 +93,7 @@ class Seals:
 
     def __init__(self, sealer: Sealer, issuer: str, clock: Callable[[], float] = time.time) -> None:
         if not sealer.confidential:
-            raise ServerError(
-                "The OAuth proxy needs cryptography to hide what it hands out: pip install 'toolwire[auth]'"
-            )
+            raise MissingExtra("Hiding what the OAuth proxy hands out", "cryptography", "auth")
         self._sealer = sealer
         self._issuer = issuer
         self.clock = clock
