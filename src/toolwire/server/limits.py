@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a server allows. Every edge has a bound; all of them can be set."""
+    """What a server allows. Every edge has a bound; these can be set."""
 
     line: int = 4 * 1024 * 1024
     """Bytes of one message."""
