@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+# A run of only some tests first collects all the others, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(300)
+
 # True only while the first version is being built: rows may still be without a test. Everything else is checked.
 INCOMPLETE = False
 
