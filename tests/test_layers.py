@@ -30,6 +30,7 @@ LAYERS = {
     "sealing_aes": 1,
     "logs": 1,
     "audit": 1,
+    "backoff": 1,
     "extras": 1,
     "printable": 1,
     "redaction": 1,

@@ -379,7 +379,7 @@ async def test_a_stream_without_ids_is_lost() -> None:
 
 
 async def test_a_stream_that_never_brings_anything_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.wire.backoff.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
     script = legacy(
         GET=lambda request: stream(b": nothing\n\n") if "last-event-id" in request.headers else Reply(405, {}),
         tools_call=lambda request: stream(event(b"", id="a", retry=1)),

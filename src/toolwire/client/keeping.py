@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from toolwire.backoff import Backoff
 from toolwire.client.connection import Connection
 from toolwire.client.opening import Opener
 from toolwire.protocol.errors import Timeout, TransportError, Unreachable
-from toolwire.wire.backoff import Backoff
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 

@@ -9,6 +9,7 @@ from toolwire.stores.memory import (
     MemoryLog,
     Position,
     PositionLost,
+    StoreFailed,
     StoreFull,
     Stores,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "MemoryLog",
     "Position",
     "PositionLost",
+    "StoreFailed",
     "StoreFull",
     "Stores",
 ]

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeAlias
 
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import ServerError, ToolwireError
 
 _logger = logging.getLogger("toolwire.stores")
 
@@ -32,6 +32,10 @@ Position: TypeAlias = int | str
 
 class StoreFull(ToolwireError):
     """A limit of the store is reached and nothing in it has expired: new state is refused, live state is kept."""
+
+
+class StoreFailed(ServerError):
+    """The store cannot be used: its file or its server is not there, refuses, or does not answer."""
 
 
 class PositionLost(ToolwireError):
@@ -105,6 +109,13 @@ class Stores:
     @classmethod
     def memory(cls) -> Stores:
         return cls(MemoryKV(), MemoryLog(), MemoryBus())
+
+    async def check(self) -> None:
+        """Raise `StoreFailed` when the stores cannot be used now."""
+        await self.kv.get("toolwire:check")
+
+    def close(self) -> None:
+        """Let go of what they hold: files, connections, threads. Nothing can be asked of them afterwards."""
 
 
 # --- KV -------------------------------------------------------------------------------------------

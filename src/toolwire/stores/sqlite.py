@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFull, Stores
-from toolwire.stores.sqlite_file import SqliteFile, StoreFailed
+from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFailed, StoreFull, Stores
+from toolwire.stores.names import decode_name, encode_name
+from toolwire.stores.sqlite_file import SqliteFile
 
 __all__ = ["SqliteBus", "SqliteKV", "SqliteLog", "SqliteStores", "StoreFailed"]
 
@@ -150,11 +151,6 @@ def _nothing(connection: sqlite3.Connection) -> None:
     return
 
 
-def _encode(name: str) -> bytes:
-    """Names as bytes: any text will do, even what is not valid Unicode."""
-    return name.encode("utf-8", "surrogatepass")
-
-
 def _tidy(connection: sqlite3.Connection, now: float) -> None:
     _sweep(connection, now, _SWEEP_STEPS)
     connection.execute(
@@ -180,7 +176,7 @@ class SqliteKV:
         self._clock = clock
 
     async def get(self, key: str) -> bytes | None:
-        name = _encode(key)
+        name = encode_name(key)
         return await self._file.read(lambda connection: self._live(connection, name))
 
     async def put(
@@ -192,7 +188,7 @@ class SqliteKV:
         if_absent: bool = False,
         expect: bytes | None = None,
     ) -> bool:
-        name, value = _encode(key), bytes(value)
+        name, value = encode_name(key), bytes(value)
 
         def work(connection: sqlite3.Connection) -> bool:
             now = self._clock()
@@ -212,7 +208,7 @@ class SqliteKV:
         return await self._file.write(work)
 
     async def delete(self, key: str) -> bool:
-        name = _encode(key)
+        name = encode_name(key)
 
         def work(connection: sqlite3.Connection) -> bool:
             present = self._live(connection, name)
@@ -222,7 +218,7 @@ class SqliteKV:
         return await self._file.write(work)
 
     async def expire(self, key: str, ttl: float | None) -> bool:
-        name = _encode(key)
+        name = encode_name(key)
 
         def work(connection: sqlite3.Connection) -> bool:
             now = self._clock()
@@ -235,7 +231,7 @@ class SqliteKV:
         return await self._file.write(work)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        first, last = _encode(prefix), _encode(after)
+        first, last = encode_name(prefix), encode_name(after)
 
         def work(connection: sqlite3.Connection) -> list[str]:
             # No byte of UTF-8 is 0xff, so this comes after every key that begins with the prefix.
@@ -244,7 +240,7 @@ class SqliteKV:
                 " ORDER BY key LIMIT ?",
                 (first, last, first + b"\xff", self._clock(), max(limit, 0)),
             )
-            return [bytes(key).decode("utf-8", "surrogatepass") for (key,) in found]
+            return [decode_name(bytes(key)) for (key,) in found]
 
         return await self._file.read(work)
 
@@ -285,7 +281,7 @@ class SqliteLog:
         self._max_total_bytes = max_total_bytes
 
     async def append(self, stream: str, data: bytes) -> int:
-        name, data = _encode(stream), bytes(data)
+        name, data = encode_name(stream), bytes(data)
 
         def work(connection: sqlite3.Connection) -> int:
             (before,) = connection.execute("SELECT log_position FROM totals").fetchone()
@@ -309,7 +305,7 @@ class SqliteLog:
         return await self._file.write(work)
 
     async def read_after(self, stream: str, position: Position | None, limit: int) -> list[tuple[Position, bytes]]:
-        name = _encode(stream)
+        name = encode_name(stream)
 
         def work(connection: sqlite3.Connection) -> list[tuple[Position, bytes]]:
             kept = connection.execute("SELECT id, floor, last FROM streams WHERE name = ?", (name,)).fetchone()
@@ -328,7 +324,7 @@ class SqliteLog:
         return await self._file.read(work)
 
     async def delete(self, stream: str) -> bool:
-        name = _encode(stream)
+        name = encode_name(stream)
 
         def work(connection: sqlite3.Connection) -> bool:
             return connection.execute("DELETE FROM streams WHERE name = ?", (name,)).rowcount > 0
@@ -373,7 +369,7 @@ class SqliteBus(MemoryBus):
         self._seen: int | None = None
 
     async def publish(self, topic: str, data: bytes) -> None:
-        name, data = _encode(topic), bytes(data)
+        name, data = encode_name(topic), bytes(data)
 
         def work(connection: sqlite3.Connection) -> None:
             added = connection.execute(
@@ -409,5 +405,5 @@ class SqliteBus(MemoryBus):
             if (rows[0][0] if rows else last + 1) != self._seen + 1:
                 self._tell_lost()
             for _, topic, data in rows:
-                self._hand_out(bytes(topic).decode("utf-8", "surrogatepass"), bytes(data), None)
+                self._hand_out(decode_name(bytes(topic)), bytes(data), None)
             self._seen = rows[-1][0] if rows else last

@@ -20,6 +20,8 @@ from typing import Any, Final, TypeVar
 
 from toolwire.protocol.errors import ToolwireError
 from toolwire.stores.doorbell import Doorbell
+from toolwire.stores.jobs import Job, settle_all
+from toolwire.stores.memory import StoreFailed
 
 _logger = logging.getLogger("toolwire.stores")
 
@@ -34,10 +36,6 @@ TIDY_SECONDS: Final = 30.0
 #: How often to look for what other processes wrote: when they ring, that is a precaution.
 LOOK_SECONDS_AUDIBLE: Final = 1.0
 LOOK_SECONDS: Final = 0.05
-
-
-class StoreFailed(ToolwireError):
-    """The file of a store cannot be used."""
 
 
 class SqliteFile:
@@ -169,7 +167,7 @@ class SqliteFile:
         if writes:
             # Before anybody hears that it is done: who subscribes after a message was sent does not get it.
             self._guarded(self._look, connection)
-        _settle_all(jobs)
+        settle_all(jobs)
         if any(job.ring for job in jobs):
             bell.ring_others()
 
@@ -193,7 +191,7 @@ class SqliteFile:
             self._bell = None
         for job in jobs:
             job.fail(_failure(self.path, error))
-        _settle_all(jobs)
+        settle_all(jobs)
 
     # --- opening ---
 
@@ -239,57 +237,23 @@ class SqliteFile:
             raise
 
 
-class _Job:
-    __slots__ = ("_error", "_future", "_loop", "_result", "_work", "ring", "writes")
+class _Job(Job):
+    __slots__ = ("_work", "ring", "writes")
 
     def __init__(
         self, work: Work[Any], writes: bool, ring: bool, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]
     ) -> None:
+        super().__init__(loop, future)
         self._work = work
         self.writes = writes
         self.ring = ring
-        self._loop = loop
-        self._future = future
-        self._result: Any = None
-        self._error: BaseException | None = None
 
     def run(self, connection: sqlite3.Connection) -> None:
-        self._error = None
         try:
-            self._result = self._work(connection)
+            self.succeed(self._work(connection))
         except ToolwireError as error:
             # An answer like any other: the transaction goes on.
-            self._error = error
-
-    def fail(self, error: BaseException) -> None:
-        self._error = error
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
-
-    def settle(self) -> None:
-        if self._future.done():
-            return  # Whoever asked has given up.
-        if self._error is not None:
-            self._future.set_exception(self._error)
-        else:
-            self._future.set_result(self._result)
-
-
-def _settle_all(jobs: Sequence[_Job]) -> None:
-    """Hand out the results, with one wake-up for each loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in jobs:
-        by_loop.setdefault(job.loop, []).append(job)
-    for loop, done in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # It was closed meanwhile.
-            loop.call_soon_threadsafe(_settle, done)
-
-
-def _settle(jobs: Sequence[_Job]) -> None:
-    for job in jobs:
-        job.settle()
+            self.fail(error)
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from toolwire.backoff import Backoff
 from toolwire.protocol.errors import InvalidResponse, ToolwireError, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
 from toolwire.protocol.http import SESSION, VERSION
 from toolwire.protocol.revisions import MODERN, is_modern, supports
-from toolwire.wire.backoff import Backoff
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.http_endpoint import Endpoint, failure
 from toolwire.wire.http_pool import HttpResponse

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
+from toolwire.backoff import Backoff
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     InvalidResponse,
@@ -28,7 +29,6 @@ from toolwire.protocol.http import SESSION, standard_headers
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle
 from toolwire.protocol.peer import Peer
-from toolwire.wire.backoff import Backoff
 from toolwire.wire.http_channel import ACCEPT_STREAM, EVENT_STREAM, HttpChannel
 from toolwire.wire.http_endpoint import ERROR_BODY, Endpoint, failure
 from toolwire.wire.http_pool import HttpResponse, TooLarge

@@ -10,10 +10,11 @@ LONGEST_SECONDS: Final = 30.0
 
 
 class Backoff:
-    """Pauses that double, each with jitter; `limit` is how many there are, None for no end."""
+    """Pauses that double up to `longest`, each with jitter; `limit` is how many there are, None for no end."""
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, *, longest: float = LONGEST_SECONDS) -> None:
         self._limit = limit
+        self._longest = longest
         self._failures = 0
 
     @property
@@ -24,7 +25,7 @@ class Backoff:
         """The next pause in seconds, or None when it is time to give up."""
         if self.exhausted:
             return None
-        pause = min(FIRST_SECONDS * 2.0 ** min(self._failures, 30), LONGEST_SECONDS)
+        pause = min(FIRST_SECONDS * 2.0 ** min(self._failures, 30), self._longest)
         self._failures += 1
         # Clients that lost the same server must not all come back in the same instant.
         return pause * random.uniform(0.5, 1.0)
@@ -33,7 +34,7 @@ class Backoff:
         """The next pause where there is no giving up: at first what the other side named, in milliseconds."""
         pause = self.next()
         if pause is None:
-            pause = LONGEST_SECONDS
+            pause = self._longest
         if retry is None:
             return pause
         return max(retry / 1000, pause if self._failures > 1 else 0.0)

@@ -1,0 +1,49 @@
+"""What an event loop asks of the thread of a store, and how the answers come back: one wake-up for many of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+
+class Job:
+    """Something that was asked for, and whoever waits for it on a loop of its own."""
+
+    __slots__ = ("_error", "_future", "_result", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]) -> None:
+        self.loop = loop
+        self._future = future
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def succeed(self, result: Any) -> None:
+        self._result, self._error = result, None
+
+    def fail(self, error: BaseException) -> None:
+        self._error = error
+
+    def settle(self) -> None:
+        if self._future.done():
+            return  # Whoever asked has given up.
+        if self._error is not None:
+            self._future.set_exception(self._error)
+        else:
+            self._future.set_result(self._result)
+
+
+def settle_all(jobs: Sequence[Job]) -> None:
+    """Hand out the results, with one wake-up for each loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+    for job in jobs:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, done in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # It was closed meanwhile.
+            loop.call_soon_threadsafe(_settle, done)
+
+
+def _settle(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        job.settle()

@@ -1,0 +1,269 @@
+"""The three stores on Redis: for several machines behind a load balancer.
+
+    server = Server("notes", stores=RedisStores("redis://redis.internal:6379/0"))
+
+The limits hold for all processes with the same prefix together. Needs Redis 6.2 or later, one server or a primary with
+replicas, and `pip install 'toolwire[redis]'`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from toolwire.protocol.errors import ServerError
+from toolwire.stores import redis_scripts as scripts
+from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFailed, StoreFull, Stores
+from toolwire.stores.names import decode_name, encode_name
+from toolwire.stores.redis_address import DEFAULT_PREFIX, read_address
+from toolwire.stores.redis_link import LISTEN_SECONDS, Ask, RedisLink
+
+__all__ = ["RedisBus", "RedisKV", "RedisLog", "RedisStores", "StoreFailed"]
+
+_logger = logging.getLogger("toolwire.stores")
+
+#: Positions are counted in numbers that Redis' scripts hold exactly up to here.
+_LARGEST: Final = 2**53
+
+
+class RedisStores(Stores):
+    """`KV`, `Log` and `Bus` on the Redis at `url`: `redis://`, `rediss://` for TLS, or `unix://` for a socket.
+
+    `prefix` keeps those apart who share a Redis; it can also be part of the address, `redis://host/0?prefix=notes`.
+    Each operation ends within about twice `timeout` seconds. Nothing is opened before the first use, so that it can be
+    made before a process forks and used afterwards.
+    """
+
+    _link: RedisLink
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str | None = None,
+        timeout: float = 5.0,
+        max_items: int = 100_000,
+        max_bytes: int = 64 * 1024 * 1024,
+        max_events: int = 256,
+        max_stream_bytes: int = 1024 * 1024,
+        max_streams: int = 10_000,
+        max_log_bytes: int = 256 * 1024 * 1024,
+        max_subscribers: int = 100_000,
+        max_pending: int = 1024,
+        clock: Callable[[], float] | None = None,
+        first_position: int | None = None,
+    ) -> None:
+        address = read_address(url)
+        name = prefix or address.prefix or DEFAULT_PREFIX
+        if "{" in name or "}" in name:
+            raise ServerError("The prefix of a store has no braces")
+        if timeout <= 0:
+            raise ServerError("timeout= of a store is more than 0 seconds")
+        link = RedisLink(address, name, timeout, first=lambda: bus.first_look(), listen=lambda ask: bus.listen(ask))
+        bus = RedisBus(link, max_subscribers=max_subscribers, max_pending=max_pending)
+        super().__init__(
+            RedisKV(link, max_items=max_items, max_bytes=max_bytes, clock=clock),
+            RedisLog(
+                link,
+                max_events=max_events,
+                max_bytes=max_stream_bytes,
+                max_streams=max_streams,
+                max_total_bytes=max_log_bytes,
+                first_position=first_position,
+            ),
+            bus,
+        )
+        # The container is frozen, and this is its making.
+        object.__setattr__(self, "_link", link)
+
+    async def open(self) -> None:
+        """Connect now instead of at the first use; raises `StoreFailed` when Redis cannot be used."""
+        await self.check()
+
+    def close(self) -> None:
+        """Finish what is under way and let go of the connections. Nothing can be asked of the stores afterwards."""
+        self._link.close()
+
+
+# --- KV -------------------------------------------------------------------------------------------
+
+
+class RedisKV:
+    def __init__(
+        self, link: RedisLink, *, max_items: int, max_bytes: int, clock: Callable[[], float] | None = None
+    ) -> None:
+        self._link = link
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._clock = clock
+
+    async def get(self, key: str) -> bytes | None:
+        value: bytes | None = await self._link.ask(scripts.GET, self._now(), encode_name(key))
+        return value
+
+    async def put(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        ttl: float | None = None,
+        if_absent: bool = False,
+        expect: bytes | None = None,
+    ) -> bool:
+        stored: int = await self._link.ask(
+            scripts.PUT,
+            self._now(),
+            encode_name(key),
+            bytes(value),
+            _milliseconds(ttl),
+            int(if_absent),
+            int(expect is not None),
+            expect or b"",
+            self._max_items,
+            self._max_bytes,
+        )
+        if stored < 0:
+            raise StoreFull("The key-value store is full.")
+        return stored == 1
+
+    async def delete(self, key: str) -> bool:
+        found: int = await self._link.ask(scripts.DELETE, self._now(), encode_name(key))
+        return found == 1
+
+    async def expire(self, key: str, ttl: float | None) -> bool:
+        found: int = await self._link.ask(scripts.EXPIRE, self._now(), encode_name(key), _milliseconds(ttl))
+        return found == 1
+
+    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        first, last = encode_name(prefix), encode_name(after)
+        # Of the two places to begin, the later one.
+        is_after = int(last >= first and after != "")
+        found: list[bytes] = await self._link.ask(scripts.LIST, self._now(), first, last, max(limit, 0), is_after)
+        return [decode_name(name) for name in found]
+
+    def _now(self) -> str:
+        return "" if self._clock is None else repr(self._clock() * 1000)
+
+
+def _milliseconds(ttl: float | None) -> str:
+    return "" if ttl is None else repr(ttl * 1000.0)
+
+
+# --- Log ------------------------------------------------------------------------------------------
+
+
+class RedisLog:
+    def __init__(
+        self,
+        link: RedisLink,
+        *,
+        max_events: int,
+        max_bytes: int,
+        max_streams: int,
+        max_total_bytes: int,
+        first_position: int | None = None,
+    ) -> None:
+        self._link = link
+        self._limits = (max_events, max_bytes, max_streams, max_total_bytes)
+        self._first = "" if first_position is None else str(first_position - 1)
+
+    async def append(self, stream: str, data: bytes) -> int:
+        return int(await self._link.ask(scripts.APPEND, encode_name(stream), bytes(data), self._first, *self._limits))
+
+    async def read_after(self, stream: str, position: Position | None, limit: int) -> list[tuple[Position, bytes]]:
+        after = "" if position is None else str(position)
+        found: list[bytes] | None = None
+        if position is None or (isinstance(position, int) and 0 <= position < _LARGEST):
+            found = await self._link.ask(scripts.READ_AFTER, encode_name(stream), after, limit)
+        if found is None:
+            raise PositionLost("The events after this position are no longer kept.")
+        return [(int(found[index]), found[index + 1]) for index in range(0, len(found), 2)]
+
+    async def delete(self, stream: str) -> bool:
+        found: int = await self._link.ask(scripts.FORGET, encode_name(stream))
+        return found == 1
+
+
+# --- Bus ------------------------------------------------------------------------------------------
+
+
+class RedisBus(MemoryBus):
+    """A message is written down first. Each process reads what was written, in that order, and hands it out to its own
+    subscribers the way the bus in memory does. Numbers are given without a gap, so that a process which lost its
+    connection finds what it missed, or learns that there was more."""
+
+    def __init__(self, link: RedisLink, *, max_subscribers: int, max_pending: int) -> None:
+        super().__init__(max_subscribers=max_subscribers, max_pending=max_pending)
+        self._link = link
+        #: The last message that was handed out here; None before the first look. Changed in the thread of the link.
+        self._seen: int | None = None
+
+    async def publish(self, topic: str, data: bytes) -> None:
+        if self._seen is None:
+            # Before any question of ours the link asks for the first look.
+            await self._link.ask(scripts.LOOK, "")
+        seen = self._seen
+        # The answer brings what was sent until then, so that it is handed out before anybody hears that it is done:
+        # who subscribes afterwards does not get it.
+        await self._link.ask(
+            scripts.PUBLISH,
+            seen,
+            encode_name(topic),
+            bytes(data),
+            then=lambda reply: self._look(seen, reply),
+        )
+
+    def subscribe(
+        self, topic: str, callback: Callable[[bytes], None], *, on_lost: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        self._link.wake()
+        return super().subscribe(topic, callback, on_lost=on_lost)
+
+    # --- in the thread of the link ---
+
+    def first_look(self) -> tuple[scripts.Script, Sequence[Any], Callable[[Any], None]]:
+        """What is asked before anything else: from then on no message is missed."""
+        return scripts.LOOK, [""], lambda reply: self._look(None, reply)
+
+    async def listen(self, ask: Ask) -> None:
+        """Hand out what others send."""
+        key = self._link.prefix + b":bus"
+        while True:
+            while True:
+                seen = self._seen
+                assert seen is not None
+                self._look(seen, await ask(*scripts.LOOK.in_full(self._link.prefix, [seen])))
+                if self._seen == seen:
+                    break
+            wait = int(LISTEN_SECONDS * 1000)
+            while reply := await ask("XREAD", "COUNT", 1000, "BLOCK", wait, "STREAMS", key, f"{self._seen}-0"):
+                ((_, messages),) = reply
+                self._take(messages)
+
+    def _look(self, seen: int | None, reply: Any) -> None:
+        """Take what followed `seen`, and compare with the number of the last message."""
+        last, *messages = reply
+        newest = int(last)
+        if self._seen is None or seen is None:
+            self._seen = newest
+            return
+        self._take(messages)
+        if newest < seen or (newest > self._seen and not messages):
+            # Redis came back without what it had, or what we have not seen is no longer kept.
+            self._seen = newest
+            self._tell_lost()
+
+    def _take(self, messages: Sequence[tuple[bytes, Sequence[bytes]]]) -> None:
+        assert self._seen is not None
+        for identifier, fields in messages:
+            number = int(identifier.partition(b"-")[0])
+            if number <= self._seen:
+                continue
+            if number != self._seen + 1:
+                self._tell_lost()
+            self._seen = number
+            if len(fields) == 6:
+                self._hand_out(decode_name(fields[1]), fields[3], None)
+            else:
+                _logger.warning("a message on the bus that nobody of us sent is passed over")

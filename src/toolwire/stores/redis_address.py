@@ -1,0 +1,76 @@
+"""The address of a Redis: what it may say, and how it is shown to people, who never see the password in it."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from toolwire.protocol.errors import ServerError
+
+SCHEMES: Final = ("redis", "rediss", "unix")
+DEFAULT_PREFIX: Final = "toolwire"
+
+_FORM: Final = "write it as redis://user:password@host:6379/0, with %40 for an @ and %2F for a / in the password"
+#: What may follow the question mark beside what concerns TLS; the rest would change how the client library behaves.
+_OPTIONS: Final = frozenset({"db", "username", "password", "prefix"})
+
+
+class RedisAddress(Struct, frozen=True):
+    """An address, taken apart."""
+
+    url: str
+    """For the client library, secrets included."""
+    prefix: str | None
+    shown: str
+    """For people."""
+    secrets: tuple[str, ...] = ()
+
+    def without_secrets(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def __repr__(self) -> str:
+        return f"RedisAddress({self.shown!r})"
+
+
+def is_redis(address: str) -> bool:
+    return address.partition("://")[0].lower() in SCHEMES and "://" in address
+
+
+def read_address(url: str) -> RedisAddress:
+    """Take an address apart; `ServerError`, which repeats nothing of it, for one that cannot be meant."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise _unreadable() from None
+    scheme = parts.scheme.lower()
+    # A slash or a question mark in a password moves its end, and the host, to where they are not looked for.
+    if scheme not in SCHEMES or parts.fragment or "@" in parts.path or "@" in parts.query:
+        raise _unreadable()
+    if scheme == "unix":
+        if not parts.path or parts.hostname:
+            raise ServerError("The address of the store is no socket: write it as unix:///run/redis.sock?db=0")
+        shown = f"unix://{parts.path}"
+    else:
+        database = parts.path.strip("/") or "0"
+        if not parts.hostname or not database.isdigit():
+            raise _unreadable()
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        shown = f"{scheme}://{host}:{port or 6379}/{database}"
+    for name, _ in options:
+        if name not in _OPTIONS and not name.startswith("ssl_"):
+            raise ServerError(f"The address of the store has no option {name!r}: it knows db, prefix and ssl_…")
+    given = dict(options)
+    prefix = given.pop("prefix", None)
+    secrets = [parts.password and unquote(parts.password), parts.password, given.get("password")]
+    clean = urlunsplit((scheme, parts.netloc, parts.path, urlencode(given), ""))
+    return RedisAddress(clean, prefix, shown, tuple(secret for secret in secrets if secret))
+
+
+def _unreadable() -> ServerError:
+    return ServerError(f"The address of the store is not one of a Redis: {_FORM}")

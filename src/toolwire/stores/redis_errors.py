@@ -1,0 +1,67 @@
+"""What goes wrong with a Redis, in words that say what to do and hold no secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolwire.protocol.errors import ToolwireError
+from toolwire.stores.memory import StoreFailed, StoreFull
+from toolwire.stores.redis_address import RedisAddress
+
+
+class AnswerLost(Exception):
+    """A command left, and no reply to it came."""
+
+
+class RedisErrors:
+    """The exceptions of the client library `redis`, translated for one store."""
+
+    def __init__(self, redis: Any, address: RedisAddress, prefix: str, timeout: float) -> None:
+        self.base: type[Exception] = redis.RedisError
+        self.response: type[Exception] = redis.ResponseError
+        self.timeout: type[Exception] = redis.exceptions.TimeoutError
+        self.unknown_script: type[Exception] = redis.exceptions.NoScriptError
+        self._kinds = redis.exceptions
+        self._address = address
+        self._prefix = prefix
+        self._seconds = timeout
+
+    @property
+    def store(self) -> str:
+        """The name of the store, for people."""
+        return self._address.shown
+
+    def failure(self, error: BaseException) -> ToolwireError:
+        """What whoever asked is told."""
+        if "OOM command" in str(error):
+            return StoreFull("The Redis of the store has no memory left: raise its maxmemory.")
+        failed = StoreFailed(f"The store {self.store} cannot be used: {self.reason(error)}")
+        # Not the error itself, whose text is not ours and goes to logs.
+        failed.__suppress_context__ = True
+        return failed
+
+    def reason(self, error: BaseException) -> str:
+        kinds = self._kinds
+        text = self._address.without_secrets(str(error))
+        if isinstance(error, AnswerLost):
+            return "the connection was lost before it answered, so that nobody knows whether the change was made"
+        if isinstance(error, kinds.AuthenticationError):
+            return "it does not accept the user name and password of its address"
+        if isinstance(error, kinds.TimeoutError | TimeoutError):
+            return f"it did not answer within {self._seconds:g} seconds"
+        if isinstance(error, kinds.InvalidResponse):
+            return "what answers there is not Redis"
+        if isinstance(error, kinds.ReadOnlyError):
+            return "it is a replica, which takes no changes: give the address of the primary"
+        if isinstance(error, kinds.NoPermissionError):
+            return f"the user of its address may not do what the store needs ({text})"
+        if "WRONGTYPE" in text:
+            return f"another program uses the prefix {self._prefix!r} there: choose another one"
+        return text or type(error).__name__
+
+    def is_temporary(self, error: BaseException) -> bool:
+        """Whether waiting may help."""
+        kinds = self._kinds
+        if isinstance(error, kinds.AuthenticationError):
+            return False
+        return isinstance(error, OSError | kinds.ConnectionError | kinds.TimeoutError)

@@ -1,0 +1,49 @@
+"""The stores on Redis: the same behaviour as in memory, with a real server, several processes, and all that can go wrong."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.redis_server import RedisServer, running
+from tests.stores.contract import BusContract, KVContract, LogContract, Make, memo
+
+from toolwire.stores import Stores
+from toolwire.stores.redis import RedisStores
+
+__all__ = ["memo"]
+
+_prefixes = (f"test {number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def make(redis: RedisServer) -> Iterator[Make]:
+    made: list[RedisStores] = []
+
+    def stores(*, clock: Callable[[], float] | None = None, **limits: Any) -> Stores:
+        made.append(RedisStores(redis.url, prefix=next(_prefixes), clock=clock, **limits))
+        return made[-1]
+
+    yield stores
+    for each in made:
+        each.close()
+
+
+class TestKV(KVContract):
+    pass
+
+
+class TestLog(LogContract):
+    pass
+
+
+class TestBus(BusContract):
+    pass
