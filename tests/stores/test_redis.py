@@ -1,14 +1,16 @@
-"""The stores on Redis: the same behaviour as in memory, with a real server, several processes, and all that can go wrong."""
+"""The stores on Redis: the same behaviour as in memory, in several processes, with a real server."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.redis_server import RedisServer, running
 from tests.stores.contract import BusContract, KVContract, LogContract, Make, memo
+from tests.stores.processes import ProcessContract
 
 from toolwire.stores import Stores
 from toolwire.stores.redis import RedisStores
@@ -46,4 +48,20 @@ class TestLog(LogContract):
 
 
 class TestBus(BusContract):
+    pass
+
+
+@pytest.fixture
+def address(redis: RedisServer) -> str:
+    return f"{redis.url}?prefix={quote(next(_prefixes))}"
+
+
+@pytest.fixture
+def stores(address: str) -> Iterator[RedisStores]:
+    stores = RedisStores(address)
+    yield stores
+    stores.close()
+
+
+class TestProcesses(ProcessContract):
     pass

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.stores.contract import BusContract, Clock, Heard, KVContract, LogContract, Make, memo
+from tests.stores.processes import LISTENER, Process, ProcessContract
 
 from toolwire.stores import KV, Bus, Log, Stores
 from toolwire.stores import sqlite as module
@@ -267,79 +266,13 @@ async def test_a_file_of_a_later_version_is_refused(stores: SqliteStores, path: 
 
 # --- several processes --------------------------------------------------------------------------------
 
-PRELUDE = """
-import asyncio, json, sys
-from toolwire.stores.sqlite import SqliteStores
 
-stores = SqliteStores(sys.argv[1])
-
-def say(value):
-    print(json.dumps(value), flush=True)
-
-async def line():
-    return await asyncio.to_thread(sys.stdin.readline)
-"""
-
-
-class Process:
-    """Another process that uses the file; it says what happened in lines of JSON."""
-
-    def __init__(self, path: Path, body: str) -> None:
-        code = PRELUDE + body + "\nasyncio.run(main())\nstores.close()\n"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    async def said(self) -> Any:
-        assert self.process.stdout is not None
-        text = await asyncio.to_thread(self.process.stdout.readline)
-        return json.loads(text) if text else None
-
-    def tell(self, text: str = "") -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(text + "\n")
-        self.process.stdin.flush()
-
-    async def end(self) -> int:
-        return await asyncio.to_thread(self.process.wait)
-
-
-LISTENER = """
-async def main():
-    heard = asyncio.Queue()
-    await stores.open()
-    stores.bus.subscribe("t", heard.put_nowait)
-    say("ready")
-    while True:
-        message = (await heard.get()).decode()
-        say(message)
-        await stores.bus.publish("back", message.encode())
-        if message == "end":
-            return
-"""
-
-
-async def test_messages_reach_other_processes_in_order(stores: SqliteStores, path: Path) -> None:
-    heard = Heard()
-    stores.bus.subscribe("back", heard)
-    with Process(path, LISTENER) as one, Process(path, LISTENER) as two:
-        assert [await one.said(), await two.said()] == ["ready", "ready"]
-        for number in range(100):
-            await stores.bus.publish("t", b"%d" % number)
-        await stores.bus.publish("t", b"end")
-        expected = [*map(str, range(100)), "end"]
-        assert [await one.said() for _ in expected] == expected
-        assert [await two.said() for _ in expected] == expected
-        await heard.until(2 * len(expected))
-        assert (await one.end(), await two.end()) == (0, 0)
-    assert sorted(heard) == sorted(message.encode() for message in expected * 2)
+class TestProcesses(ProcessContract):
+    @pytest.fixture
+    def address(self, path: Path) -> Iterator[str]:
+        yield str(path)
+        kept, counted = totals(path)
+        assert kept == counted
 
 
 async def test_messages_reach_other_processes_where_nobody_can_ring(
@@ -374,39 +307,6 @@ async def test_the_bell_of_a_process_that_was_killed_is_taken_down(stores: Sqlit
     assert len(list(bells.iterdir())) == 1
 
 
-CLAIMER = """
-async def main():
-    say("ready")
-    await line()
-    say([key for key in range(200) if await stores.kv.put(str(key), sys.argv[1].encode(), if_absent=True)])
-    for _ in range(100):
-        while True:
-            value = await stores.kv.get("counter")
-            condition = {"expect": value} if value else {"if_absent": True}
-            if await stores.kv.put("counter", b"%d" % (int(value or 0) + 1), **condition):
-                break
-    positions = [await stores.log.append("s", b"x") for _ in range(50)]
-    say(positions)
-"""
-
-
-async def test_processes_that_start_at_once_share_one_file(stores: SqliteStores, path: Path) -> None:
-    with Process(path, CLAIMER) as one, Process(path, CLAIMER) as two, Process(path, CLAIMER) as three:
-        everyone = (one, two, three)
-        for each in everyone:
-            assert await each.said() == "ready"
-        for each in everyone:
-            each.tell()
-        wins = [key for each in everyone for key in await each.said()]
-        positions = [position for each in everyone for position in await each.said()]
-        assert [await each.end() for each in everyone] == [0, 0, 0]
-    assert sorted(wins) == list(range(200))
-    assert await stores.kv.get("counter") == b"300"
-    assert sorted(positions) == [position for position, _ in await stores.log.read_after("s", None, 1000)]
-    kept, counted = totals(path)
-    assert kept == counted
-
-
 WRITER = """
 async def main():
     number = 0
@@ -439,35 +339,3 @@ async def test_a_process_that_is_killed_loses_nothing_it_was_told_is_done(path: 
         connection = sqlite3.connect(path)
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         connection.close()
-
-
-FORKED = """
-import os
-async def main():
-    if {used}:
-        await stores.open()
-
-async def child():
-    try:
-        await stores.kv.put("child", b"1")
-        return 0
-    except Exception as error:
-        say(str(error))
-        return 7
-
-asyncio.run(main())
-if (pid := os.fork()) == 0:
-    os._exit(asyncio.run(child()))
-say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("used", [False, True])
-async def test_a_store_can_be_made_before_a_fork_but_not_used(stores: SqliteStores, path: Path, used: bool) -> None:
-    with Process(path, FORKED.format(used=used)) as parent:
-        if used:
-            assert "forked" in await parent.said()
-        assert await parent.said() == (7 if used else 0)
-        assert await parent.end() == 0
-    assert await stores.kv.get("child") == (None if used else b"1")

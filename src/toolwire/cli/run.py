@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from toolwire.cli import server_file
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
+from toolwire.stores.opening import STORES_VARIABLE, stores_of_environment
 from toolwire.wire.stdio import claim
 
 if TYPE_CHECKING:
@@ -25,6 +27,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reload", action="store_true", help="load the file again when it changes; clients stay connected"
+    )
+    parser.add_argument(
+        "--stores",
+        metavar="ADDRESS",
+        help="where state is kept when the file does not say: a SQLite file, or redis://host:6379/0 "
+        f"(with a password better in {STORES_VARIABLE})",
     )
     http = parser.add_argument_group("with --transport http")
     http.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
@@ -50,7 +58,11 @@ def main(arguments: Namespace) -> int:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --transport http")
         # Before the user's file runs: whatever it prints while it is imported must not reach the client (STD-2).
         claim()
+    if arguments.stores is not None:
+        # The way in which every server learns of it that the file makes, now and when it is loaded again.
+        os.environ[STORES_VARIABLE] = arguments.stores
     try:
+        stores_of_environment()  # What is wrong with the address shows here, and not in the middle of the file.
         server = _staged(arguments.server) if arguments.reload else server_file.load(arguments.server)
         if over_stdio:
             server.run("stdio")

@@ -42,6 +42,7 @@ from toolwire.server.middleware import Middleware
 from toolwire.server.registering import Registering, all_of
 from toolwire.server.serving import Serving
 from toolwire.stores import Stores
+from toolwire.stores.opening import open_stores, stores_of_environment
 
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
@@ -84,7 +85,7 @@ class Server(Registering, Serving):
         audit: AuditLog | None = None,
         metrics: Metrics | bool | None = None,
         tracing: Any = None,
-        stores: Stores | None = None,
+        stores: Stores | str | os.PathLike[str] | None = None,
         secret: str | bytes | Sequence[str | bytes] | None = None,
         page_size: int | None = None,
         cache: Cache | None = None,
@@ -113,8 +114,9 @@ class Server(Registering, Serving):
         """Who is let in over HTTP: a verifier, a callable, a list of those, or a `ResourceServer`."""
         self.local_principal = local_principal
         """Who calls on stdio and in memory; None for somebody to whom no restriction applies."""
-        self.stores: Stores = stores or Stores.memory()
-        self._stores_are_given = stores is not None
+        given = _stores(stores)
+        self.stores: Stores = given or Stores.memory()
+        self._stores_are_given = given is not None
         keys = _secrets(secret)
         self._has_secret = keys is not None
         self.catalog: Catalog = Catalog(self)
@@ -323,3 +325,9 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 def _secrets(secret: Any) -> list[str | bytes] | None:
     given = secret if secret is not None else os.environ.get(_SECRET)
     return None if not given else [given] if isinstance(given, str | bytes) else list(given)
+
+
+def _stores(stores: Stores | str | os.PathLike[str] | None) -> Stores | None:
+    if stores is None:
+        return stores_of_environment()
+    return stores if isinstance(stores, Stores) else open_stores(stores)

@@ -57,6 +57,8 @@ def run_http(server: Any, given: Mapping[str, Any]) -> None:
     sockets = http_server.listen(options.host, options.port, public=public)
     url = http_server.url_of(sockets, options.host, options.path)
 
+    _warn_of_keys(server)
+
     def ready() -> None:
         log.info("serving %s at %s", server.name, url)
         if options.on_ready is not None:
@@ -69,6 +71,14 @@ def run_http(server: Any, given: Mapping[str, Any]) -> None:
             _run_workers(server, options, sockets, ready)
     finally:
         _close(sockets)
+
+
+def _warn_of_keys(server: Any) -> None:
+    """State that machines share is of no use to them without the key that all of them have."""
+    from toolwire.stores.redis import RedisStores
+
+    if isinstance(server.stores, RedisStores) and not server._has_secret:
+        log.warning("the stores are shared, but the key is not: set TOOLWIRE_SECRET to the same value on every machine")
 
 
 def _close(sockets: list[socket]) -> None:

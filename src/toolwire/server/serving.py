@@ -193,6 +193,7 @@ class Serving:
         from toolwire.wire.http_server import HttpServer
 
         loop = asyncio.get_running_loop()
+        await self.stores.check()
         async with self._life.held():
             serving = HttpServer(application, sockets, drain=self.limits.drain)
             self._stop = lambda: _discard(loop.call_soon_threadsafe(serving.stop))

@@ -23,6 +23,7 @@ __all__ = ["RedisBus", "RedisKV", "RedisLog", "RedisStores", "StoreFailed"]
 
 _logger = logging.getLogger("toolwire.stores")
 
+_TIMEOUT: Final = 5.0
 #: Positions are counted in numbers that Redis' scripts hold exactly up to here.
 _LARGEST: Final = 2**53
 
@@ -30,9 +31,10 @@ _LARGEST: Final = 2**53
 class RedisStores(Stores):
     """`KV`, `Log` and `Bus` on the Redis at `url`: `redis://`, `rediss://` for TLS, or `unix://` for a socket.
 
-    `prefix` keeps those apart who share a Redis; it can also be part of the address, `redis://host/0?prefix=notes`.
-    Each operation ends within about twice `timeout` seconds. Nothing is opened before the first use, so that it can be
-    made before a process forks and used afterwards.
+    `prefix` keeps those apart who share a Redis ("toolwire" unless told otherwise); each operation ends within about
+    twice `timeout` seconds (5). Both can be part of the address: `redis://host/0?prefix=notes&timeout=2`.
+
+    Nothing is opened before the first use, so that it can be made before a process forks and used afterwards.
     """
 
     _link: RedisLink
@@ -42,7 +44,7 @@ class RedisStores(Stores):
         url: str,
         *,
         prefix: str | None = None,
-        timeout: float = 5.0,
+        timeout: float | None = None,
         max_items: int = 100_000,
         max_bytes: int = 64 * 1024 * 1024,
         max_events: int = 256,
@@ -58,9 +60,10 @@ class RedisStores(Stores):
         name = prefix or address.prefix or DEFAULT_PREFIX
         if "{" in name or "}" in name:
             raise ServerError("The prefix of a store has no braces")
-        if timeout <= 0:
-            raise ServerError("timeout= of a store is more than 0 seconds")
-        link = RedisLink(address, name, timeout, first=lambda: bus.first_look(), listen=lambda ask: bus.listen(ask))
+        seconds = timeout or address.timeout or _TIMEOUT
+        if not 0 < seconds < 3600:
+            raise ServerError("timeout= of a store is more than 0 seconds and less than an hour")
+        link = RedisLink(address, name, seconds, first=lambda: bus.first_look(), listen=lambda ask: bus.listen(ask))
         bus = RedisBus(link, max_subscribers=max_subscribers, max_pending=max_pending)
         super().__init__(
             RedisKV(link, max_items=max_items, max_bytes=max_bytes, clock=clock),

@@ -14,7 +14,7 @@ DEFAULT_PREFIX: Final = "toolwire"
 
 _FORM: Final = "write it as redis://user:password@host:6379/0, with %40 for an @ and %2F for a / in the password"
 #: What may follow the question mark beside what concerns TLS; the rest would change how the client library behaves.
-_OPTIONS: Final = frozenset({"db", "username", "password", "prefix"})
+_OPTIONS: Final = frozenset({"db", "username", "password", "prefix", "timeout"})
 
 
 class RedisAddress(Struct, frozen=True):
@@ -23,6 +23,7 @@ class RedisAddress(Struct, frozen=True):
     url: str
     """For the client library, secrets included."""
     prefix: str | None
+    timeout: float | None
     shown: str
     """For people."""
     secrets: tuple[str, ...] = ()
@@ -34,10 +35,6 @@ class RedisAddress(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"RedisAddress({self.shown!r})"
-
-
-def is_redis(address: str) -> bool:
-    return address.partition("://")[0].lower() in SCHEMES and "://" in address
 
 
 def read_address(url: str) -> RedisAddress:
@@ -64,12 +61,21 @@ def read_address(url: str) -> RedisAddress:
         shown = f"{scheme}://{host}:{port or 6379}/{database}"
     for name, _ in options:
         if name not in _OPTIONS and not name.startswith("ssl_"):
-            raise ServerError(f"The address of the store has no option {name!r}: it knows db, prefix and ssl_…")
+            raise ServerError(
+                f"The address of the store has no option {name!r}: it knows db, prefix, timeout and ssl_…"
+            )
     given = dict(options)
-    prefix = given.pop("prefix", None)
+    prefix, timeout = given.pop("prefix", None), given.pop("timeout", None)
     secrets = [parts.password and unquote(parts.password), parts.password, given.get("password")]
     clean = urlunsplit((scheme, parts.netloc, parts.path, urlencode(given), ""))
-    return RedisAddress(clean, prefix, shown, tuple(secret for secret in secrets if secret))
+    return RedisAddress(clean, prefix, _seconds(timeout), shown, tuple(secret for secret in secrets if secret))
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise ServerError("timeout= in the address of the store is a number of seconds") from None
 
 
 def _unreadable() -> ServerError:

@@ -55,6 +55,8 @@ class RedisErrors:
             return "it is a replica, which takes no changes: give the address of the primary"
         if isinstance(error, kinds.NoPermissionError):
             return f"the user of its address may not do what the store needs ({text})"
+        if isinstance(error, OSError | kinds.ConnectionError):
+            return f"it is not reached, so see whether it runs and its address is right ({text})"
         if "WRONGTYPE" in text:
             return f"another program uses the prefix {self._prefix!r} there: choose another one"
         return text or type(error).__name__

@@ -25,6 +25,7 @@ from toolwire.protocol.http import (
 from toolwire.protocol.jsonrpc import encode_error, encode_response
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
+from toolwire.stores import StoreFailed
 from toolwire.wire.first_step import watched
 from toolwire.wire.get_stream import GetStream
 from toolwire.wire.http_body import read_body, whole_body
@@ -205,6 +206,11 @@ class HttpApp:
         except InsufficientScope as error:
             await self._forbid(error, scope, headers, send, extra)
             return
+        except StoreFailed as error:
+            log.error("a request could not be served: %s", error)
+            body = encode_error(None, INTERNAL_ERROR, "The server cannot serve this now; try again later")
+            await respond(send, 503, body, (*JSON_TYPE, *_RETRY_LATER, *extra))
+            return
         if stream is not None:
             # Here, so that a stream that stays open for hours holds on to nothing that was only needed to open it.
             del headers
@@ -233,8 +239,8 @@ class HttpApp:
         path = path_of(scope)
         method = scope["method"]
         if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
-            ready = path == "/livez" or not self._draining
-            await respond(send, 200 if ready else 503, b"ok" if ready else b"stopping", TEXT_TYPE)
+            trouble = b"" if path == "/livez" else await self._trouble()
+            await respond(send, 503 if trouble else 200, trouble or b"ok", TEXT_TYPE)
             return None
         if path in self._pages and method in ("GET", "HEAD"):
             self._check_source(scope, headers)
@@ -257,6 +263,17 @@ class HttpApp:
         if self._gate is not None:
             scope[_PRINCIPAL] = await self._gate.admit(scope, headers)
         return await self._other_method(scope, headers, send, extra)
+
+    async def _trouble(self) -> bytes:
+        """Why requests should go elsewhere; empty when they need not."""
+        if self._draining:
+            return b"stopping"
+        try:
+            async with asyncio.timeout(_STORE_SECONDS):
+                await self._endpoint.stores.check()
+        except (StoreFailed, TimeoutError):
+            return b"the store cannot be reached"
+        return b""
 
     async def _other_method(
         self, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
@@ -415,5 +432,7 @@ class HttpApp:
 # Listen streams are open for hours and have a limit of their own.
 _LISTEN: Final = "subscriptions/listen"
 _RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"1"),)
+# How long a probe waits for the store.
+_STORE_SECONDS: Final = 2.0
 # Where whoever authenticates leaves the principal.
 _PRINCIPAL: Final = "toolwire.principal"

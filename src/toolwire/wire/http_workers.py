@@ -188,6 +188,8 @@ class Supervisor:
             self._button.close()
             self._work(worker)
             status = 0
+        except ServerError as error:
+            log.error("a worker failed: %s", error)
         except BaseException:
             log.exception("a worker failed")
         finally:

@@ -15,7 +15,7 @@ from toolwire.protocol.errors import INTERNAL_ERROR
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import RequestId, encode_batch, encode_error
 from toolwire.protocol.revisions import supports
-from toolwire.stores import Position
+from toolwire.stores import Position, StoreFailed, StoreFull
 from toolwire.wire.event_log import END, LAST, MAX_ENTRY, MESSAGE, PRIMING, EventLog, event_id
 from toolwire.wire.http_outlet import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
 from toolwire.wire.http_reply import JSON_TYPE, HeaderList, respond
@@ -236,10 +236,8 @@ class PostStream:
         if not self.attached:
             return
         first = b""
-        if supports(self._revision, "sse_priming"):
+        if supports(self._revision, "sse_priming") and await self._keep(PRIMING, b""):
             # 2025-11-25 basic/transports: an event with an id and no data, so that the client can come back.
-            self._position = await self._streams.events.append(self.session, self.name, PRIMING, b"")
-            self._named = True
             retry = DEFAULT_RETRY if self._retry is None else self._retry
             first = encode_event(b"", id=event_id(self.name, self._position), retry=retry)
             self._retry = None
@@ -286,7 +284,7 @@ class PostStream:
             last = finished and not messages
             lines.append(await self._logged(message, last))
         if finished and not lines:
-            await self._streams.events.append(self.session, self.name, END, b"")
+            await self._keep(END, b"")
         if self.attached:
             await self._body(b"".join(lines))
         else:
@@ -318,10 +316,19 @@ class PostStream:
                 return encode_event(message)  # Only those who are there can have it.
             text = "The answer is too large to be kept for a connection that was lost"
             kept = encode_error(self._last_request, INTERNAL_ERROR, text)
-        kind = LAST if last else MESSAGE
-        self._position = await self._streams.events.append(self.session, self.name, kind, kept)
-        self._named = True
+        if not await self._keep(LAST if last else MESSAGE, kept):
+            return encode_event(message)
         return encode_event(message, id=event_id(self.name, self._position))
+
+    async def _keep(self, kind: bytes, data: bytes) -> bool:
+        """Log an event; False where the log is out of reach, so that only those who are there can have it."""
+        try:
+            self._position = await self._streams.events.append(self.session, self.name, kind, data)
+        except (StoreFailed, StoreFull) as error:
+            log.error("an event could not be kept for a client that comes back: %s", error)
+            return False
+        self._named = True
+        return True
 
     def _make_room(self) -> None:
         if self._room is not None:
