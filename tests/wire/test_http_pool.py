@@ -22,7 +22,11 @@ from cryptography.x509.oid import NameOID
 
 from toolwire.protocol.errors import OutcomeUnknown, Timeout, ToolwireError, Unreachable
 from toolwire.wire.addresses import is_public, parse
-from toolwire.wire.http_pool import HttpPool, HttpResponse, TooLarge, origin
+from toolwire.wire.http_connection import HttpConnection
+from toolwire.wire.http_connections import Connections
+from toolwire.wire.http_pool import HttpPool
+from toolwire.wire.http_response import HttpResponse, TooLarge
+from toolwire.wire.http_url import origin
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -133,7 +137,15 @@ async def test_connections_are_used_again() -> None:
 async def test_a_stream_that_has_said_all_gives_its_connection_back(
     ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolwire.wire.http_pool.END_SECONDS", 5.0 if ends else 0.01)
+    monkeypatch.setattr("toolwire.wire.http_connection.END_SECONDS", 5.0 if ends else 0.01)
+    settled = asyncio.Event()
+    for told in ("_kept", "_gone"):
+
+        def note(self: Connections, connection: HttpConnection, before: Any = getattr(Connections, told)) -> None:
+            before(self, connection)
+            settled.set()
+
+        monkeypatch.setattr(Connections, told, note)
     connections: list[bool] = []
     let_go = asyncio.Event()
 
@@ -149,11 +161,12 @@ async def test_a_stream_that_has_said_all_gives_its_connection_back(
     async with serving(serve) as url, HttpPool() as pool:
         for _ in range(2):
             let_go.clear()
+            settled.clear()
             response = await pool.request("GET", url)
             assert await anext(response.chunks()) == b"one"
             response.let_go()
             let_go.set()
-            await asyncio.wait(set(pool._ending))
+            await settled.wait()
     assert len(connections) == (1 if ends else 2)
 
 
@@ -300,9 +313,9 @@ async def test_a_closed_pool() -> None:
 
 
 async def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.setitem(sys.modules, "httptools", None)
     async with HttpPool() as pool:
-        with pytest.raises(ToolwireError, match=r"URL needs aiohttp: pip install 'toolwire\[http\]'"):
+        with pytest.raises(ToolwireError, match=r"URL needs httptools: pip install 'toolwire\[http\]'"):
             await pool.request("GET", "http://127.0.0.1:9/")
 
 

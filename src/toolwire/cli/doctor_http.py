@@ -20,7 +20,8 @@ from toolwire.protocol.errors import ToolwireError, TransportError
 from toolwire.protocol.revisions import MODERN
 from toolwire.wire import addresses
 from toolwire.wire.http_guard import is_loopback
-from toolwire.wire.http_pool import HttpPool, HttpResponse, Pool
+from toolwire.wire.http_pool import HttpPool, Pool
+from toolwire.wire.http_response import HttpResponse
 
 STRANGER: Final = "doctor.invalid"
 _READ: Final = 1 << 20

@@ -8,7 +8,9 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
-from toolwire.wire.http_pool import USER_AGENT, HttpResponse, Pool, origin
+from toolwire.wire.http_pool import USER_AGENT, Pool
+from toolwire.wire.http_response import HttpResponse, joined
+from toolwire.wire.http_url import origin
 
 Application: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -131,10 +133,7 @@ class _Exchange(HttpResponse):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        joined: dict[str, str] = {}
-        for key, value in self._headers:
-            joined[key] = f"{joined[key]}, {value}" if key in joined else value
-        return joined
+        return joined(self._headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while (chunk := await self._chunks.get()) is not None:

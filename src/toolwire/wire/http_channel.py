@@ -19,7 +19,7 @@ from toolwire.protocol.http import SESSION, VERSION
 from toolwire.protocol.revisions import MODERN, is_modern, supports
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.http_endpoint import Endpoint, failure
-from toolwire.wire.http_pool import HttpResponse
+from toolwire.wire.http_response import HttpResponse
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -31,7 +31,7 @@ from toolwire.protocol.lifecycle import ClientLifecycle
 from toolwire.protocol.peer import Peer
 from toolwire.wire.http_channel import ACCEPT_STREAM, EVENT_STREAM, HttpChannel
 from toolwire.wire.http_endpoint import ERROR_BODY, Endpoint, failure
-from toolwire.wire.http_pool import HttpResponse, TooLarge
+from toolwire.wire.http_response import HttpResponse, TooLarge
 from toolwire.wire.session import ClientHandler, OnProgress, Session
 
 log: logging.Logger = logging.getLogger("toolwire.http")

@@ -13,7 +13,8 @@ from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.http_channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM
 from toolwire.wire.http_endpoint import Endpoint, failure
-from toolwire.wire.http_pool import HttpResponse, origin
+from toolwire.wire.http_response import HttpResponse
+from toolwire.wire.http_url import origin
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -1,0 +1,47 @@
+"""Bodies that came compressed, unpacked piece by piece as they are read."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+#: What a request may say it takes (RFC 9110 section 12.5.3).
+ENCODINGS: Final = "gzip, deflate"
+# A small piece may unpack to a thousand times its size, so it is given out in parts.
+_PART: Final = 256 * 1024
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+class Unpacker:
+    """One body. `encoding` is the value of `Content-Encoding`; ValueError for one that nobody asked for."""
+
+    def __init__(self, encoding: str) -> None:
+        if encoding not in ("gzip", "x-gzip", "deflate"):
+            raise ValueError(f"it is packed as {encoding[:50]!r}, which was not asked for")
+        self._gzip = encoding != "deflate"
+        self._inner: zlib._Decompress | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the end was seen; a body without any bytes has none."""
+        return self._inner is None or self._inner.eof
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """What a piece holds; ValueError for one that can not be unpacked."""
+        if self._inner is None:
+            self._inner = zlib.decompressobj(_GZIP if self._gzip else _deflated(piece))
+        try:
+            part = b""
+            # A part that is full may leave more of it behind, although nothing is left of the piece.
+            while (piece or len(part) == _PART) and not self._inner.eof:
+                if part := self._inner.decompress(piece, _PART):
+                    yield part
+                piece = self._inner.unconsumed_tail
+        except zlib.error:
+            raise ValueError("it can not be unpacked") from None
+
+
+def _deflated(first: bytes) -> int:
+    # RFC 9110 section 8.4.1.2: some send it without the wrapper that "deflate" means.
+    return zlib.MAX_WBITS if first[0] & 0x0F == 8 else -zlib.MAX_WBITS
