@@ -71,6 +71,6 @@ def test_importing_the_package_loads_no_submodule() -> None:
 def test_importing_the_server_loads_nothing_heavy() -> None:
     loaded = loaded_after("from toolwire import Server")
     assert "toolwire.server" in loaded
-    assert loaded & {"pydantic", "jsonschema_rs", "aiohttp", "uvicorn", "annotated_types"} == set()
+    assert loaded & {"pydantic", "jsonschema_rs", "httptools", "uvicorn", "annotated_types"} == set()
     # The server does not know the client, so a server script does not pay for it.
     assert "toolwire.client" not in loaded

@@ -160,4 +160,4 @@ def test_a_server_is_served_without_the_other_commands(tmp_path: Path) -> None:
     assert "toolwire.cli.run" in loaded
     ours = {name for name in loaded if name.startswith("toolwire.cli.")}
     assert ours == {"toolwire.cli.run", "toolwire.cli.errors", "toolwire.cli.server_file"}
-    assert not {"toolwire.client", "toolwire.logs", "rich", "aiohttp"} & loaded
+    assert not {"toolwire.client", "toolwire.logs", "rich", "httptools"} & loaded

@@ -262,7 +262,6 @@ class HttpConnection(asyncio.Protocol):
             self._response.feed(body)
 
     def on_message_complete(self) -> None:
-        self._unfinished = 0
         # RFC 9112 section 6.3: what follows an answer to CONNECT is the tunnel, whatever its headers say.
         if not self._interim and self._method != "CONNECT":
             self._complete = True

@@ -65,8 +65,11 @@ class Connections:
         idle = self._idle.get(to)
         while idle:
             connection = idle.pop()  # The one that was used last is the least likely to be closed.
-            if connection.usable:
+            if not connection.usable:
+                continue
+            if self._loop.time() - connection.idle_since < IDLE_SECONDS:
                 return connection
+            connection.abort()  # The loop was busy with something else when it should have been closed.
         return None
 
     async def _get(self, to: Destination) -> HttpConnection:
@@ -151,6 +154,7 @@ class Connections:
         for connection in resting:
             if connection.idle_since <= until:
                 connection.abort()
+        self._idle = {to: idle for to, idle in self._idle.items() if idle}
         left = [each.idle_since for each in resting if each.idle_since > until]
         if left:
             self._sweeping = self._loop.call_at(min(left) + IDLE_SECONDS, self._sweep)

@@ -29,15 +29,16 @@ class Unpacker:
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """What a piece holds; ValueError for one that can not be unpacked."""
-        if self._inner is None:
-            self._inner = zlib.decompressobj(_GZIP if self._gzip else _deflated(piece))
+        if not piece:
+            return
+        inner = self._inner = self._inner or zlib.decompressobj(_GZIP if self._gzip else _deflated(piece))
+        part = b""
         try:
-            part = b""
             # A part that is full may leave more of it behind, although nothing is left of the piece.
-            while (piece or len(part) == _PART) and not self._inner.eof:
-                if part := self._inner.decompress(piece, _PART):
+            while (piece or len(part) == _PART) and not inner.eof:
+                if part := inner.decompress(piece, _PART):
                     yield part
-                piece = self._inner.unconsumed_tail
+                piece = inner.unconsumed_tail
         except zlib.error:
             raise ValueError("it can not be unpacked") from None
 

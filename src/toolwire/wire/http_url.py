@@ -52,7 +52,7 @@ def parse_url(url: str) -> HttpUrl:
 
 def _host(name: str) -> str:
     if addresses.parse(name) is not None:
-        return name
+        return name.replace("%25", "%")  # RFC 6874: so is the sign before a zone written in a URL.
     host = name.encode("idna").decode("ascii")
     if _NAME.fullmatch(host) is None:
         raise ValueError("not the name of a host")

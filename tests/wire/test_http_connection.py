@@ -1,0 +1,357 @@
+"""HTTP/1.1 as a client reads it: answers in every shape, whole, in pieces, broken, and without end."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.wire.raw_http import Serve, answered, answering, serving
+
+from toolwire.protocol.errors import OutcomeUnknown, Unreachable
+from toolwire.wire.http_connection import HELD_BYTES, HttpConnection, StreamedResponse
+from toolwire.wire.http_pool import HttpPool
+from toolwire.wire.http_response import TooLarge
+from toolwire.wire.http_unpacking import Unpacker
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+def saying(*pieces: bytes) -> Serve:
+    """A server that says this and closes, whatever was asked."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+
+    return serve
+
+
+def staying(*pieces: bytes) -> Serve:
+    """A server that says this and waits for the client to go away."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await saying(*pieces)(reader, writer)
+        await reader.read()
+
+    return serve
+
+
+# --- where a body ends ---
+
+
+@pytest.mark.parametrize(
+    ("said", "body"),
+    [
+        (OK + b"content-length: 2\r\n\r\nok", b"ok"),
+        (OK + b"content-length: 0\r\n\r\n", b""),
+        (OK + b"transfer-encoding: Chunked\r\n\r\n2;x=y\r\nok\r\n1\r\n!\r\n0\r\nx-trailer: 1\r\n\r\n", b"ok!"),
+        (b"HTTP/1.1 204 No\r\n\r\n", b""),
+        (b"HTTP/1.1 304 Same\r\ncontent-length: 5\r\n\r\n", b""),
+        (b"HTTP/1.1 200\r\ncontent-length: 2\r\n\r\nok", b"ok"),
+        (b"HTTP/1.1 200 OK\ncontent-length: 2\n\nok", b"ok"),
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nlink: x\r\n\r\n" + OK + b"content-length: 1\r\n\r\n1",
+            b"1",
+        ),
+    ],
+)
+@pytest.mark.parametrize("step", [1, 1000])
+async def test_an_answer_is_complete_before_the_connection_closes(said: bytes, body: bytes, step: int) -> None:
+    pieces = [said[at : at + step] for at in range(0, len(said), step)]
+    async with answered(staying(*pieces)) as response:
+        assert await response.read(100) == body
+        assert response.header("x-trailer") is None
+        assert response.header("link") is None
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.0 200 OK\r\n\r\n", OK + b"\r\n", OK + b"connection: close\r\n\r\n"])
+async def test_a_body_without_a_length_ends_with_the_connection(head: bytes) -> None:
+    async with answered(saying(head, b"some", b"thing")) as response:
+        assert await response.read(100) == b"something"
+
+
+async def test_what_is_asked_with_head_has_no_body() -> None:
+    async with answered(staying(OK + b"content-length: 5\r\n\r\n"), "HEAD") as response:
+        assert await response.read(100) == b""
+        assert response.header("content-length") == "5"
+
+
+@pytest.mark.parametrize("body", ["fixed", "chunked"])
+async def test_a_body_that_breaks_off_is_not_whole(body: str) -> None:
+    length = b"content-length: 9\r\n\r\nabc" if body == "fixed" else b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n"
+    async with answered(saying(OK + length)) as response:
+        chunks = response.chunks()
+        assert await anext(chunks) == b"abc"
+        with pytest.raises(OutcomeUnknown, match="broke off: it was closed by the server"):
+            await anext(chunks)
+
+
+# --- what is no answer ---
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 101 Other\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+        OK + b"content-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        OK + b"content-length: 1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+        OK + b"transfer-encoding: gzip, chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+        OK + b"content-encoding: br\r\ncontent-length: 1\r\n\r\na",
+        OK + b"".join(b"x-%d: 1\r\n" % number for number in range(300)) + b"\r\n",
+        OK + b"x: " + b"x" * 70_000 + b"\r\n\r\n",
+        b"HTTP/1.1 100 Go\r\n\r\n" * 5_000,
+    ],
+)
+async def test_what_can_not_be_an_answer_is_given_up_at_once(said: bytes) -> None:
+    async with serving(staying(said)) as url, HttpPool() as pool:
+        with pytest.raises(OutcomeUnknown, match="failed before it answered"):
+            await pool.request("POST", url, body=b"{}", timeout=20)
+
+
+async def test_trailers_without_end_are_given_up() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx: ")
+        while True:
+            writer.write(b"x" * 1_000)
+            await writer.drain()
+
+    async with answered(serve) as response:
+        with pytest.raises(OutcomeUnknown, match="over the limit"):
+            await response.read(100)
+
+
+async def test_what_follows_an_answer_does_not_answer_the_next_request() -> None:
+    connections: list[bool] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(True)
+        writer.write(OK + b"content-length: 1\r\n\r\n1" + OK + b"content-length: 5\r\n\r\nsmile")
+        await reader.read()
+
+    async with serving(serve) as url, HttpPool() as pool:
+        for _ in range(2):
+            async with await pool.request("GET", url) as response:
+                assert await response.read(10) == b"1"
+    assert len(connections) == 2
+
+
+async def test_what_is_said_unasked_closes_the_connection() -> None:
+    connections: list[bool] = []
+    noticed = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(True)
+        writer.write(OK + b"content-length: 1\r\n\r\n1")
+        await answered_once.wait()
+        writer.write(b"HTTP/1.1 408 Late\r\ncontent-length: 0\r\n\r\n")
+        await reader.read()
+        noticed.set()
+
+    answered_once = asyncio.Event()
+    async with serving(serve) as url, HttpPool() as pool:
+        async with await pool.request("GET", url) as response:
+            assert await response.read(10) == b"1"
+        answered_once.set()
+        async with asyncio.timeout(5):
+            await noticed.wait()
+        async with await pool.request("POST", url, body=b"{}") as response:
+            assert response.status == 200
+    assert len(connections) == 2
+
+
+# --- a reader that is behind ---
+
+
+async def test_a_reader_that_is_behind_holds_the_server_back() -> None:
+    size = 20_000_000
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK + b"content-length: %d\r\n\r\n" % size + b"x" * size)
+        await writer.drain()
+
+    async with serving(serve) as url, HttpPool() as pool, await pool.request("GET", url) as response:
+        assert isinstance(response, StreamedResponse)
+        chunks = response.chunks()
+        largest = total = 0
+        async for chunk in chunks:
+            largest, total = max(largest, len(chunk)), total + len(chunk)
+            await asyncio.sleep(0)
+        assert total == size
+        assert largest <= 2 * HELD_BYTES
+
+
+async def test_an_answer_before_the_request_was_sent() -> None:
+    """The server does not read; what is left of the request is not sent on a connection that is used again."""
+    connections: list[bool] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(True)
+        writer.write(b"HTTP/1.1 413 Large\r\ncontent-length: 0\r\n\r\n")
+        await done.wait()
+
+    done = asyncio.Event()
+    async with serving(serve) as url, HttpPool() as pool:
+        for _ in range(2):
+            async with await pool.request("POST", url, body=b"x" * 30_000_000, timeout=20) as response:
+                assert response.status == 413
+        done.set()
+    assert len(connections) == 2
+
+
+# --- giving up ---
+
+
+async def test_an_end_that_is_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.wire.http_connection.END_SECONDS", 50.0)
+    cut = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK + b"content-length: 90000\r\n\r\n1")
+        await let_go.wait()
+        writer.write(b"x" * 10_000)
+        await reader.read()
+        cut.set()
+
+    let_go = asyncio.Event()
+    async with serving(serve) as url, HttpPool() as pool:
+        response = await pool.request("GET", url)
+        assert await anext(response.chunks()) == b"1"
+        response.let_go()
+        let_go.set()
+        async with asyncio.timeout(5):
+            await cut.wait()
+
+
+async def test_closing_the_pool_ends_what_is_in_flight() -> None:
+    reached = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.set()
+        await reader.read()
+
+    async with serving(serve) as url:
+        pool = HttpPool()
+        asking = asyncio.ensure_future(pool.request("POST", url, body=b"{}"))
+        await reached.wait()
+        await pool.close()
+        with pytest.raises(OutcomeUnknown, match="failed before it answered: it was closed"):
+            await asking
+
+
+async def test_an_answer_after_the_connection_is_gone_is_nobodys() -> None:
+    connection = HttpConnection(asyncio.get_running_loop(), None, lambda _: None, lambda _: None)
+    connection.connection_lost(None)
+    connection.data_received(OK + b"\r\n")
+    assert connection.lost
+
+
+# --- what is sent ---
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x": "a\r\ny: b"},
+        {"x": "a\nb"},
+        {"x": "a\0"},
+        {"x": "\ud800"},
+        {"": "a"},
+        {"x y": "a"},
+        {"x:": "a"},
+        {"x\r\ny": "a"},
+    ],
+)
+async def test_a_header_that_would_be_more_than_one_is_not_sent(headers: dict[str, str]) -> None:
+    async with serving(answering(b"200 OK")) as url, HttpPool() as pool:
+        with pytest.raises(Unreachable, match="can not be sent"):
+            await pool.request("GET", url, headers=headers)
+
+
+async def test_how_a_request_looks() -> None:
+    got: list[bytes] = []
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        got.append(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(2))
+        writer.write(b"HTTP/1.1 204 No\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    headers = {"X-One": "ä", "Accept": "a/b", "Content-Length": "7", "Transfer-Encoding": "chunked", "host": "h"}
+    async with HttpPool() as pool:
+        url = f"http://me:pass%20word@127.0.0.1:{port}/ä b?q=1%202#part"
+        (await pool.request("POST", url, headers=headers, body=b"{}")).close()
+    server.close()
+    head, _, body = got[0].partition(b"\r\n\r\n")
+    first, *rest = head.decode().split("\r\n")
+    assert first == "POST /%C3%A4%20b?q=1%202 HTTP/1.1"
+    fields = dict(line.split(": ", 1) for line in rest)
+    assert len(fields) == len(rest)
+    assert fields.pop("user-agent").startswith("toolwire/")
+    assert fields == {
+        "host": "h",
+        "accept": "a/b",
+        "accept-encoding": "gzip, deflate",
+        "authorization": "Basic bWU6cGFzcyB3b3Jk",
+        "x-one": "ä",
+        "content-length": "2",
+    }
+    assert body == b"{}"
+
+
+# --- compressed bodies ---
+
+
+def deflated_raw(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+@given(st.binary(max_size=2000), st.integers(1, 50), st.sampled_from(["gzip", "deflate", "raw"]))
+def test_what_was_packed_is_unpacked_in_any_pieces(data: bytes, step: int, how: str) -> None:
+    packed = {"gzip": gzip.compress, "deflate": zlib.compress, "raw": deflated_raw}[how](data)
+    unpacker = Unpacker("gzip" if how == "gzip" else "deflate")
+    got = b""
+    for at in range(0, len(packed), step):
+        got += b"".join(unpacker.feed(packed[at : at + step]))
+    assert got == data
+    assert unpacker.complete
+
+
+@given(st.binary(max_size=200), st.sampled_from(["gzip", "deflate"]))
+def test_garbage_is_not_unpacked(data: bytes, encoding: str) -> None:
+    try:
+        list(Unpacker(encoding).feed(data))
+    except ValueError:
+        pass
+
+
+def test_parts_are_small_however_well_it_was_packed() -> None:
+    parts = [len(part) for part in Unpacker("gzip").feed(gzip.compress(b"\0" * 3_000_000))]
+    assert sum(parts) == 3_000_000
+    assert max(parts) <= 256 * 1024
+
+
+async def test_a_packed_answer_is_read_unpacked() -> None:
+    data = b"hello" * 1000
+    async with answered(answering(b"200 OK\r\ncontent-encoding: GZIP", gzip.compress(data))) as response:
+        assert await response.read(10_000) == data
+    async with answered(answering(b"200 OK\r\ncontent-encoding: gzip", gzip.compress(data))) as response:
+        with pytest.raises(TooLarge):
+            await response.read(100)
+    async with answered(answering(b"200 OK\r\ncontent-encoding: identity", data)) as response:
+        assert await response.read(10_000) == data
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(b"hello")[:-9], b"not packed at all"])
+async def test_a_packed_answer_that_is_broken(packed: bytes) -> None:
+    async with answered(answering(b"200 OK\r\ncontent-encoding: gzip", packed)) as response:
+        with pytest.raises(OutcomeUnknown, match="broke off"):
+            await response.read(10_000)
