@@ -13,6 +13,7 @@ NAMES = {
     "Server",
     "Client",
     "Context",
+    "SyncContext",
     "Depends",
     "Tool",
     "Resource",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from toolwire.server.components import ResourceTemplate as ResourceTemplate
     from toolwire.server.components import Tool as Tool
     from toolwire.server.context import Context as Context
+    from toolwire.server.context import SyncContext as SyncContext
     from toolwire.server.depends import Depends as Depends
     from toolwire.server.discovery import scan as scan
     from toolwire.server.limits import Limits as Limits
@@ -51,6 +52,7 @@ _HOMES = {
     "ResourceLink": "toolwire.content",
     "ResourceTemplate": "toolwire.server.components",
     "Server": "toolwire.server.app",
+    "SyncContext": "toolwire.server.context",
     "Text": "toolwire.content",
     "Tool": "toolwire.server.components",
     "ToolError": "toolwire.protocol.errors",

@@ -323,7 +323,9 @@ def test_a_missing_name_is_named() -> None:
 def test_a_context_known_to_type_checkers_only() -> None:
     def tool(a: int, where: types.Context) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-    assert binding(tool).context_parameter == "where"
+    def plain(a: int, where: SyncContext | None) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    assert binding(tool).context_parameter == binding(plain).context_parameter == "where"
 
 
 def test_methods_partials_wrappers_and_callable_objects() -> None:

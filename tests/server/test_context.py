@@ -7,13 +7,14 @@ import io
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect, modern_meta
 
-from toolwire import Context, Resource, Server, logs
+from toolwire import Context, Resource, Server, SyncContext, logs
+from toolwire.protocol.errors import ServerError
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 PROGRESS = "notifications/progress"
@@ -45,6 +46,41 @@ async def test_a_handler_has_the_context_if_it_asks_for_it(executor: str) -> Non
         assert tools["with_context"]["inputSchema"] == tools["without"]["inputSchema"]
         assert text(await client.call("with_context", {"word": "a"})) == "a tools/call"
         assert text(await client.call("without", {"word": "a"})) == "a"
+
+
+async def test_a_plain_handler_names_the_context_whose_calls_are_plain() -> None:
+    server = Server("s")
+
+    @server.tool
+    def copy(ctx: SyncContext) -> bool:
+        return ctx.progress(1) or ctx.info("copied")
+
+    @server.tool
+    def perhaps(ctx: SyncContext | None = None) -> str:
+        assert ctx is not None
+        return ctx.method
+
+    assert all("properties" not in tool.input_schema for tool in server.tools)
+    async with connect(server, MODERN) as client:
+        assert text(await client.call("copy")) == "false"
+        assert text(await client.call("perhaps")) == "tools/call"
+
+
+def test_a_handler_on_the_loop_is_refused_the_context_whose_calls_are_plain() -> None:
+    server = Server("s")
+
+    async def waits(ctx: SyncContext) -> None: ...
+
+    async def yields(ctx: SyncContext) -> AsyncIterator[int]:
+        yield 1
+
+    def plain(ctx: SyncContext | None) -> None: ...
+
+    for function, options in ((waits, {}), (yields, {}), (plain, {"executor": "loop"})):
+        with pytest.raises(ServerError, match=r"runs on the loop: it takes Context and awaits its calls"):
+            server.tool(**options)(function)  # type: ignore[arg-type]
+    with pytest.raises(ServerError, match="runs on the loop"):
+        server.resource("a://b")(waits)
 
 
 @pytest.mark.covers("J30")

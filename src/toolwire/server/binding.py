@@ -31,6 +31,7 @@ class CallPlan(NamedTuple):
     context: str | None
     dependencies: depends.Plan | None
     positional_only: tuple[str, ...]
+    context_type: Any
     in_order: bool
     """Whether the arguments are all it takes, and can be given in the order of the parameters."""
 
@@ -130,6 +131,7 @@ def bind(
         context,
         depends.compile(signature.dependencies, signature.of_dependency),
         tuple(each.name for each in signature.parameters if each.kind is each.POSITIONAL_ONLY),
+        signature.context_type,
         len(parameters) == len(signature.parameters) and _takes_in_order(function, signature),
     )
     text = description if description is not None else documented.description or None

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 from toolwire.protocol.errors import ServerError, Timeout, ToolError
 from toolwire.server import depends
 from toolwire.server.binding import Binding
-from toolwire.server.context import Context, SyncContext
+from toolwire.server.context import Context, SyncContext, is_blocking
 from toolwire.server.process_context import ASKING, ProcessContext
 from toolwire.wire.process_workers import check_process_function
 from toolwire.wire.workers import CancelToken, call_in_loop
@@ -32,6 +32,8 @@ def invoker(binding: Binding, executor: Executor | None, timeout: float | None) 
         return _process(binding, timeout)
     if binding.is_async and chosen == "thread":
         raise ServerError(f"{binding.name!r} is async: it runs on the loop, not in a thread")
+    if chosen == "loop" and is_blocking(binding.call_plan.context_type):
+        raise ServerError(f"{binding.name!r} runs on the loop: it takes Context and awaits its calls, not SyncContext")
     if binding.is_async_generator:
         call = _async_generator(binding)
     elif binding.is_async:

@@ -63,6 +63,7 @@ class Signature:
         self.annotations: dict[str, Any] = {}
         self.dependencies: dict[str, Dependency] = {}
         self.context: str | None = None
+        self.context_type: Any = None
         for parameter in signature.parameters.values():
             self._read(parameter)
 
@@ -77,10 +78,10 @@ class Signature:
         self.annotations[parameter.name] = annotation
         if (dependency := _dependency(annotation, parameter.default)) is not None:
             self.dependencies[parameter.name] = dependency
-        elif self._takes_context(parameter, annotation):
+        elif (context_type := self._context_type(parameter, annotation)) is not None:
             if self.context is not None:
                 raise ServerError(f"{self.label} takes the context twice: {self.context!r} and {parameter.name!r}")
-            self.context = parameter.name
+            self.context, self.context_type = parameter.name, context_type
 
     def _resolved(self, parameter: Any) -> Any:
         written = parameter.annotation
@@ -89,17 +90,19 @@ class Signature:
         try:
             return adapters.evaluate(written, self._globals, self.namespace, self.label)
         except TypeError:
-            # `Context` imported under TYPE_CHECKING only.
-            if isinstance(written, str) and written.rpartition(".")[2].split(" ")[0] == "Context":
+            # Imported under TYPE_CHECKING only.
+            if isinstance(written, str) and written.rpartition(".")[2].split(" ")[0] in ("Context", "SyncContext"):
                 return parameter.empty if parameter.name == "ctx" else _UnresolvedContext
             raise
 
-    def _takes_context(self, parameter: Any, annotation: Any) -> bool:
+    def _context_type(self, parameter: Any, annotation: Any) -> Any:
+        """What the context is annotated as; None for a parameter that does not take it."""
         if annotation is parameter.empty:
-            return bool(parameter.name == "ctx")
+            return _UnresolvedContext if parameter.name == "ctx" else None
         bare = typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
         members = typing.get_args(bare) if typing.get_origin(bare) in (typing.Union, types.UnionType) else (bare,)
-        return any(member is _UnresolvedContext or self._is_context(member) for member in members)
+        found = (member for member in members if member is _UnresolvedContext or self._is_context(member))
+        return next(found, None)
 
     def _returned(self, written: Any) -> Any:
         if written is self._inspect.Signature.empty:
@@ -126,7 +129,7 @@ class Signature:
 
 
 class _UnresolvedContext:
-    """Stands for a context annotation whose name only type checkers know."""
+    """Stands for a context annotation that is missing, or whose name only type checkers know."""
 
 
 def _function_name_or_type(function: Callable[..., Any]) -> str:

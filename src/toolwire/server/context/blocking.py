@@ -93,3 +93,8 @@ class SyncContext(Context):
 
     def close_stream(self, *, retry_ms: int | None = None) -> None:  # type: ignore[override]
         self._call(lambda: Context.close_stream(self, retry_ms=retry_ms))
+
+
+def is_blocking(annotation: Any) -> bool:
+    """Whether a parameter of this annotation receives the context of a `def` handler, and no other."""
+    return isinstance(annotation, type) and issubclass(annotation, SyncContext)
