@@ -64,20 +64,8 @@ from toolwire.protocol.types.tools import *
 if not TYPE_CHECKING:
     # mypy follows only a list that is written out; where there is none, what came by `*` or `as` is public.
     __all__ = ["UNSET", "Raw", "UnknownContent", "UnsetType", "Wire", "decode", "encode", "request_meta"]
-    __all__ += base.__all__
-    __all__ += capabilities.__all__
-    __all__ += completion.__all__
-    __all__ += content.__all__
-    __all__ += elicitation.__all__
-    __all__ += lifecycle.__all__
-    __all__ += logging.__all__
-    __all__ += meta.__all__
-    __all__ += prompts.__all__
-    __all__ += resources.__all__
-    __all__ += roots.__all__
-    __all__ += rounds.__all__
-    __all__ += sampling.__all__
-    __all__ += scalars.__all__
-    __all__ += subscriptions.__all__
-    __all__ += tasks.__all__
-    __all__ += tools.__all__
+    for topic in (
+        base, capabilities, completion, content, elicitation, lifecycle, logging, meta, prompts, resources, roots,
+        rounds, sampling, scalars, subscriptions, tasks, tools,
+    ):  # fmt: skip
+        __all__ += topic.__all__
