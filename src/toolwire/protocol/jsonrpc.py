@@ -244,7 +244,7 @@ def encode_response(identifier: RequestId, result: Any) -> bytes:
 
 
 def encode_error(identifier: RequestId | None, code: int, message: str, data: Any = UNSET) -> bytes:
-    # spec-earlier 1.1.6: an unreadable id is left out, never written as null.
+    # 1.1.6: an unreadable id is left out, never written as null.
     return _encode(_ErrorOut("2.0", ErrorObject(code, message, data), UNSET if identifier is None else identifier))
 
 

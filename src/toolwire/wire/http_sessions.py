@@ -263,7 +263,7 @@ class Sessions:
 
     def _accept(self, request: Request, token: SessionToken, record: Record, calls: list[Incoming]) -> Any:
         if request.method == "initialize":
-            # 2025-03-26 basic/lifecycle: never in a batch; spec-earlier 1.3.1.7: once in a session.
+            # 2025-03-26 basic/lifecycle: never in a batch; 1.3.1.7: once in a session.
             raise ProtocolError(INVALID_REQUEST, "This session is initialized; initialize comes alone, without an id")
         if request.id in self.calls.of(token.id) or any(call.id == request.id for call in calls):
             raise ProtocolError(INVALID_REQUEST, "A request with this id is still in flight")
@@ -444,7 +444,7 @@ class Sessions:
             return
         process = message.id.partition(".")[0]
         if process == self.calls.name or len(process) != len(self.calls.name):
-            return  # spec-earlier 3.4.10.9: nobody waits for it, or nobody ever asked.
+            return  # 3.4.10.9: nobody waits for it, or nobody ever asked.
         if isinstance(message, Response):
             data = encode_response(message.id, message.result)
         else:

@@ -29,7 +29,7 @@ from toolwire.wire.session import Handler
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-# spec-earlier 3.4.6.2: what a request without a version, and without a session that knows it, is taken for.
+# 3.4.6.2: what a request without a version, and without a session that knows it, is taken for.
 ASSUMED: Final = "2025-03-26"
 
 
@@ -81,7 +81,7 @@ class Stateless:
             await respond(send, 202, b"", extra)
 
     def _batch(self, batch: Batch, revision: str, offer: Offer) -> list[Message]:
-        # spec-earlier 3.4.6.5: without a version header batches have to be taken, too.
+        # 3.4.6.5: without a version header batches have to be taken, too.
         lifecycle = ServerLifecycle(offer)
         lifecycle.adopt(revision)
         if not lifecycle.batches:

@@ -106,9 +106,9 @@ class PostStream:
 
     async def _send_json(self, send: SendMessage) -> None:
         for identifier in self._cancelled:
-            # spec-earlier 1.5.7: a cancelled request needs no answer, but its HTTP request does.
+            # 1.5.7: a cancelled request needs no answer, but its HTTP request does.
             self._answers.append(encode_error(identifier, INTERNAL_ERROR, "The request was cancelled"))
-        # spec-earlier 1.1.1.6: the answer to a batch is an array.
+        # 1.1.1.6: the answer to a batch is an array.
         body = encode_batch(self._answers) if self._batch else self._answers[0]
         await respond(send, 200, body, (*JSON_TYPE, *self._headers))
 

@@ -128,7 +128,7 @@ class Call:
         await self.stream.drain()
 
     def notify(self, method: str, params: t.Wire) -> bool:
-        # spec-earlier 3.4.9: what a request causes goes onto the stream of its own POST.
+        # 3.4.9: what a request causes goes onto the stream of its own POST.
         return self.open and self.stream.put(encode_notification(method, shape(params, self.incoming.revision)))
 
     async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:

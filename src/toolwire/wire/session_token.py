@@ -72,7 +72,7 @@ class SessionTokens:
         if len(payload) != _LAYOUT.size or payload[0] != _FORM:
             return None
         _, identifier, revision, capabilities, owner, issued, expires, home = _LAYOUT.unpack(payload)
-        # spec-earlier 3.4.5.6: a session belongs to whoever opened it.
+        # 3.4.5.6: a session belongs to whoever opened it.
         if expires <= now or owner != principal or revision >= len(LEGACY):
             return None
         return SessionToken(encode_base64url(identifier), LEGACY[revision], capabilities, owner, issued, expires, home)

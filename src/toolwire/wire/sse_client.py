@@ -48,7 +48,7 @@ class SseChannel(Channel):
             await self.close()
             raise
         try:
-            # spec-earlier 3.2.5: credentials go along, so they go to no other origin.
+            # 3.2.5: credentials go along, so they go to no other origin.
             url = urljoin(self._stream.url, named.result())
             if origin(url) != origin(self._stream.url):
                 raise Unreachable("The server named an endpoint of another origin to post to")

@@ -1,0 +1,26 @@
+"""How two peers agree on a revision, and under which terms each request is then served."""
+
+from __future__ import annotations
+
+from toolwire.protocol.lifecycle.client import ClientLifecycle
+from toolwire.protocol.lifecycle.negotiation import Agreement, Ask, Negotiation, NoCommonRevision, Outcome, negotiate
+from toolwire.protocol.lifecycle.server import Era, ServerLifecycle
+from toolwire.protocol.lifecycle.terms import SUPPORTED, Incoming, Offer, Unanswerable, decode_params, decoder
+
+__all__ = [
+    "SUPPORTED",
+    "Agreement",
+    "Ask",
+    "ClientLifecycle",
+    "Era",
+    "Incoming",
+    "Negotiation",
+    "NoCommonRevision",
+    "Offer",
+    "Outcome",
+    "ServerLifecycle",
+    "Unanswerable",
+    "decode_params",
+    "decoder",
+    "negotiate",
+]

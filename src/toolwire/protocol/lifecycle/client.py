@@ -1,0 +1,51 @@
+"""The client's end, once the revision is agreed: what it takes of its server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import METHOD_NOT_FOUND, ProtocolError
+from toolwire.protocol.jsonrpc import Request
+from toolwire.protocol.lifecycle.terms import NOTHING, PONG, Incoming, Unanswerable, decode_params, is_declared
+from toolwire.protocol.methods import Method, methods
+from toolwire.protocol.revisions import MODERN, is_modern
+
+
+class ClientLifecycle:
+    """What a client accepts from its server once the revision is agreed."""
+
+    def __init__(self, capabilities: Callable[[str], dict[str, Any]]) -> None:
+        self._capabilities = capabilities
+        self.revision: str | None = None
+
+    @property
+    def batches(self) -> bool:
+        return self.revision == "2025-03-26"
+
+    def accept(self, request: Request) -> Incoming | t.Wire | dict[str, Any]:
+        revision = self.revision
+        if revision is None or is_modern(revision):
+            # RPC-5, STD-6: a modern server sends no requests, and a client sends no responses.
+            raise Unanswerable
+        if request.method == "ping":
+            return PONG
+        row = methods(revision).get(request.method)
+        declared = self._capabilities(revision)
+        if row is None or row.kind != "request" or row.sender == "client" or not is_declared(declared, row):
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method[:200]}")
+        params = decode_params(row, request.params)
+        token = UNSET if params.meta is UNSET else params.meta.progress_token
+        return Incoming(request.id, request.method, row, params, request.params, revision, NOTHING, UNSET, token, UNSET)
+
+    def notice(self, method: str, raw: Raw | UnsetType) -> tuple[Method, Any] | None:
+        row = methods(self.revision or MODERN).get(method)
+        if row is None or row.kind != "notification" or row.sender == "client":
+            return None
+        try:
+            return row, decode_params(row, raw)
+        except ProtocolError:
+            return None

@@ -1,0 +1,87 @@
+"""Under which terms a request is served, and what both sides read it with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.methods import Method
+from toolwire.protocol.revisions import MODERN, REVISIONS
+
+# Newest first: the one list behind `supportedVersions` and the data of -32022, which must agree.
+SUPPORTED: Final = tuple(reversed(REVISIONS))
+
+NOTHING: Final[Mapping[str, Any]] = {}
+PONG: Final[dict[str, Any]] = {}
+
+
+class Incoming(Struct, eq=False, gc=False):
+    """A request that may be served, with the terms it is served under."""
+
+    id: RequestId
+    method: str
+    row: Method
+    params: Any
+    raw: Raw | UnsetType
+    revision: str
+    capabilities: Mapping[str, Any]
+    client: t.Implementation | UnsetType
+    progress_token: str | int | UnsetType
+    log_level: t.LoggingLevel | UnsetType
+    principal: Any = None
+    headers: Any = None
+
+    @property
+    def modern(self) -> bool:
+        return self.revision == MODERN
+
+
+class Offer(Protocol):
+    """What a server says about itself."""
+
+    @property
+    def implementation(self) -> t.Implementation: ...
+
+    @property
+    def instructions(self) -> str | UnsetType: ...
+
+    def capabilities(self, revision: str) -> dict[str, Any]: ...
+
+    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None: ...
+
+
+@lru_cache(maxsize=512)
+def decoder(params: type[Any]) -> Callable[[bytes | Raw], Any]:
+    """The compiled decoder of a params type."""
+    return msgspec.json.Decoder(params).decode
+
+
+def decode_params(row: Method, raw: Raw | UnsetType) -> Any:
+    """The typed params of a request or notification; -32602 when they do not fit."""
+    try:
+        if raw is UNSET:
+            return decoder(row.params)(b"{}")
+        return decoder(row.params)(raw)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise ProtocolError(INVALID_PARAMS, f"Invalid params for {row.name}: {reason(error)}") from None
+
+
+def reason(error: Exception) -> str:
+    if isinstance(error, msgspec.ValidationError):
+        return str(error)
+    return "they cannot be read"
+
+
+def is_declared(capabilities: Mapping[str, Any], row: Method) -> bool:
+    return row.capability is None or t.has_capability(capabilities, row.capability)
+
+
+class Unanswerable(Exception):
+    """A request that this revision forbids to answer."""
