@@ -36,12 +36,14 @@ def root() -> Path:
 
 def inside(path: str) -> Path:
     """The place that a path means, if it is under the root."""
-    if "\0" in path:
-        raise ToolError("A path has no zero bytes.")
-    found = (root() / path).resolve()
+    try:
+        found = (root() / path).resolve()
+        there = found.exists()
+    except (OSError, ValueError):
+        raise ToolError("No file has such a name.") from None
     if not found.is_relative_to(root()):
         raise ToolError(f"{path!r} is outside the folder that is served.")
-    if not found.exists():
+    if not there:
         raise ToolError(f"There is no {path!r}; list_files shows what there is.")
     return found
 

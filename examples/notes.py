@@ -12,6 +12,7 @@ from toolwire import Context, Depends, Server, ToolError
 
 server = Server("notes", version="1.0.0", instructions="Keeps short notes. Search before you add, to avoid doubles.")
 
+LONGEST = 200
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS note (
     id INTEGER PRIMARY KEY,
@@ -70,6 +71,8 @@ def search_notes(words: str = "", limit: int = 20, db: sqlite3.Connection = Depe
         words: Words that the title or the body must have; all notes when it is left out.
         limit: How many notes at most.
     """
+    if len(words) > LONGEST:
+        raise ToolError(f"Search for fewer words: at most {LONGEST} characters.")
     conditions = "".join(" AND (title LIKE ? OR body LIKE ?)" for _ in words.split())
     patterns = [f"%{word}%" for word in words.split() for _ in range(2)]
     found = db.execute(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from toolwire import Client
+from toolwire import Client, testing
 from toolwire.cli.lint import findings
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -27,3 +29,14 @@ async def test_it_is_short_starts_and_is_clear(name: str, tmp_path: Path) -> Non
         tools = await client.list_tools()
     assert tools
     assert findings(tools) == []
+
+
+# Those that need somebody who is signed in, or a service, are attacked in tests of their own.
+@pytest.mark.parametrize("name", sorted({*NAMES, "hello"} - {"team", "weather"}))
+async def test_hostile_callers(
+    name: str, example: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTES_FILE", str(tmp_path / "notes.db"))
+    monkeypatch.setenv("FILES_ROOT", str(tmp_path))
+    server = example(name).server
+    assert list(map(str, await testing.attack(server))) == []

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from toolwire import Client, Server
+from toolwire import Client, Server, testing
 
 DAILY = {
     "time": ["2026-05-01", "2026-05-02"],
@@ -94,3 +94,7 @@ async def test_a_service_that_is_not_there(
     async with Client(example("weather").server) as client:
         result = await client.call_tool("find_places", {"name": "Bergen"})
         assert "can not be reached; try again" in result.text
+
+
+async def test_hostile_callers(server: Server) -> None:
+    assert await testing.attack(server) == []

@@ -149,7 +149,7 @@ async def test_what_does_not_hold_is_found(broken: Any, problem: str) -> None:
 
 
 async def test_a_tool_that_hangs_is_found() -> None:
-    (failure,) = await testing.attack(Server("s", tools=_hangs), timeout=0.3)
+    (failure,) = await testing.attack(Server("s", tools=_hangs), timeout=0.05)
     assert failure.problem.startswith("did not answer in time")
 
 

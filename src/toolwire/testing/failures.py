@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ class Failure(Struct, frozen=True):
     cause: BaseException | None = None
 
     def __str__(self) -> str:
-        text = f"{self.name} {self.problem}; the arguments were\n{_shown(self.arguments)}"
+        text = f"{self.name} {self.problem}; the arguments were\n{as_json(_shortened(self.arguments))}"
         if self.cause is None:
             return text
         # Imported here because only a failure needs it.
@@ -30,12 +30,16 @@ class Failure(Struct, frozen=True):
         return text + "\n" + "".join(traceback.format_exception(self.cause)).rstrip()
 
 
-_LONGEST = 2_000
+# What is shown of one text.
+_LONGEST: Final = 200
 
 
-def _shown(arguments: Any) -> str:
-    text = as_json(arguments)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return f"{value[:_LONGEST]}… ({len(value):,} characters)"
+    if isinstance(value, dict):
+        return {key: _shortened(member) for key, member in value.items()}
+    return [_shortened(member) for member in value] if isinstance(value, list) else value
 
 
 class _Listener(logging.Handler):

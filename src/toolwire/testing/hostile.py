@@ -50,7 +50,7 @@ class _Place(NamedTuple):
 
     name: str
     filled: Callable[[str], Any]
-    send: Callable[[Any], Awaitable[Any]]
+    send: Callable[..., Awaitable[Any]]
     fits: Callable[[Any], bool]
 
 
@@ -70,9 +70,9 @@ async def attack(
     failures = []
     with hidden_causes() as causes, bait() as file:
         texts = hostile_texts(file.path)
-        async with connect(server, principal=principal, timeout=timeout) as (client, wire):
+        async with connect(server, principal=principal) as (client, wire):
             for place in await _places(client, tools):
-                found = await _Attack(client, wire, causes, file, secrets).on(place, texts)
+                found = await _Attack(wire, causes, file, secrets, timeout).on(place, texts)
                 if found is not None:
                     failures.append(found)
         failures += await _beyond_the_limits(server, principal)
@@ -107,7 +107,7 @@ def _of_tool(client: Client, tool: t.Tool) -> Iterator[_Place]:
         yield _Place(
             f"the tool {tool.name}",
             partial(_with, arguments, path),
-            lambda filled: client.call_tool(tool.name, filled),
+            partial(client.call_tool, tool.name),
             lambda filled: not validator.check(filled),
         )
 
@@ -135,7 +135,7 @@ def _of_prompt(client: Client, prompt: t.Prompt) -> Iterator[_Place]:
         yield _Place(
             f"the prompt {prompt.name}",
             partial(_with, {**others, argument.name: ""}, (argument.name,)),
-            lambda filled: client.get_prompt(prompt.name, filled),
+            partial(client.get_prompt, prompt.name),
             lambda filled: True,
         )
 
@@ -157,9 +157,9 @@ def _expanded(uri: UriTemplate, variable: str, text: str) -> str:
 
 class _Attack:
     def __init__(
-        self, client: Client, wire: Wire, causes: list[BaseException], file: Bait, secrets: Sequence[str]
+        self, wire: Wire, causes: list[BaseException], file: Bait, secrets: Sequence[str], timeout: float
     ) -> None:
-        self._client = client
+        self._timeout = timeout
         self._wire = wire
         self._causes = causes
         self._file = file
@@ -179,7 +179,7 @@ class _Attack:
         self._wire.messages.clear()
         refused = True
         try:
-            result = await place.send(filled)
+            result = await place.send(filled, timeout=self._timeout)
             refused = isinstance(result, ToolResult) and result.is_error
         except Timeout:
             return "did not answer in time"

@@ -70,6 +70,7 @@ def hostile_texts(bait: Path) -> dict[str, str]:
         "directions": "\u202eabc\u2066\ufeff\u200b",
         "characters outside the plane": "𝄞👩‍👩‍👧\u0301" * 50,
         "many digits": "9" * 5_000,
+        "many words": "a " * 5_000,
         "many brackets": "[" * 20_000,
         "a strain on patterns": "a" * 5_000 + "!",
         "a long text": "x" * 200_000,
