@@ -18,7 +18,7 @@ import pytest
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import Oversized
-from toolwire.wire import stdio, streams, system
+from toolwire.wire import byte_channel, stdio, streams, system
 from toolwire.wire.stdio import StdioChannel, parent_watch, signals
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="descriptors are passed the POSIX way here")
@@ -475,7 +475,7 @@ def test_reading_ahead_is_bounded(run: Run[Any], pipe: tuple[int, int]) -> None:
             if count % 1000 == 0:
                 await asyncio.sleep(0)
         await writer
-        assert longest <= streams.READ_AHEAD_MESSAGES + streams.CHUNK // 3 + 1
+        assert longest <= byte_channel.READ_AHEAD_MESSAGES + streams.CHUNK // 3 + 1
         await channel.close()
 
     run(main())

@@ -18,9 +18,9 @@ from typing import IO, Any, Final, NamedTuple, TypeAlias
 
 from toolwire.protocol.framing import LINE_LIMIT
 from toolwire.wire import system
+from toolwire.wire.byte_channel import ByteChannel
 from toolwire.wire.streams import (
     CHUNK,
-    ByteChannel,
     ReadySink,
     ReadySource,
     Sink,

@@ -17,7 +17,8 @@ from typing import IO, Any, Final, Literal, Self, TypeAlias
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
 from toolwire.wire import system
-from toolwire.wire.streams import ByteChannel, ReadySink, ReadySource, Sink, Source, blocking_sink, blocking_source
+from toolwire.wire.byte_channel import ByteChannel
+from toolwire.wire.streams import ReadySink, ReadySource, Sink, Source, blocking_sink, blocking_source
 
 GRACE_SECONDS: Final = 2.0
 # How long what a dead child wrote may take to arrive through a thread.

@@ -1,0 +1,248 @@
+"""A channel of lines over byte streams: it reads no faster than it is read, and writes in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections import deque
+from typing import Final
+
+from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.framing import LINE_LIMIT, LineDecoder
+from toolwire.wire.channel import Channel, Ended, Feed, Inbox
+from toolwire.wire.streams import GONE, Sink, Source
+
+# How many bytes go into one write call; also the step in which a long queue gets shorter.
+BATCH: Final = 256 * 1024
+CONGESTED: Final = 1024 * 1024
+# Messages kept for `read()` before the descriptor is left alone.
+READ_AHEAD_MESSAGES: Final = 1_000
+READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
+CLOSE_SECONDS: Final = 2.0
+
+
+class ByteChannel(Channel):
+    """One message a line over a source and a sink, which it opens when it is first used."""
+
+    def __init__(self, *, limit: int = LINE_LIMIT, stop_reading_at: int | None = None) -> None:
+        self._inbox = Inbox()
+        self._decoder = LineDecoder(limit)
+        self._stop_reading_at = stop_reading_at
+        self._source: Source | None = None
+        self._sink: Sink | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reading = False
+        self._held = False
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._in_sink = 0
+        self._flushing = False
+        self._writable = True
+        self._drained: list[asyncio.Future[None]] = []
+        self._closer: asyncio.Task[None] | None = None
+
+    # --- what a concrete channel provides
+
+    @abstractmethod
+    def _open(self) -> tuple[Source | None, Sink | None]:
+        """Where bytes come from and go to; None for a side that is closed from the start."""
+
+    def _input_ended(self, error: BaseException | None) -> None:
+        """The other side will send nothing more."""
+        self._inbox.end(error)
+
+    def _output_broke(self, error: OSError | None) -> None:
+        """Nobody reads what this side writes any more."""
+
+    # --- the channel
+
+    async def connect(self) -> None:
+        self._start()
+
+    async def read(self) -> bytes | None:
+        self._start()
+        message = await self._inbox.read()
+        if not self._reading:
+            self._adjust()
+        return message
+
+    def attach(self, feed: Feed, ended: Ended) -> bool:
+        self._start()
+        self._inbox.attach(feed, ended)
+        self._adjust()
+        return True
+
+    def pause(self) -> None:
+        self._held = True
+        self._inbox.pause()
+        self._adjust()
+
+    def resume(self) -> None:
+        self._held = False
+        self._inbox.resume()
+        self._adjust()
+
+    def write(self, message: bytes) -> None:
+        if self._loop is None:
+            self._start()
+        if not self._writable:
+            raise Unreachable("the connection is closed")
+        # 2026-07-28 basic/transports/stdio: no newline inside a message. In JSON it can only be white space.
+        if b"\n" in message:
+            message = message.replace(b"\n", b" ")
+        self._queue.append(message)
+        self._queued += len(message) + 1
+        if not self._flushing:
+            # Everything written in one turn of the loop leaves in one call.
+            self._flushing = True
+            assert self._loop is not None
+            self._loop.call_soon(self._flush)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._writable
+
+    @property
+    def congested(self) -> bool:
+        return self._queued + self._in_sink > CONGESTED
+
+    async def drain(self) -> None:
+        while self.congested and self._writable:
+            await self._progress()
+
+    async def flush(self) -> None:
+        while self._queued + self._in_sink and self._writable:
+            await self._progress()
+
+    async def close(self) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        if self._closer is None:
+            self._closer = self._loop.create_task(self._shut())
+        # The caller may be cancelled; the closing goes on.
+        await asyncio.shield(self._closer)
+
+    # --- closing
+
+    async def _shut(self) -> None:
+        self._inbox.silence()
+        self._stop_reading()
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._send_rest()
+        except TimeoutError:
+            pass
+        finally:
+            self._stop_writing()
+
+    async def _send_rest(self) -> None:
+        """Send what is queued while refusing anything new."""
+        self._writable = False
+        while self._sink is not None and self._queued + self._in_sink:
+            await self._progress()
+
+    def _stop_reading(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def _stop_writing(self) -> None:
+        self._writable = False
+        self._queue.clear()
+        self._queued = self._in_sink = 0
+        if self._sink is not None:
+            self._sink.close()
+            self._sink = None
+        self._tell_progress()
+
+    # --- reading
+
+    def _start(self) -> None:
+        if self._loop is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._source, self._sink = self._open()
+        if self._sink is not None:
+            self._sink.start(self._loop, self._left)
+        else:
+            self._writable = False
+        if self._source is not None:
+            self._source.start(self._loop, self._received, self._ended)
+            self._adjust()
+        else:
+            self._inbox.end()
+
+    def _received(self, chunk: bytes) -> None:
+        deliver = self._inbox.deliver
+        for message in self._decoder.feed(chunk):
+            deliver(message)
+        self._adjust()
+
+    def _ended(self, error: BaseException | None) -> None:
+        self._source = None
+        for message in self._decoder.finish():
+            self._inbox.deliver(message)
+        self._input_ended(error)
+
+    def _adjust(self) -> None:
+        """Read on, or leave the bytes with the sender, who then feels that this side is busy."""
+        if self._source is None:
+            return
+        inbox = self._inbox
+        wanted = not self._held and len(inbox) < READ_AHEAD_MESSAGES and inbox.size < READ_AHEAD_BYTES
+        if self._stop_reading_at is not None and self._queued + self._in_sink > self._stop_reading_at:
+            wanted = False
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._source.resume()
+            else:
+                self._source.pause()
+
+    # --- writing
+
+    def _flush(self) -> None:
+        self._flushing = False
+        while self._queue and not self._in_sink and self._sink is not None:
+            data = self._batch()
+            self._queued -= len(data)
+            self._in_sink = len(data)
+            if self._sink.send(data):
+                self._in_sink = 0
+        if self._drained:
+            self._tell_progress()
+        if not self._reading:
+            self._adjust()
+
+    def _batch(self) -> bytes:
+        if self._queued <= BATCH:
+            self._queue.append(b"")
+            data = b"\n".join(self._queue)
+            self._queue.clear()
+            return data
+        size, messages = 0, []
+        while self._queue and size < BATCH:
+            message = self._queue.popleft()
+            size += len(message) + 1
+            messages.append(message)
+        messages.append(b"")
+        return b"\n".join(messages)
+
+    def _left(self, error: OSError | None) -> None:
+        self._in_sink = 0
+        if error is not None:
+            self._stop_writing()
+            self._output_broke(None if error.errno in GONE else error)
+        else:
+            self._flush()
+
+    async def _progress(self) -> None:
+        progress = asyncio.get_running_loop().create_future()
+        self._drained.append(progress)
+        await progress
+
+    def _tell_progress(self) -> None:
+        waiting, self._drained = self._drained, []
+        for progress in waiting:
+            if not progress.done():
+                progress.set_result(None)
