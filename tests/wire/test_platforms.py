@@ -28,7 +28,7 @@ SOURCES = Path(toolwire.wire.__file__).parent
 @pytest.mark.parametrize("missing", [*POSIX_ONLY, "all of them"])
 def test_the_drivers_import_without(missing: str) -> None:
     blocked = POSIX_ONLY if missing == "all of them" else [missing]
-    mine = ["channel", "stdio", "streams", "subprocess", "system", "workers", "process_workers"]
+    mine = ["byte_channel", "channel", "stdio", "streams", "subprocess", "system", "workers", "process_workers"]
     script = f"""
 import sys
 for name in {blocked!r}:

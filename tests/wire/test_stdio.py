@@ -670,7 +670,7 @@ def test_closing_sends_what_is_queued_first(run: Run[Any], pipe: tuple[int, int]
 def test_closing_does_not_wait_for_ever_for_a_reader(
     run: Run[Any], pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(byte_channel, "CLOSE_SECONDS", 0.05)
 
     async def main() -> None:
         channel = StdioChannel(pipe[0], pipe[1])

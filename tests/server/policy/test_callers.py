@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 from tests.wire.httpclient import HttpClient
@@ -12,6 +13,10 @@ from toolwire import Policy, Server
 from toolwire.audit import AuditLog
 from toolwire.auth import ApiKeys, Principal
 from toolwire.server.metrics import Metrics
+from toolwire.server.policy.concurrency import Gates
+from toolwire.server.policy.counter_memory import CounterMemory
+from toolwire.server.policy.plan import Placement, Plan
+from toolwire.server.policy.rates import Counters
 
 STAFF, PLAIN = "the-key-of-the-staff", "the-key-of-a-caller"
 KEYS = ApiKeys({STAFF: Principal("sam", scopes=frozenset({"staff"})), PLAIN: Principal("pat")})
@@ -75,3 +80,10 @@ async def test_metrics_are_for_callers_unless_they_have_a_token_of_their_own() -
     assert [await status(app, key) for key in (None, "wrong", PLAIN)] == [401, 401, 200]
     app = Server("s", auth=KEYS, metrics=Metrics(token="t0ken")).http_app()
     assert [await status(app, key) for key in (None, PLAIN, "t0ken")] == [401, 401, 200]
+
+
+def test_a_plan_keeps_the_policies_whose_identities_it_is_found_by() -> None:
+    policy = Policy(mask=["secret"])
+    before = sys.getrefcount(policy)
+    plan = Plan([Placement("s", policy)], lambda: Counters(CounterMemory()), Gates())
+    assert sys.getrefcount(policy) > before, f"another policy may get its place in memory, and {plan} with it"

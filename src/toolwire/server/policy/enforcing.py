@@ -54,7 +54,6 @@ class Enforcer:
             if len(self._plans) >= _MAX_PLANS:
                 # A plan can be made again at any time: what was counted is kept elsewhere.
                 self._plans.clear()
-            # It holds its policies, so their identities stay theirs.
             plan = self._plans[key] = Plan(placements, self._counters, self.gates)
         return plan
 

@@ -37,7 +37,8 @@ class Plan:
     """What a call has to pass, in this order: rates and quotas, rules, approval, a slot; then its answer is checked."""
 
     def __init__(self, placements: Sequence[Placement], counters: Callable[[], Counters], gates: Gates) -> None:
-        policies = [each.policy for each in placements]
+        # Kept, because a plan is found by the identities of its policies, which nobody else may get meanwhile.
+        self._policies = policies = [each.policy for each in placements]
         self._counted: list[Counted] = [
             counted
             for place, policy in placements
