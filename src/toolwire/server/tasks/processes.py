@@ -76,7 +76,7 @@ class Processes:
         if name == self._name:
             return True
         data = await self._kv.get(self._prefix + name) if name else None
-        return data is not None and not _is_over(_decode(data))
+        return data is not None and not _is_over(data)
 
     async def _register(self) -> None:
         entry = _Entry(self._identity, time.time())
@@ -102,8 +102,12 @@ class Processes:
 
     async def _is_gone(self, key: str) -> bool:
         data = await self._kv.get(key)
-        return data is not None and _is_over(_decode(data))
+        return data is not None and _is_over(data)
 
 
-def _is_over(entry: _Entry) -> bool:
+def _is_over(data: bytes) -> bool:
+    try:
+        entry = _decode(data)
+    except msgspec.DecodeError:
+        return False  # Of another version of this library, perhaps: not for us to judge.
     return is_gone(entry.identity) or time.time() - entry.seen > STALE_SECONDS
