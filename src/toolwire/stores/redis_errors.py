@@ -33,7 +33,8 @@ class RedisErrors:
 
     def failure(self, error: BaseException) -> ToolwireError:
         """What whoever asked is told."""
-        if "OOM command" in str(error):
+        error = self._root(error)
+        if isinstance(error, self._kinds.OutOfMemoryError) or "OOM command" in str(error):
             return StoreFull("The Redis of the store has no memory left: raise its maxmemory.")
         failed = StoreFailed(f"The store {self.store} cannot be used: {self.reason(error)}")
         # Not the error itself, whose text is not ours and goes to logs.
@@ -42,6 +43,7 @@ class RedisErrors:
 
     def reason(self, error: BaseException) -> str:
         kinds = self._kinds
+        error = self._root(error)
         text = self._address.without_secrets(str(error))
         if isinstance(error, AnswerLost):
             return "the connection was lost before it answered, so that nobody knows whether the change was made"
@@ -64,6 +66,13 @@ class RedisErrors:
     def is_temporary(self, error: BaseException) -> bool:
         """Whether waiting may help."""
         kinds = self._kinds
+        error = self._root(error)
         if isinstance(error, kinds.AuthenticationError):
             return False
         return isinstance(error, OSError | kinds.ConnectionError | kinds.TimeoutError)
+
+    def _root(self, error: BaseException) -> BaseException:
+        """The library wraps what happens while it connects."""
+        while isinstance(error.__cause__, self.base):
+            error = error.__cause__
+        return error

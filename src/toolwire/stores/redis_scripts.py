@@ -1,7 +1,8 @@
 """What the stores do in Redis, each as one script, so that nothing can come in between.
 
 All keys begin with the prefix in braces, which puts them into one slot of a cluster. The clock is that of Redis, the
-only one that all machines share; a clock that is given instead, in milliseconds, is for tests.
+only one that all machines share; a clock that is given instead, in milliseconds, is for tests. A full Redis refuses a
+script only if its first change needs room, so that a script begins with such a change where it is to be refused.
 
     {prefix}:kv:<name>    a value, which Redis itself removes a while after its time
     {prefix}:kv-names     the names in the order of their bytes
@@ -76,11 +77,11 @@ local function is_over(name, now)
 end
 local function forget(name)
     local size = redis.call('HGET', sizes, name)
-    if size then redis.call('DECRBY', bytes, size) end
-    redis.call('HDEL', sizes, name)
+    redis.call('UNLINK', value_of(name))
     redis.call('ZREM', names, name)
     redis.call('ZREM', deadlines, name)
-    redis.call('UNLINK', value_of(name))
+    redis.call('HDEL', sizes, name)
+    if size then redis.call('DECRBY', bytes, size) end
 end
 local function sweep(now, steps)
     local over = redis.call('ZRANGEBYSCORE', deadlines, '-inf', now, 'LIMIT', 0, steps)
@@ -97,8 +98,8 @@ local function set_deadline(name, now, ttl)
         redis.call('ZREM', deadlines, name)
         redis.call('PERSIST', value_of(name))
     else
-        redis.call('ZADD', deadlines, now + tonumber(ttl), name)
         redis.call('PEXPIRE', value_of(name), whole(math.min(math.max(tonumber(ttl), 0), 1e14) + {_SLACK_MS}))
+        redis.call('ZADD', deadlines, now + tonumber(ttl), name)
     end
 end
 """
@@ -132,6 +133,8 @@ end
 while not fits() do
     if sweep(now, 1000) == 0 then return -1 end
 end
+-- Nor is it by a full Redis, after a change that needs no room.
+if present and grown <= 0 then redis.call('PERSIST', value_of(name)) end
 redis.call('SET', value_of(name), value)
 redis.call('ZADD', names, 0, name)
 redis.call('HSET', sizes, name, #name + #value)
@@ -194,10 +197,10 @@ local function events_of(name) return prefix .. ':log:' .. name end
 local function forget(name)
     local known = redis.call('HGET', states, name)
     local size = known and string.match(known, ' (%d+)$')
-    if size then redis.call('DECRBY', total, size) end
+    redis.call('UNLINK', events_of(name))
     redis.call('ZREM', streams, name)
     redis.call('HDEL', states, name)
-    redis.call('UNLINK', events_of(name))
+    if size then redis.call('DECRBY', total, size) end
     return known
 end
 local function state_of(name)
@@ -222,7 +225,11 @@ local before = last_number(position)
 local place = before + 1
 local floor, _, size = state_of(name)
 if not floor then
-    forget(name)
+    if redis.call('HEXISTS', states, name) == 1 then
+        forget(name)
+    elseif redis.call('EXISTS', events) == 1 then
+        redis.call('XTRIM', events, 'MAXLEN', 0)
+    end
     floor, size = before, 0
 end
 redis.call('XADD', events, whole(place) .. '-0', 'd', data)
@@ -291,9 +298,10 @@ PUBLISH: Final = Script(
     f"""
 local seen, topic, data, now = ARGV[1], ARGV[2], ARGV[3], clock('')
 local number = last_number(last_key) + 1
-if redis.call('XLEN', bus) == 0 then redis.call('DEL', bytes) end
+local is_first = redis.call('XLEN', bus) == 0
 redis.call('XADD', bus, whole(number) .. '-0', 't', topic, 'd', data, 's', whole(now))
 redis.call('SET', last_key, whole(number))
+if is_first then redis.call('SET', bytes, 0) end
 redis.call('INCRBY', bytes, #topic + #data)
 local is_enough = false
 while not is_enough do

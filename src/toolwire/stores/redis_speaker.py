@@ -157,6 +157,8 @@ class Speaker:
         while not self._questions.closed:
             await self._questions.wait()
             await self._answer(self._questions.take())
+        # Those that came before it was closed.
+        await self._answer(self._questions.take())
 
     async def _answer(self, questions: list[Question]) -> None:
         while questions or not (self.begun.is_set() or self._questions.closed):

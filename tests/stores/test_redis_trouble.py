@@ -1,0 +1,418 @@
+"""What can go wrong with a Redis: each ends in time, with an error that says what to do and holds no secret."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from tests.redis_server import RedisServer, free_port, running
+from tests.stores.contract import Heard
+
+from toolwire.protocol.errors import ServerError
+from toolwire.stores import StoreFailed, StoreFull
+from toolwire.stores.opening import open_stores
+from toolwire.stores.redis import RedisStores
+
+SECRET = "hunter-2-is-secret"
+QUICK = 0.3
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Redis does not run there")
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+async def stores(redis: RedisServer) -> AsyncIterator[RedisStores]:
+    stores = RedisStores(redis.url, timeout=QUICK)
+    yield stores
+    stores.close()
+
+
+async def again(stores: RedisStores) -> None:
+    """Ask until it is answered."""
+    while True:
+        try:
+            return await stores.check()
+        except StoreFailed:
+            await asyncio.sleep(0.02)
+
+
+# --- it is not there, or goes away ---
+
+
+async def test_a_redis_that_is_not_there_yet(redis: RedisServer, stores: RedisStores) -> None:
+    redis.kill()
+    for _ in range(3):
+        with pytest.raises(StoreFailed, match="not reached, so see whether it runs and its address is right"):
+            await stores.kv.put("a", b"1")
+    redis.start()
+    await again(stores)
+    assert await stores.kv.put("a", b"1")
+
+
+async def test_a_short_absence_is_waited_for(redis: RedisServer) -> None:
+    stores = RedisStores(redis.url, timeout=30.0)
+    await stores.kv.put("a", b"1")
+    redis.kill()
+    asking = asyncio.gather(stores.kv.get("a"), stores.kv.put("b", b"2"))
+    await asyncio.sleep(0)
+    redis.start()
+    assert await asking == [None, True]
+    stores.close()
+
+
+async def test_a_redis_that_is_killed_and_started_again_under_load(
+    redis: RedisServer, stores: RedisStores, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = Heard()
+    stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
+    await stores.bus.publish("t", b"before")
+    outcomes: list[object] = []
+    done = asyncio.Event()
+
+    async def load(number: int) -> None:
+        while not done.is_set():
+            try:
+                await stores.kv.put(f"{number}", b"x" * 1000)
+                outcomes.append(await stores.kv.get(f"{number}"))
+            except StoreFailed as error:
+                outcomes.append(error)
+                await asyncio.sleep(0.01)
+
+    loads = [asyncio.create_task(load(number)) for number in range(20)]
+    for _ in range(2):
+        redis.kill()
+        failures = len(outcomes)
+        while not any(isinstance(each, StoreFailed) for each in outcomes[failures:]):
+            await asyncio.sleep(0.01)
+        redis.start()
+        await again(stores)
+    done.set()
+    await asyncio.wait_for(asyncio.gather(*loads), 10)
+    assert {type(each) for each in outcomes} <= {bytes, StoreFailed, type(None)}
+    # What was missed nobody knows, but that something may have been.
+    await heard.until(2)
+    assert (heard[0], heard[1]) == (b"before", b"lost")
+    while heard[-1] != b"after":
+        await stores.bus.publish("t", b"after")
+        await asyncio.sleep(0.02)
+    assert "can be used again" in caplog.text
+
+
+async def test_a_connection_that_is_cut_while_it_waits_misses_nothing(redis: RedisServer, stores: RedisStores) -> None:
+    heard = Heard()
+    stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
+    await stores.check()
+    with_others = RedisStores(redis.url)
+    await with_others.check()
+    for number in range(20):
+        redis.command("CLIENT", "KILL", "TYPE", "normal")
+        while True:
+            try:
+                await with_others.bus.publish("t", b"%d" % number)
+                break
+            except StoreFailed as error:
+                assert "nobody knows whether the change was made" in str(error)
+    await with_others.bus.publish("t", b"end")
+    while b"end" not in heard:
+        await heard.until(len(heard) + 1)
+    assert sorted(set(map(bytes, heard)) - {b"end"}, key=int) == [b"%d" % number for number in range(20)]
+    with_others.close()
+
+
+async def test_a_redis_that_does_not_answer(redis: RedisServer, stores: RedisStores) -> None:
+    await stores.check()
+    redis.pause()
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreFailed, match=r"did not answer within 0\.3 seconds"):
+                await stores.kv.get("a")
+        with pytest.raises(StoreFailed, match=r"did not answer within 0\.3 seconds"):
+            await stores.kv.put("a", b"1")
+    finally:
+        redis.resume()
+    await again(stores)
+    assert await stores.kv.put("a", b"1")
+
+
+async def test_scripts_that_redis_has_forgotten_are_taught_again(redis: RedisServer, stores: RedisStores) -> None:
+    await stores.kv.put("a", b"1")
+    redis.command("SCRIPT", "FLUSH")
+    positions = await asyncio.gather(*(stores.log.append("s", b"%d" % number) for number in range(10)))
+    assert positions == sorted(positions)
+    assert await stores.kv.get("a") == b"1"
+
+
+# --- it refuses ---
+
+
+async def test_a_full_redis(redis: RedisServer, stores: RedisStores) -> None:
+    await stores.kv.put("kept", b"1")
+    redis.command("CONFIG", "SET", "maxmemory", "1")
+    changes = (stores.kv.put("a", b"1"), stores.log.append("s", b"1"), stores.bus.publish("t", b"1"))
+    for refusal in await asyncio.gather(*changes, return_exceptions=True):
+        assert isinstance(refusal, StoreFull)
+        assert "raise its maxmemory" in str(refusal)
+    assert await stores.kv.put("kept", b"2"), "replacing needs no room"
+    assert await stores.kv.get("kept") == b"2"
+    assert await stores.kv.expire("kept", 100)
+    assert await stores.kv.delete("kept")
+    another = RedisStores(redis.url, prefix="another")
+    assert await another.kv.get("a") is None, "it can still be begun with"
+    another.close()
+    redis.command("CONFIG", "SET", "maxmemory", "0")
+    assert await stores.kv.put("a", b"1")
+    await stores.bus.publish("t", b"1")
+
+
+@pytest.mark.parametrize("place", ["unix://:{secret}@{path}", "unix://{path}?password={secret}"])
+async def test_a_wrong_password(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    with running("--requirepass", "right") as redis:
+        stores = RedisStores(place.format(secret=SECRET, path=redis.socket), timeout=QUICK)
+        caplog.set_level(logging.DEBUG)
+        with pytest.raises(StoreFailed, match="does not accept the user name and password") as raised:
+            await stores.check()
+        stores.close()
+        assert SECRET not in f"{raised.value!r} {raised.value.__cause__!r} {stores!r} {caplog.text}"
+        right = RedisStores(place.format(secret="right", path=redis.socket))
+        await right.check()
+        right.close()
+        nobody = RedisStores(redis.url)
+        with pytest.raises(StoreFailed, match="does not accept the user name and password"):
+            await nobody.check()
+        nobody.close()
+
+
+async def test_a_user_who_may_not(redis: RedisServer) -> None:
+    redis.command("ACL", "SETUSER", "small", "on", f">{SECRET}", "~*", "+@all", "-script", "-evalsha")
+    stores = RedisStores(f"unix://small:{SECRET}@{redis.socket}", timeout=QUICK)
+    with pytest.raises(StoreFailed, match="may not do what the store needs") as raised:
+        await stores.check()
+    assert SECRET not in str(raised.value)
+    stores.close()
+
+
+async def test_a_replica_takes_no_changes(redis: RedisServer, stores: RedisStores) -> None:
+    redis.command("REPLICAOF", "127.0.0.1", "1")
+    with pytest.raises(StoreFailed, match="give the address of the primary"):
+        await stores.kv.put("a", b"1")
+    redis.command("REPLICAOF", "NO", "ONE")
+    assert await stores.kv.put("a", b"1")
+
+
+async def test_what_answers_is_not_redis() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    stores = RedisStores(f"redis://:{SECRET}@127.0.0.1:{port}/0", timeout=QUICK)
+    with pytest.raises(StoreFailed, match=rf"redis://127.0.0.1:{port}/0 cannot be used") as raised:
+        await stores.check()
+    assert SECRET not in str(raised.value)
+    stores.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_what_never_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        stores = RedisStores(f"redis://127.0.0.1:{silent.getsockname()[1]}", timeout=QUICK)
+        with pytest.raises(StoreFailed, match="cannot be used"):
+            await stores.check()
+        stores.close()
+
+
+async def test_nothing_listens_there() -> None:
+    stores = RedisStores(f"redis://user:{SECRET}@127.0.0.1:{free_port()}/3", timeout=QUICK)
+    with pytest.raises(StoreFailed, match="not reached") as raised:
+        await stores.check()
+    assert SECRET not in str(raised.value)
+    stores.close()
+
+
+# --- others have been there ---
+
+
+@pytest.mark.parametrize("key", ["kv-names", "kv:a", "kv-sizes", "log-streams", "log:a", "bus"])
+async def test_keys_of_another_kind(redis: RedisServer, stores: RedisStores, key: str) -> None:
+    redis.command("SADD", "{toolwire}:" + key, "of another program")
+    outcomes = await asyncio.gather(
+        stores.kv.put("a", b"1"), stores.log.append("a", b"1"), stores.bus.publish("a", b"1"), return_exceptions=True
+    )
+    (failed,) = [each for each in outcomes if isinstance(each, BaseException)]
+    assert isinstance(failed, StoreFailed)
+    assert "another program uses the prefix 'toolwire' there: choose another one" in str(failed)
+    elsewhere = RedisStores(redis.url, prefix="elsewhere")
+    assert await elsewhere.kv.put("a", b"1")
+    elsewhere.close()
+
+
+async def test_garbage_in_its_own_keys(redis: RedisServer, stores: RedisStores) -> None:
+    heard = Heard()
+    stores.bus.subscribe("t", heard)
+    await stores.kv.put("a", b"1")
+    first = await stores.log.append("s", b"1")
+    await stores.bus.publish("t", b"1")
+    redis.command("HSET", "{toolwire}:log-state", "s", "garbage")
+    redis.command("XADD", "{toolwire}:bus", "*", "what", "ever")
+    assert await stores.log.append("s", b"2") == first + 1
+    assert [data for _, data in await stores.log.read_after("s", None, 10)] == [b"2"]
+    redis.command("SET", "{toolwire}:kv-bytes", "garbage")
+    with pytest.raises(StoreFailed, match="cannot be used"):
+        await stores.kv.put("b", b"1")
+    assert await stores.kv.get("a") == b"1"
+
+
+# --- what it leaves behind ---
+
+
+async def test_what_redis_removes_by_itself(redis: RedisServer, stores: RedisStores) -> None:
+    await stores.kv.put("a", b"1", ttl=10)
+    await stores.kv.put("b", b"1")
+    await stores.log.append("s", b"1")
+    await stores.bus.publish("t", b"1")
+
+    def left(key: str) -> int:
+        return int(redis.command("PTTL", "{toolwire}:" + key)[1:])
+
+    assert 10_000 < left("kv:a") <= 70_000
+    assert left("kv:b") == -1
+    assert 0 < left("log:s") <= 24 * 3600 * 1000
+    assert 0 < left("bus") <= 120_000
+    await stores.kv.expire("a", None)
+    assert left("kv:a") == -1
+
+
+SUM_OF_VALUES = """
+local sum = 0
+for _, name in ipairs(redis.call('HKEYS', '{toolwire}:kv-sizes')) do
+    sum = sum + #name + redis.call('STRLEN', '{toolwire}:kv:' .. name)
+end
+return sum
+"""
+SUM_OF_EVENTS = """
+local sum = 0
+for _, name in ipairs(redis.call('ZRANGE', '{toolwire}:log-streams', 0, -1)) do
+    for _, event in ipairs(redis.call('XRANGE', '{toolwire}:log:' .. name, '-', '+')) do sum = sum + #event[2][2] end
+end
+return sum
+"""
+
+
+async def test_the_sums_stay_right(redis: RedisServer) -> None:
+    now = [1000.0]
+    stores = RedisStores(redis.url, clock=lambda: now[0], max_events=3, max_streams=3, max_items=20)
+    for number in range(30):
+        await stores.kv.put(str(number % 20), b"x" * number, ttl=number % 7 + 1)
+        await stores.kv.expire(str(number % 5), 3)
+        await stores.kv.delete(str(number % 3))
+        await stores.log.append(str(number % 5), b"y" * number)
+        now[0] += 1 if number < 20 else 30
+    await stores.log.delete("1")
+    kept = [redis.command("GET", "{toolwire}:kv-bytes"), redis.command("GET", "{toolwire}:log-bytes")]
+    counted = [redis.command("EVAL", SUM_OF_VALUES, "0"), redis.command("EVAL", SUM_OF_EVENTS, "0")]
+    assert [int(each.split(b"\r\n")[1]) for each in kept] == [int(each[1:]) for each in counted]
+    assert int(redis.command("ZCARD", "{toolwire}:log-streams")[1:]) <= 3
+    stores.close()
+
+
+async def test_closing_finishes_what_was_asked_for_and_leaves_nothing_behind(redis: RedisServer) -> None:
+    stores = RedisStores(redis.url)
+    asked = [asyncio.ensure_future(stores.kv.put(str(number), b"1")) for number in range(50)]
+    stores.bus.subscribe("t", lambda data: None)
+    await asyncio.sleep(0)
+    stores.close()
+    stores.close()
+    assert await asyncio.gather(*asked) == [True] * 50
+    assert "toolwire redis" not in {thread.name for thread in threading.enumerate()}
+    assert redis.command("CLIENT", "LIST").count(b"id=") == 1, "which is the one that asks"
+    with pytest.raises(StoreFailed, match="closed"):
+        await stores.kv.get("a")
+    with pytest.raises(StoreFailed, match="closed"):
+        stores.bus.subscribe("t", lambda data: None)
+
+
+async def test_closing_does_not_wait_for_a_redis_that_is_away(redis: RedisServer) -> None:
+    stores = RedisStores(redis.url, timeout=60.0)
+    await stores.check()
+    redis.kill()
+    asked = asyncio.ensure_future(stores.kv.put("a", b"1"))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(stores.close)
+    with pytest.raises(StoreFailed, match="not reached"):
+        await asked
+
+
+def test_a_process_may_end_without_closing(redis: RedisServer) -> None:
+    code = f"""
+import asyncio
+from toolwire.stores.opening import open_stores
+stores = open_stores({redis.url!r})
+async def main():
+    stores.bus.subscribe("t", print)
+    await stores.kv.put("a", b"1")
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+# --- addresses ---
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"redis://:{SECRET}/x@host/0",
+        f"redis://:12?{SECRET}@host/0",
+        f"redis://:{SECRET}#@host/0",
+        f"redis://user:{SECRET}@host:port/0",
+        f"redis://user:{SECRET}@host/notes",
+        f"redis://user:{SECRET}@/0",
+        f"http://user:{SECRET}@host/0",
+        f"unix://{SECRET}",
+        f"redis://:{SECRET}@host/0?decode_responses=1",
+        f"rediss://:{SECRET}@host/0?ssl_whatever=1",
+        f"redis://:{SECRET}@host/0?timeout=soon",
+        f"redis://:{SECRET}@host/0?timeout=-1",
+        f"redis://:{SECRET}@host/0?prefix=%7B",
+    ],
+)
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(ServerError) as raised:
+        open_stores(address)
+    assert SECRET not in f"{raised.value!r} {raised.value.__cause__!r}"
+    assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (f"redis://user:{SECRET}@host", "redis://host:6379/0"),
+        (f"rediss://:{SECRET}@[::1]:7000/2?ssl_cert_reqs=none", "rediss://[::1]:7000/2"),
+        ("unix:///run/redis.sock?db=1&prefix=notes", "unix:///run/redis.sock"),
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(address: str, shown: str) -> None:
+    stores = RedisStores(address)
+    assert stores._link._errors.store == shown
+    assert SECRET not in f"{stores!r} {stores._link._address!r}"
+
+
+def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(ServerError, match=r"A store on Redis needs redis: pip install 'toolwire\[redis\]'"):
+        RedisStores("redis://localhost")
