@@ -85,8 +85,8 @@ fuzz: $(READY) ## send 20,000 mutated messages through a server on each era (TOO
 soak: $(READY) ## put a server under mixed traffic and see that nothing grows (MINUTES=10; Linux)
 	$(BIN)/python scripts/soak.py --minutes $(MINUTES)
 
-kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20; POSIX)
-	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS)
+kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20, STORES=redis://...; POSIX)
+	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .bench .browser .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

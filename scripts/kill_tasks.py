@@ -3,6 +3,8 @@
 Each run makes half of its tasks short, so that their results wait, and lets the other half run: one part of it can be
 run again, one cannot. At a random moment everything is killed with SIGKILL. After the restart each accepted task must
 be known, have the status that it can have, and its own result; and no work that must not be repeated was begun twice.
+
+The tasks are in a SQLite file of each run, or in the stores at an address, under a prefix of each run.
 """
 
 from __future__ import annotations
@@ -26,18 +28,22 @@ from toolwire.protocol.errors import ToolwireError
 SERVER = Path(__file__).resolve().parent / "kill_tasks_server.py"
 KINDS = ("quick", "quick", "slow", "again")
 AT_ONCE = 20
+SHARED = {"TOOLWIRE_SECRET": "the same before and after"}
 GONE = "The server process that ran this task ended before the task did"
+
+Stores = str | None
+"""The address of the stores; None for a file in the folder."""
 
 Accepted = dict[str, tuple[str, int]]
 """The kind and the number of the task of each id."""
 
 
 @asynccontextmanager
-async def server(folder: Path, workers: int) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+async def server(folder: Path, workers: int, stores: Stores) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     """A server in a process group of its own, killed at the end at the latest."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(SERVER), str(workers)),
-        env={**os.environ, "KILL_TASKS_FOLDER": str(folder)},
+        env={**os.environ, "KILL_TASKS_FOLDER": str(folder), "KILL_TASKS_STORES": stores or "", **SHARED},
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
@@ -73,10 +79,12 @@ async def create(address: str, count: int, accepted: Accepted) -> None:
         await asyncio.gather(*(one_after_the_other(client) for _ in range(AT_ONCE)))
 
 
-async def killed_while_creating(folder: Path, workers: int, count: int, chance: random.Random) -> Accepted:
+async def killed_while_creating(
+    folder: Path, workers: int, stores: Stores, count: int, chance: random.Random
+) -> Accepted:
     """The tasks that were accepted before the kill."""
     accepted: Accepted = {}
-    async with server(folder, workers) as (address, process):
+    async with server(folder, workers, stores) as (address, process):
         creating = asyncio.create_task(create(address, count, accepted))
         # Anywhere from the first tasks on to a moment after the last.
         wanted = chance.randrange(1, count + count // 4)
@@ -91,10 +99,10 @@ async def killed_while_creating(folder: Path, workers: int, count: int, chance: 
     return accepted
 
 
-async def account(folder: Path, workers: int, accepted: Accepted) -> Counter[str]:
+async def account(folder: Path, workers: int, stores: Stores, accepted: Accepted) -> Counter[str]:
     """How the accepted tasks ended; whatever cannot be is raised."""
     ends: Counter[str] = Counter()
-    async with server(folder, workers) as (address, _), Client(address, revision="2026-07-28") as client:
+    async with server(folder, workers, stores) as (address, _), Client(address, revision="2026-07-28") as client:
         (folder / "gate").touch()
         waiting = iter(list(accepted.items()))
 
@@ -126,11 +134,12 @@ def check_notes(notes: list[str]) -> None:
     assert not twice, f"begun twice: {twice[:5]}"
 
 
-async def once(workers: int, count: int, seed: int) -> Counter[str]:
+async def once(workers: int, count: int, seed: int, stores: Stores = None) -> Counter[str]:
     """One run: how the tasks ended that were accepted."""
     with tempfile.TemporaryDirectory(prefix="toolwire-kills-") as name:
-        accepted = await killed_while_creating(Path(name), workers, count, random.Random(seed))
-        ends = await account(Path(name), workers, accepted)
+        own = stores and f"{stores}{'&' if '?' in stores else '?'}prefix={Path(name).name}"
+        accepted = await killed_while_creating(Path(name), workers, own, count, random.Random(seed))
+        ends = await account(Path(name), workers, own, accepted)
         assert sum(ends.values()) == len(accepted)
         return ends
 
@@ -140,11 +149,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--tasks", type=int, default=400, help="half of them are still running when it happens")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--stores", metavar="URL", help="a Redis to keep the tasks in, instead of a SQLite file")
     arguments = parser.parse_args()
     for run in range(arguments.runs):
         for workers in (1, 2):
             seed = arguments.seed + run
-            ends = asyncio.run(once(workers, arguments.tasks, seed))
+            ends = asyncio.run(once(workers, arguments.tasks, seed, arguments.stores))
             told = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
             print(f"kills: run {run + 1}, {workers} worker(s), seed {seed}: {told}", flush=True)
     print(f"kills: every accepted task was accounted for in {2 * arguments.runs} runs")

@@ -1,4 +1,4 @@
-"""The server that `kill_tasks.py` kills: tasks in a SQLite file, and a note of every piece of work that was begun."""
+"""The server that `kill_tasks.py` kills: tasks in stores that outlive it, and a note of all work that was begun."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from toolwire import Limits, Server
-from toolwire.stores.sqlite import SqliteStores
 
 FOLDER = Path(os.environ["KILL_TASKS_FOLDER"])
 NOTES = FOLDER / "notes"
@@ -16,7 +15,7 @@ GATE = FOLDER / "gate"
 
 server = Server(
     "killed",
-    stores=SqliteStores(FOLDER / "state.db"),
+    stores=os.environ.get("KILL_TASKS_STORES") or FOLDER / "state.db",
     limits=Limits(task_window=0.0, tasks=10_000, task_poll=0.05),
 )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.redis_server import running
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "kill_tasks.py"
 
@@ -31,3 +32,12 @@ async def test_every_accepted_task_is_accounted_for_after_a_kill(workers: int, c
         await kill_tasks().once(workers, count, seed)
     except AssertionError as error:
         raise AssertionError(f"with the seed {seed}: {error}") from error
+
+
+async def test_every_accepted_task_is_accounted_for_after_a_kill_on_redis() -> None:
+    seed = random.randrange(10**6)
+    with running() as redis:
+        try:
+            await kill_tasks().once(2, 100, seed, redis.url)
+        except AssertionError as error:
+            raise AssertionError(f"with the seed {seed}: {error}") from error
