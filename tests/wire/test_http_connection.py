@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -243,6 +244,25 @@ async def test_closing_the_pool_ends_what_is_in_flight() -> None:
         await pool.close()
         with pytest.raises(OutcomeUnknown, match="failed before it answered: it was closed"):
             await asking
+
+
+async def test_who_gives_up_late_does_not_cut_what_is_somebody_elses() -> None:
+    connection = HttpConnection(asyncio.get_running_loop(), None, lambda _: None, lambda _: None)
+    transport = Mock(asyncio.Transport)
+    transport.is_closing.return_value = False
+    transport.get_write_buffer_size.return_value = 0
+    connection.connection_made(transport)
+    first = connection.exchange("GET", "http://a/", b"")
+    first.send(None)
+    connection.data_received(OK + b"content-length: 0\r\n\r\n")
+    second = connection.exchange("GET", "http://a/", b"")
+    second.send(None)
+    with pytest.raises(asyncio.CancelledError):
+        first.throw(asyncio.CancelledError)
+    transport.abort.assert_not_called()
+    with pytest.raises(asyncio.CancelledError):
+        second.throw(asyncio.CancelledError)
+    transport.abort.assert_called_once()
 
 
 async def test_an_answer_after_the_connection_is_gone_is_nobodys() -> None:

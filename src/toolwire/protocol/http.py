@@ -300,7 +300,7 @@ def standard_headers(method: str, params: Any) -> dict[str, str]:
         named = _part(_Named, params) if isinstance(params, Raw) else params
         value = getattr(named, member, UNSET)
         if isinstance(value, str):
-            headers[NAME] = encode_value(value)
+            headers[NAME] = value if _is_plain(value) else encode_value(value)
     return headers
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from asyncio import CancelledError
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any, Final
 
 from msgspec import Raw
 
 from toolwire.backoff import Backoff
-from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     InvalidResponse,
     NotStreamable,
@@ -33,6 +34,7 @@ from toolwire.wire.http_channel import ACCEPT_STREAM, EVENT_STREAM, HttpChannel
 from toolwire.wire.http_endpoint import ERROR_BODY, Endpoint, failure
 from toolwire.wire.http_response import HttpResponse, TooLarge
 from toolwire.wire.session import ClientHandler, OnProgress, Session
+from toolwire.wire.timeouts import LONG
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -43,11 +45,15 @@ _OLD_TRANSPORT: Final = frozenset({400, 404, 405})
 
 
 class Exchange:
-    """A request of ours while its answer is read."""
+    """A request of ours while its answer is read, in the task of whoever asked. `with` it, that task can be stopped."""
 
     __slots__ = (
+        "_cancelling",
+        "_interruption",
+        "_left",
+        "_session",
+        "_task",
         "ceiling",
-        "clock",
         "done",
         "error",
         "expires",
@@ -58,33 +64,64 @@ class Exchange:
         "timeout",
     )
 
-    def __init__(self, identifier: RequestId, method: str) -> None:
+    def __init__(
+        self,
+        session: HttpSession,
+        identifier: RequestId,
+        method: str,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+    ) -> None:
         self.identifier: RequestId = identifier
         self.method: str = method
         self.done: bool = False
         self.result: Raw | None = None
         self.error: BaseException | None = None
-        self.on_progress: OnProgress | None = None
-        self.clock: asyncio.Timeout | None = None
-        self.timeout: float | None = None
+        self.on_progress: OnProgress | None = on_progress
+        self.timeout: float | None = timeout
+        self.expires: float = math.inf
         self.ceiling: float = math.inf
-        self.expires: float = math.inf  # The clock is its own; the session's alarm has nothing to do.
+        self._session = session
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._interruption: BaseException | None = None
+        self._left = (timeout, math.inf)
 
-    def abort(self, error: BaseException) -> None:
-        """Make whoever reads the answer stop, with this error."""
-        if not self.done and self.clock is not None and not self.clock.expired():
-            self.resolve(None, error)
-            self.clock.reschedule(0.0)
+    def __enter__(self) -> None:
+        task = self._task = asyncio.current_task()
+        self._cancelling = 0 if task is None else task.cancelling()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        why = self._interruption
+        # As in `asyncio.timeout`: it was stopped from here, unless somebody else cancelled it, too.
+        if why is not None and task is not None and task.uncancel() <= self._cancelling and kind is CancelledError:
+            raise why from None
+
+    def interrupt(self, error: BaseException) -> bool:
+        """Make whoever reads the answer stop, with this error; False where the answer is there already."""
+        if self.done or self._interruption is not None or self._task is None:
+            return False
+        self.timeout, self.expires = None, math.inf
+        self._interruption = error
+        self._task.cancel()
+        return True
 
     def resolve(self, result: Raw | None, error: BaseException | None) -> None:
         self.done, self.result, self.error = True, result, error
 
-    def progressed(self, now: float) -> None:
-        """CAN-4: progress restarts the clock, up to a ceiling."""
-        clock = self.clock
-        # One that stands still, while somebody signs in, is not set going; one that has run out can not be.
-        if clock is not None and self.timeout is not None and clock.when() is not None and not clock.expired():
-            clock.reschedule(min(now + self.timeout, self.ceiling))
+    # --- the clock, while somebody signs in ---
+
+    def pause(self) -> None:
+        self._left = (self.timeout, self.expires - self._session.loop.time())
+        self.timeout, self.expires = None, math.inf
+
+    def resume(self) -> None:
+        if self._interruption is None:
+            self.timeout, left = self._left
+            self._session.time_again(self, left)
 
 
 class HttpSession(Session):
@@ -106,7 +143,7 @@ class HttpSession(Session):
         # An exchange has its own connection, and hears its own end; only who closes everything ends them all.
         if self._closed:
             for exchange in list(self.peer.outgoing.values()):
-                exchange.abort(OutcomeUnknown(f"The client was closed before {exchange.method} was answered"))
+                exchange.interrupt(OutcomeUnknown(f"The client was closed before {exchange.method} was answered"))
 
     async def request(
         self,
@@ -121,11 +158,12 @@ class HttpSession(Session):
             raise Unreachable("The connection is closed")
         if identifier is None:
             identifier = self.peer.next_id()
-        exchange = Exchange(identifier, method)
-        exchange.on_progress = on_progress
-        if timeout is not None and timeout < math.inf:
-            exchange.timeout = timeout
-            exchange.ceiling = self.loop.time() + max(self._ceiling, timeout)
+        exchange = Exchange(self, identifier, method, timeout, on_progress)
+        if timeout is not None:
+            if timeout < LONG:
+                self._count(exchange, self.loop.time())
+            elif not self._looking:
+                self._look_soon()
         sent = self.channel.request_headers(method)
         if self.channel.modern or method == "server/discover":
             sent.update(standard_headers(method, params))
@@ -134,16 +172,9 @@ class HttpSession(Session):
         body = self.peer.request(identifier, method, params, exchange)
         self._idle.clear()
         try:
-            async with asyncio.timeout(exchange.timeout) as exchange.clock:
+            with exchange:
                 await self._exchange(exchange, sent, body)
-        except TimeoutError as error:
-            if isinstance(error, Timeout):
-                raise
-            if exchange.error is not None:
-                raise exchange.error from None
-            self._give_up(exchange, "The deadline passed")
-            raise Timeout(f"{method} was not answered in time") from None
-        except asyncio.CancelledError:
+        except CancelledError:
             self._give_up(exchange, "The caller gave up")
             raise
         finally:
@@ -159,12 +190,18 @@ class HttpSession(Session):
         if not self.channel.modern and self.channel.revision is not None:
             self._tell_cancelled(exchange.identifier, exchange.method, reason)
 
-    def progressed(self, params: t.ProgressNotificationParams) -> None:
-        exchange = self.peer.outgoing.get(params.progress_token)
-        if exchange is not None:
-            exchange.progressed(self.loop.time())
-            if exchange.on_progress is not None:
-                exchange.on_progress(params)
+    def _expire(self, identifier: RequestId, exchange: Any) -> None:
+        if exchange.interrupt(Timeout(f"{exchange.method} was not answered in time")):
+            self._give_up(exchange, "The deadline passed")
+
+    def time_again(self, exchange: Exchange, left: float) -> None:
+        """Go on with a clock that stood still, from what was left of its time."""
+        if exchange.timeout is not None:
+            now = self.loop.time()
+            self._count(exchange, now)
+            exchange.expires = min(exchange.expires, now + left)
+            if exchange.expires < self._alarm_at:
+                self._wake_at(exchange.expires)
 
     # --- one exchange ---
 
@@ -174,7 +211,7 @@ class HttpSession(Session):
             await channel.settled()  # What was said before arrives before.
         if self._endpoint.tap is not None:
             self._endpoint.tap("→", body)
-        response = await self._endpoint.send("POST", headers, body, exchange.clock)
+        response = await self._endpoint.send("POST", headers, body, exchange)
         is_answer = 200 <= response.status < 300
         if is_answer and response.media_type == EVENT_STREAM:
             await self._follow(exchange, response)
@@ -275,7 +312,7 @@ class HttpSession(Session):
             await asyncio.sleep(backoff.after(retry))
             headers = {**self.channel.request_headers(""), **ACCEPT_STREAM, "last-event-id": last_event_id}
             try:
-                response = await self._endpoint.send("GET", headers, None, exchange.clock)
+                response = await self._endpoint.send("GET", headers, None, exchange)
             except TransportError as error:
                 log.debug("a stream could not be taken up again yet: %s", error)
                 continue

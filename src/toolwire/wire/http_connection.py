@@ -143,6 +143,7 @@ class HttpConnection(asyncio.Protocol):
         """Send a request; the answer, when its headers are there."""
         self._response = response = StreamedResponse(self, url)
         self._began = began = self._loop.create_future()
+        self.used = True
         self._method = method
         self._unfinished = 0
         self._headers = []
@@ -150,9 +151,9 @@ class HttpConnection(asyncio.Protocol):
         try:
             await began
         except asyncio.CancelledError:
-            self.abort()
+            if self._response is response:  # Or the connection has passed to somebody else.
+                self.abort()
             raise
-        self.used = True
         return response
 
     def _settle(self) -> None:

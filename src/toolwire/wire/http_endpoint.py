@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, Protocol
 
 from toolwire.auth.contract import Auth
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
@@ -20,6 +20,14 @@ _SHOWN: Final = 200
 ERROR_BODY: Final = 64 * 1024
 # Statuses that say the request was turned away before anything was done.
 _TURNED_AWAY: Final = frozenset({429, 503})
+
+
+class Clock(Protocol):
+    """The time that a request may take."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
 
 
 class Endpoint:
@@ -47,7 +55,7 @@ class Endpoint:
         return Endpoint(self.pool, url, headers=self.headers, auth=self._auth, tap=self.tap, limit=self.limit)
 
     async def send(
-        self, method: str, headers: Mapping[str, str], body: bytes | None, clock: asyncio.Timeout | None = None
+        self, method: str, headers: Mapping[str, str], body: bytes | None, clock: Clock | None = None
     ) -> HttpResponse:
         """One request, repeated for as long as signing in helps; `Unauthorized` when it does not.
 
@@ -57,7 +65,7 @@ class Endpoint:
         while True:
             sent = {**self.headers, **headers}
             if auth is not None:
-                async with _stopped(clock):
+                with _stopped(clock):
                     sent.update(await auth.headers(method, self.url))
             response = await self.pool.request(method, self.url, headers=sent, body=body)
             if response.url != self.url and 200 <= response.status < 300:
@@ -68,26 +76,22 @@ class Endpoint:
             text = await _text(response)
             response.close()
             if auth is not None:
-                async with _stopped(clock):
+                with _stopped(clock):
                     if await auth.challenged(method, self.url, response.status, said):
                         continue
             raise _unauthorized(self.url, response.status, text, auth is not None)
 
 
-@asynccontextmanager
-async def _stopped(clock: asyncio.Timeout | None) -> AsyncIterator[None]:
-    when = None if clock is None else clock.when()
-    if clock is None or when is None:
+@contextmanager
+def _stopped(clock: Clock | None) -> Iterator[None]:
+    if clock is None:
         yield
         return
-    loop = asyncio.get_running_loop()
-    left = when - loop.time()
-    clock.reschedule(None)
+    clock.pause()
     try:
         yield
     finally:
-        if not clock.expired():  # Whoever closes the client meanwhile makes it run out.
-            clock.reschedule(loop.time() + left)
+        clock.resume()
 
 
 def _unauthorized(url: str, status: int, text: str, tried: bool) -> Unauthorized:

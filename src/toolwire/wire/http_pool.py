@@ -37,7 +37,7 @@ _MANY_URLS: Final = 1_000
 _REDIRECTS_ANY_METHOD: Final = frozenset({307, 308})
 _REDIRECTS_TO_GET: Final = frozenset({301, 302, 303})
 # Where a message ends is ours to say.
-_FRAMING: Final = ("transfer-encoding", "connection", "content-length")
+_FRAMING: Final = frozenset({"transfer-encoding", "connection", "content-length"})
 _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 
 
@@ -117,7 +117,7 @@ class _Route(NamedTuple):
 
     destination: Destination
     target: str
-    headers: Mapping[str, str]
+    headers: dict[str, str]
 
 
 class HttpPool(Pool):
@@ -198,22 +198,31 @@ class HttpPool(Pool):
 
 def _encoded(method: str, route: _Route, headers: Mapping[str, str], body: bytes | None) -> bytes:
     """A request as it is sent. What could be taken for something else than a header never leaves."""
-    sent = {**route.headers, **{name.lower(): value for name, value in headers.items()}}
-    for name in _FRAMING:
-        sent.pop(name, None)
+    sent = route.headers.copy()
+    for name, value in headers.items():
+        sent[_field(name)] = value
+    sent.pop("", None)
     if body is not None or method == "POST":
         sent["content-length"] = str(len(body or b""))
     lines = [f"{name}: {value}\r\n" for name, value in sent.items()]
     head = f"{method} {route.target} HTTP/1.1\r\n{''.join(lines)}\r\n"
     breaks = len(lines) + 2
-    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head or not all(map(_is_token, sent)):
-        raise Unreachable("A header of the request has a name or a value that can not be sent")
+    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
+        raise _unsendable()
     try:
         return head.encode() + (body or b"")
     except UnicodeEncodeError:
-        raise Unreachable("A header of the request has a value that can not be sent") from None
+        raise _unsendable() from None
 
 
 @lru_cache(maxsize=256)
-def _is_token(name: str) -> bool:
-    return name != "" and _TOKEN.issuperset(name)
+def _field(name: str) -> str:
+    """The name of a header as it is sent; nothing for one that is not the caller's to say."""
+    name = name.lower()
+    if not name or not _TOKEN.issuperset(name):
+        raise _unsendable()
+    return "" if name in _FRAMING else name
+
+
+def _unsendable() -> Unreachable:
+    return Unreachable("A header of the request has a name or a value that can not be sent")

@@ -77,6 +77,14 @@ class ClientHandler(Handler, Protocol):
 OnProgress: TypeAlias = Callable[[t.ProgressNotificationParams], None]
 
 
+class Timed(Protocol):
+    """A request of ours, as far as time is concerned."""
+
+    timeout: float | None
+    expires: float
+    ceiling: float
+
+
 class Pending(Struct, eq=False):
     """A request of ours that waits for its answer; progress may push its deadline back, up to a ceiling."""
 
@@ -367,8 +375,7 @@ class Session:
             if timeout < LONG:
                 self._count(pending, self.loop.time())
             elif not self._looking:
-                self._looking = True
-                self.loop.call_later(LOOK_EVERY, self._look)
+                self._look_soon()
         channel = self.channel
         try:
             channel.write(self.peer.request(identifier, method, params, pending))
@@ -392,6 +399,10 @@ class Session:
         if pending.on_progress is not None:
             pending.on_progress(params)
 
+    def _look_soon(self) -> None:
+        self._looking = True
+        self.loop.call_later(LOOK_EVERY, self._look)
+
     def _look(self) -> None:
         """Begin to count for those that are not answered at once, as nearly all are: so most never ask for the time."""
         self._looking = False
@@ -400,7 +411,7 @@ class Session:
             if pending.timeout is not None and pending.expires == math.inf:
                 self._count(pending, now)
 
-    def _count(self, pending: Pending, now: float) -> None:
+    def _count(self, pending: Timed, now: float) -> None:
         """CAN-4: from now on; progress restarts the clock, up to a hard limit."""
         assert pending.timeout is not None
         if pending.expires == math.inf:
