@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
 from pathlib import Path
 
@@ -27,11 +28,9 @@ STATEMENTS = [
     ("http", "server.run('http')"),
     ("http", "asyncio.run(Client('http://127.0.0.1:1/mcp').connect())"),
     ("auth", "JWT('https://login.example', audience='https://mcp.example/mcp')"),
-    (
-        "auth",
-        "Server('s', auth=github('id', 'secret', proxy=True), secret='sixteen bytes or more').http_app(public_url='https://mcp.example')",
-    ),
+    ("auth", "behind_proxy.http_app(public_url='https://mcp.example')"),
     ("policy", "Server('s', policy=Policy(rate='1/minute'))"),
+    ("redis", "Server('s', stores='redis://127.0.0.1:1')"),
     ("otel", "Server('s', tracing=True)"),
     ("otel", "Client(server, tracing=True)"),
 ]
@@ -44,6 +43,7 @@ COMMANDS = [
     ("auth", "run auth.py"),
     ("policy", "run policy.py"),
     ("policy", "list policy.py"),
+    ("redis", "run weather.py --stores redis://127.0.0.1:1"),
     ("otel", "run otel.py"),
     ("cli", "list weather.py --color always"),
     ("cli", "call weather.py forecast city=Oslo --color always"),
@@ -54,6 +54,7 @@ from toolwire import Client, Policy, Server
 from toolwire.auth import JWT, github
 
 server = Server("s")
+behind_proxy = Server("s", auth=github("id", "its secret", proxy=True), secret="sixteen bytes or more")
 """
 # Written next to the server of the README, for the commands above.
 FILES = {
@@ -135,6 +136,9 @@ def check_extras(python: Path, folder: Path) -> None:
         check_line(extra, statement, run(python, "-c", program, fails=True))
     for extra, words in COMMANDS:
         check_line(extra, f"toolwire {words}", run(python, "-m", "toolwire", *words.split(), cwd=folder, fails=True))
+    without = declared() - {extra for extra, _ in (*STATEMENTS, *COMMANDS)}
+    if without:
+        raise SystemExit(f"wheel: nothing here tries to go without {', '.join(sorted(without))}")
 
 
 def check_line(extra: str, what: str, said: str) -> None:
@@ -143,9 +147,15 @@ def check_line(extra: str, what: str, said: str) -> None:
     print(f"wheel: {what}: {said.strip()}")
 
 
+def declared() -> set[str]:
+    """The extras of the package; `all` is made of the others."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return set(project["optional-dependencies"]) - {"all"}
+
+
 def check_types(python: Path) -> None:
     # With the extras, because some classes are made of classes of theirs.
-    run(python, "-m", "pip", "install", "--quiet", f"{wheel()}[http,auth,policy,otel,cli]", PYRIGHT)
+    run(python, "-m", "pip", "install", "--quiet", f"{wheel()}[all]", PYRIGHT)
     environment = _without_this_tree()
     # Pyright looks for the packages of the first Python on the path.
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment.get('PATH', '')}"

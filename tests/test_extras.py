@@ -33,12 +33,13 @@ NEEDS: list[tuple[str, str, Callable[[], Any]]] = [
     ("uvicorn", "http", lambda: Server("s").run("http")),
     ("httptools", "http", lambda: Server("s").run("http")),
     ("uvicorn", "http", lambda: asyncio.run(reached(Server("s")))),
-    ("aiohttp", "http", lambda: asyncio.run(Client("http://127.0.0.1:1/mcp").connect())),
+    ("httptools", "http", lambda: asyncio.run(Client("http://127.0.0.1:1/mcp").connect())),
     ("joserfc", "auth", lambda: JWT("https://login.example", audience="https://mcp.example/mcp")),
     ("joserfc", "auth", lambda: entra("9188040d-6c67-4c5b-b112-36a304b66dad", "client")),
     ("joserfc", "auth", lambda: PrivateKey("{}")),
     ("limits", "policy", lambda: Policy(rate="1/minute")),
     ("limits", "policy", lambda: Policy(quota="1/day")),
+    ("redis", "redis", lambda: Server("s", stores="redis://127.0.0.1:1")),
     ("opentelemetry", "otel", lambda: Server("s", tracing=True)),
     ("opentelemetry", "otel", lambda: Client(Server("s"), tracing=True)),
     ("rich", "cli", lambda: output.results("always")),
@@ -65,6 +66,10 @@ def test_one_line_says_what_to_install(
     assert said.endswith(f": pip install 'toolwire[{extra}]'")
     assert f" needs {package}" in said
     assert "\n" not in said
+
+
+def test_no_extra_goes_untried() -> None:
+    assert {extra for _, extra, _ in NEEDS} == set(EXTRAS) - {"all"}
 
 
 def test_the_proxy_needs_to_hide_what_it_hands_out(monkeypatch: pytest.MonkeyPatch) -> None:
