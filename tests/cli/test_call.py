@@ -209,7 +209,39 @@ def test_without_a_terminal_nobody_is_asked(toolwire: Command, server: Server) -
     done = toolwire("call", "server", "ask")
     assert done.status == 1
     assert "elicitation" in done.err
+    assert "`toolwire inspect`" in done.err
     assert done.out == ""
+
+
+def test_arguments_may_come_as_one_json_object(toolwire: Command, server: Server) -> None:
+    toolwire.serves(server)
+    done = toolwire("call", "server", "echo", '{"text": "=", "numbers": [1, 2]}', "count=3")
+    assert json.loads(done.out) == {"text": "=", "numbers": [1, 2], "count": 3}
+    done = toolwire("call", "server", "echo", '{"text": ')
+    assert (done.status, done.err) == (2, "toolwire: '{\"text\": ' is not JSON: Input data was truncated\n")
+
+
+def test_a_call_without_a_tool_names_those_there_are(toolwire: Command, server: Server) -> None:
+    toolwire.serves(server)
+    done = toolwire("call", "server")
+    assert done.status == 2
+    assert done.err.startswith("toolwire: name a tool; the server has ask, ")
+
+
+def test_whoever_calls_their_own_file_sees_where_it_failed(toolwire: Command, tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(
+        "import sys\nfrom toolwire import Server\nserver = Server('shop')\n"
+        "@server.tool\ndef divide(by: int) -> float:\n    print('dividing', file=sys.stderr)\n    return 1 / by\n"
+    )
+    done = toolwire("call", str(file), "divide", "by=0")
+    assert done.status == 1
+    assert done.out.startswith("Internal error in the tool divide")
+    assert 'shop.py", line 7, in divide' in done.err
+    assert "ZeroDivisionError" in done.err
+    # A call that went well is not disturbed, unless somebody wants to see all of it.
+    assert toolwire("call", str(file), "divide", "by=1").err == ""
+    assert "dividing" in toolwire("call", str(file), "divide", "by=1", "--verbose").err
 
 
 def test_a_broken_promise_is_told_beside_the_result(toolwire: Command) -> None:

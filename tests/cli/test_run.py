@@ -120,6 +120,17 @@ def test_an_error_in_the_users_file_shows_their_frames_only(tmp_path: Path, body
     assert "importlib" not in done.stderr
 
 
+def test_a_tool_that_can_not_be_registered_is_shown_at_the_users_line(tmp_path: Path) -> None:
+    body = "from toolwire import Server\nserver = Server('x')\n@server.tool\ndef many(*names: str) -> str: ...\n"
+    file = tmp_path / "star.py"
+    file.write_text(body)
+    done = toolwire("run", str(file))
+    assert done.returncode == 1
+    assert done.stderr.count('File "') == 1
+    assert 'star.py", line 3' in done.stderr
+    assert done.stderr.endswith("ServerError: many: *names cannot be described; name each parameter\n")
+
+
 def test_a_file_that_needs_a_missing_extra_is_answered_in_one_line(tmp_path: Path) -> None:
     body = "sys.modules['limits'] = None\nfrom toolwire import Policy\nPolicy(rate='1/minute')\n"
     done = toolwire("run", write(tmp_path, body))

@@ -598,6 +598,36 @@ def test_the_name_card_is_that_of_the_program() -> None:
 
 async def test_a_file_that_starts_no_server_is_told_apart(tmp_path: Path) -> None:
     file = tmp_path / "idle.py"
-    file.write_text("from toolwire import Server\nserver = Server('idle')\n")
+    file.write_text(
+        "import asyncio\nfrom toolwire import Server\nserver = Server('idle')\nasyncio.run(asyncio.sleep(0))\n"
+    )
     with pytest.raises(Unreachable, match=r"idle\.py exited with code 0: does it start its server"):
+        await Client(file).connect()
+
+
+async def test_a_file_that_only_defines_a_server_is_run(tmp_path: Path) -> None:
+    file = tmp_path / "defined.py"
+    file.write_text(
+        "import subprocess\nimport toolwire as wired\nserver = wired.Server('defined')\n"
+        "@server.tool\ndef list_files() -> str:\n    return str(subprocess.run(['ls']))\n"
+    )
+    async with Client(file) as client:
+        assert client.server is not None
+        assert client.server.name == "defined"
+    async with Client("defined.py", cwd=tmp_path) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["list_files"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1\ndef broken(:\n", r"SyntaxError: invalid syntax \(broken\.py, line 2\)$"),
+        ("from toolwire import Server\nserver = Server('x')\n\n@server.tool\ndef f(*many): ...\n",
+         r"\*many cannot be described; name each parameter \(broken\.py, line 4\)$"),
+    ],
+)  # fmt: skip
+async def test_a_file_that_is_broken_names_the_line(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(text)
+    with pytest.raises(Unreachable, match=rf"^broken\.py exited with code 1: .*{says}"):
         await Client(file).connect()

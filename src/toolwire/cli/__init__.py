@@ -39,7 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if words and words[0] in COMMANDS:
             return _run(words[0], words[1:])
-        _overview().parse_args(words)
+        overview = _overview()
+        if not words:
+            overview.print_help(sys.stderr)
+            return 2
+        overview.parse_args(words)
         return 2
     except UsageError as error:
         # Names that a server chose may stand in it. Imported here because nearly always nothing is wrong.

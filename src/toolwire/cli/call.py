@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
@@ -12,24 +13,27 @@ from toolwire.cli.errors import DONE, FAILED, UsageError
 from toolwire.cli.progress import Progress
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, ProtocolError, ToolwireError
 from toolwire.schemas.wording import nearest
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 OPTIONS_ANYWHERE: Final = True
+_LINES_OF_A_FAILURE: Final = 50
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     # A person may need a while to answer what the server asks.
     targets.add_arguments(parser, timeout=600.0)
     output.add_arguments(parser)
-    parser.add_argument("tool", metavar="TOOL", help="the name of the tool")
+    parser.add_argument("tool", nargs="?", metavar="TOOL", help="the name of the tool")
     parser.add_argument(
         "arguments",
         nargs="*",
         metavar="KEY=VALUE",
-        help="an argument, read as the tool's schema asks; KEY:=JSON takes JSON as it stands, A.B=VALUE is a member",
+        help="an argument, read as the tool's schema asks; KEY:=JSON takes JSON as it stands, A.B=VALUE is a member, "
+        "and '{...}' is several arguments as JSON",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--no-input", action="store_true", help="never ask at the terminal")
@@ -45,13 +49,17 @@ async def _call(arguments: Namespace) -> int:
     progress = Progress()
     person = keyboard.Keyboard() if keyboard.is_there() and not arguments.no_input else None
     answers = None if person is None else asking.elicitation(person, progress.clear)
-    async with targets.client(arguments, elicit=answers, on_log=_log(progress)) as client:
-        tool, known = await catalogue.find_tool(client, arguments.tool)
+    said: deque[str] = deque(maxlen=_LINES_OF_A_FAILURE)
+    async with targets.client(arguments, said.append, elicit=answers, on_log=_log(progress)) as client:
+        tool, known = await catalogue.find_tool(client, arguments.tool or "")
         if tool is None:
             raise UsageError(_unknown(arguments.tool, known))
         values = await _arguments(tool, arguments, person)
+        said.clear()
         try:
             result = await client.call_tool(tool.name, values, on_progress=progress)
+        except ProtocolError as error:
+            raise _unanswered(error) from None
         finally:
             progress.clear()
     if arguments.json:
@@ -59,15 +67,30 @@ async def _call(arguments: Namespace) -> int:
     else:
         showing.show(out, result)
     _check(tool, result)
-    return FAILED if result.is_error else DONE
+    if not result.is_error:
+        return DONE
+    for line in said:  # What a caller is not told, whoever writes the server wants to know.
+        screen.note(line)
+    return FAILED
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def _unknown(name: str | None, known: list[str]) -> str:
+    has = f"{', '.join(known[:20]) or 'none'}{', …' if len(known) > 20 else ''}"
+    if name is None:
+        return f"name a tool; the server has {has}"
     close = nearest(name, known)
     if close is not None:
         return f"the server has no tool {name!r}; did you mean {close!r}?"
-    return (
-        f"the server has no tool {name!r}; it has {', '.join(known[:20]) or 'none'}{', …' if len(known) > 20 else ''}"
+    return f"the server has no tool {name!r}; it has {has}"
+
+
+def _unanswered(error: ProtocolError) -> ToolwireError:
+    """A tool that asks what nobody is there to answer gets more words than others that fail."""
+    if error.code != MISSING_CLIENT_CAPABILITY:
+        return error
+    return ToolwireError(
+        f"the tool asks for something ({error.message}): call it on a terminal to answer forms yourself, "
+        "or with `toolwire inspect`, which can answer everything"
     )
 
 

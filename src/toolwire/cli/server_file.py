@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from toolwire.cli.errors import UsageError
 from toolwire.extras import MissingExtra
+from toolwire.protocol.errors import ServerError
 
+_OURS: Final = str(Path(__file__).resolve().parents[1])
 _USUAL_NAMES: Final = ("server", "mcp", "app")
 
 
@@ -80,7 +82,7 @@ def _find(module: ModuleType, name: str | None, path: Path) -> Any:
             return members[usual]
     found = {id(value): key for key, value in members.items() if _is_server(value)}
     if not found:
-        raise UsageError(f"{path.name!r} defines no Server")
+        raise UsageError(f'{path.name!r} defines no Server: write server = Server("name") at its top level')
     if len(found) > 1:
         names = ", ".join(sorted(found.values()))
         raise UsageError(f"{path.name!r} defines several servers ({names}): say which, as {path.name}:NAME")
@@ -96,4 +98,9 @@ def _told(error: Exception, path: Path) -> str:
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != own:
         trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))
+    told = traceback.TracebackException(type(error), error, trace)
+    if isinstance(error, ServerError | TypeError):
+        # What they wrote can not be registered: the line is theirs, and who noticed is of no interest either.
+        while len(told.stack) > 1 and told.stack[-1].filename.startswith(_OURS):
+            told.stack.pop()
+    return "".join(told.format())

@@ -57,19 +57,26 @@ def add_arguments(parser: ArgumentParser, timeout: float = 30.0) -> None:
     parser.add_argument("--verbose", action="store_true", help="tell on standard error what happens on the way")
 
 
-def client(arguments: Namespace, **options: Any) -> Client:
-    """A client of the target that the user named; not connected yet."""
+def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None, **options: Any) -> Client:
+    """A client of the target that the user named; not connected yet.
+
+    `on_stderr` is told what a server that is started for it writes to its standard error.
+    """
     # Imported here because the command line is also used by those who start a server.
     from toolwire.client import Client
+    from toolwire.client.connect import CommandTarget, Options, resolve
 
     place = locate(arguments.target)
+    target = place.target
     options = {"revision": arguments.revision, "timeout": arguments.timeout, **options}
-    if is_url(place.target):
-        options |= {"headers": headers(arguments, place), "auth": _sign_in(arguments, place)}
-    elif place.env is not None or place.cwd is not None or arguments.env:
-        options |= {"env": {**(place.env or {}), **pairs(arguments.env)}, "cwd": place.cwd}
     try:
-        return Client(place.target, **options)
+        if is_url(target):
+            options |= {"headers": headers(arguments, place), "auth": _sign_in(arguments, place)}
+        elif place.env is not None or place.cwd is not None or arguments.env or isinstance(target, str | list):
+            target = resolve(target, Options({**(place.env or {}), **pairs(arguments.env)}, place.cwd))
+        if isinstance(target, CommandTarget):
+            target.on_stderr = note if arguments.verbose else on_stderr
+        return Client(target, **options)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
 
@@ -195,7 +202,11 @@ def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> i
     logs.install("debug" if arguments.verbose else "critical")
     try:
         return asyncio.run(work())
-    except (Unreachable, Timeout, Unauthorized) as error:
+    except Unauthorized as error:
+        note(f"toolwire: {error}")
+        note(f"  On the command line that is --token, or {TOKEN_VARIABLE} in the environment.")
+        return UNREACHED
+    except (Unreachable, Timeout) as error:
         note(f"toolwire: {error}")
         return UNREACHED
     except ProtocolError as error:

@@ -17,10 +17,14 @@ Schema = dict[str, Any]
 def arguments(words: Sequence[str], schema: Schema) -> dict[str, Any]:
     """The arguments that `KEY=VALUE` (text, typed by the schema) and `KEY:=JSON` mean.
 
-    A key that is given several times is an array, and `address.city=Oslo` a member of an object.
+    A key that is given several times is an array, and `address.city=Oslo` a member of an object. `{...}` is arguments
+    as JSON, as logs and other programs show them.
     """
     found: dict[str, Any] = {}
     for word in words:
+        if word.lstrip().startswith("{"):
+            found |= _object(word)
+            continue
         key, separator, text = word.partition("=")
         if not separator or not key.strip(":"):
             raise UsageError(f"{word!r} is neither KEY=VALUE nor KEY:=JSON")
@@ -53,6 +57,13 @@ def _json(word: str, text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"what follows := in {word!r} is not JSON: {error}") from None
+
+
+def _object(word: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(word, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageError(f"{word!r} is not JSON: {error}") from None
 
 
 def _put(found: dict[str, Any], key: str, value: Any, schema: Schema) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
-import sys
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 from msgspec import Struct
 
 from toolwire.client.link import Link, Target
+from toolwire.client.script import python_command
 from toolwire.wire.channel import Channel, memory_pair
 
 # How long a server may take to let go of an in-process connection.
@@ -85,9 +86,16 @@ class _ProcessLink(Link):
             how = f"exited with code {status}" if status >= 0 else f"died of signal {-status}"
         tail: str = self.channel.stderr_tail  # type: ignore[attr-defined]
         said = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+        if said and status == 1 and (at := self._line(tail)) is not None:
+            said = f"{said[: _STDERR_SHOWN - 100]} ({self.label}, line {at})"
         if not said and status == 0 and self.label.endswith(".py"):
             said = "does it start its server, with server.run() at the end?"
         return f"{self.label} {how}" + (f": {said[:_STDERR_SHOWN]}" if said else "")
+
+    def _line(self, tail: str) -> str | None:
+        """Where in the server's own file Python says that something is wrong, if that is what it said."""
+        found = re.findall(rf'^ *File "(?:[^"]*[/\\])?{re.escape(self.label)}", line (\d+)', tail, re.MULTILINE)
+        return found[-1] if found else None
 
 
 class CommandTarget(Target):
@@ -102,6 +110,8 @@ class CommandTarget(Target):
     ) -> None:
         self.command: list[str] = list(command)
         self.label = label
+        self.on_stderr: Callable[[str], None] | None = None
+        """Is told each line that the server writes to its standard error."""
         self._env = env
         self._cwd = cwd
 
@@ -109,7 +119,8 @@ class CommandTarget(Target):
         # Imported here because a client of a server in the same process starts no other.
         from toolwire.wire.subprocess import ProcessChannel
 
-        return _ProcessLink(await ProcessChannel.spawn(self.command, env=self._env, cwd=self._cwd), self.label)
+        channel = await ProcessChannel.spawn(self.command, env=self._env, cwd=self._cwd, on_stderr=self.on_stderr)
+        return _ProcessLink(channel, self.label)
 
 
 # --- A channel of the user's own -------------------------------------------------------------------------------------
@@ -184,9 +195,10 @@ def _url(url: str, options: Options) -> Target:
 
 
 def _script(path: str, options: Options) -> Target:
-    interpreter = {".py": sys.executable, ".js": "node", ".mjs": "node"}.get(Path(path).suffix.lower())
-    if interpreter is None:
+    kind = Path(path).suffix.lower()
+    if kind not in (".py", ".js", ".mjs"):
         raise ValueError(f"{SUPPORTED}; {path[:200]!r} is neither .py nor .js")
     if not Path(options.cwd or ".", path).is_file():
         raise ValueError(f"There is no server file {path[:200]!r}")
-    return CommandTarget([interpreter, path], Path(path).name, options.env, options.cwd)
+    command = python_command(path, options.cwd) if kind == ".py" else ["node", path]
+    return CommandTarget(command, Path(path).name, options.env, options.cwd)
