@@ -18,6 +18,7 @@ from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import ClientTransport, StdioTransport, StreamableHttpTransport
 from mcp.shared.exceptions import MCPDeprecationWarning
+from scenario import Reporting, call_every_tool, filled_in, summary
 
 # Much of what we drive is deprecated on 2026-07-28, and still has to work.
 warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -25,21 +26,16 @@ warnings.simplefilter("ignore", MCPDeprecationWarning)
 MODERN = "2026-07-28"
 
 
-class Driver:
+class Driver(Reporting):
     """One connection, and what came over it besides answers."""
 
     def __init__(self) -> None:
-        self.report: dict[str, Any] = {"progress": [], "logs": [], "changed": [], "updated": []}
-        self.arrived = asyncio.Event()
+        super().__init__()
         self.client: Client[Any]
 
     async def elicitation(self, message: str, response_type: Any, params: Any, context: Any) -> Any:
         self.report.setdefault("asked_user", []).append(message)
-        properties = params.requested_schema["properties"]
-        answers: dict[str, Any] = {"size": "large", "count": 2, "gift": True}
-        if list(properties) == ["value"]:
-            answers = {"value": "Ada" if properties["value"]["type"] == "string" else True}
-        return ElicitResult(action="accept", content=answers)
+        return ElicitResult(action="accept", content=filled_in(params.requested_schema["properties"]))
 
     async def sampling(self, messages: Any, params: Any, context: Any) -> str:
         self.report["asked_model"] = messages[0].content.text
@@ -61,19 +57,9 @@ class Driver:
             self.report["changed"].append(method)
         self.arrived.set()
 
-    async def until(self, kind: str, count: int = 1) -> None:
-        while len(self.report[kind]) < count:
-            self.arrived.clear()
-            await self.arrived.wait()
-
     async def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Any:
         result = await self.client.call_tool_mcp(name, arguments or {}, **options)
-        return {
-            "types": [block.type for block in result.content],
-            "text": "\n".join(block.text for block in result.content if block.type == "text"),
-            "structured": result.structured_content,
-            "error": bool(result.is_error),
-        }
+        return summary(result)
 
 
 async def tools(driver: Driver) -> None:
@@ -81,16 +67,7 @@ async def tools(driver: Driver) -> None:
     driver.report["tools"] = {
         tool.name: tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed
     }
-    calls = driver.report["calls"] = {}
-    calls["echo"] = await driver.call("echo", {"text": "héllo"})
-    calls["forecast"] = await driver.call("forecast", {"city": "Oslo"})
-    for name in ("cities", "picture", "sound", "link", "attachment", "refuse", "crash"):
-        calls[name] = await driver.call(name)
-    for name, arguments in (("nonsense", {}), ("echo", {"txt": "x"})):
-        try:
-            calls[f"bad {name}"] = await driver.call(name, arguments)
-        except Exception as error:
-            calls[f"bad {name}"] = {"raised": str(error)}
+    driver.report["calls"] = await call_every_tool(driver)
 
 
 async def reading(driver: Driver) -> None:

@@ -2,8 +2,8 @@
 
 `python drive_mcp1.py SCENARIO TARGET...` prints one JSON object. The target is a command, which is started and spoken
 with over stdio, or the address of a server: one that ends in `/sse` is used with HTTP+SSE, any other with streamable
-HTTP. It runs in the environment of the release it drives with, so it imports nothing of ours; what a release does not
-have, it says by hand.
+HTTP. It runs in the environment of the release it drives with, so it imports nothing of ours but `scenario.py`; what a
+release does not have, it says by hand.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from mcp import ClientSession, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
+from scenario import Reporting, call_every_tool, filled_in, summary
 
 # The types of the first releases have no place for a cursor where the protocol has it.
 TURNS_PAGES = "cursor" in types.ListToolsRequest.model_validate(
@@ -26,12 +27,11 @@ TURNS_PAGES = "cursor" in types.ListToolsRequest.model_validate(
 ).model_dump().get("params", {})
 
 
-class Driver:
+class Driver(Reporting):
     """One connection, and what came over it besides answers."""
 
     def __init__(self) -> None:
-        self.report: dict[str, Any] = {"progress": [], "logs": [], "changed": [], "updated": []}
-        self.arrived = asyncio.Event()
+        super().__init__()
         self.session: ClientSession
 
     # --- callbacks ---
@@ -46,11 +46,7 @@ class Driver:
 
     async def elicitation(self, context: Any, params: Any) -> Any:
         self.report.setdefault("asked_user", []).append(params.message)
-        answers: dict[str, Any] = {"size": "large", "count": 2, "gift": True}
-        schema = params.requestedSchema
-        if list(schema["properties"]) == ["value"]:
-            answers = {"value": "Ada" if schema["properties"]["value"]["type"] == "string" else True}
-        return types.ElicitResult(action="accept", content=answers)
+        return types.ElicitResult(action="accept", content=filled_in(params.requestedSchema["properties"]))
 
     async def message(self, message: Any) -> None:
         notification = getattr(message, "root", None)
@@ -65,11 +61,6 @@ class Driver:
         elif method.endswith("list_changed"):
             self.report["changed"].append(method)
         self.arrived.set()
-
-    async def until(self, kind: str, count: int = 1) -> None:
-        while len(self.report[kind]) < count:
-            self.arrived.clear()
-            await self.arrived.wait()
 
     # --- requests that not every release has a method for ---
 
@@ -104,28 +95,10 @@ class Driver:
         return summary(await self.session.call_tool(name, arguments or {}))
 
 
-def summary(result: Any) -> dict[str, Any]:
-    return {
-        "types": [block.type for block in result.content],
-        "text": "\n".join(block.text for block in result.content if block.type == "text"),
-        "structured": getattr(result, "structuredContent", None),
-        "error": bool(result.isError),
-    }
-
-
 async def tools(driver: Driver) -> None:
     listed = await driver.list_tools()
     driver.report["tools"] = {tool.name: tool.model_dump(mode="json", exclude_none=True) for tool in listed}
-    calls = driver.report["calls"] = {}
-    calls["echo"] = await driver.call("echo", {"text": "héllo"})
-    calls["forecast"] = await driver.call("forecast", {"city": "Oslo"})
-    for name in ("cities", "picture", "sound", "link", "attachment", "refuse", "crash"):
-        calls[name] = await driver.call(name)
-    for name, arguments in (("nonsense", {}), ("echo", {"txt": "x"})):
-        try:
-            calls[f"bad {name}"] = await driver.call(name, arguments)
-        except Exception as error:
-            calls[f"bad {name}"] = {"raised": str(error)}
+    driver.report["calls"] = await call_every_tool(driver)
 
 
 async def reading(driver: Driver) -> None:

@@ -18,6 +18,7 @@ import anyio
 import mcp_types as types
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
+from scenario import Reporting, call_every_tool, filled_in, summary
 
 # Much of what we drive is deprecated on 2026-07-28, and still has to work.
 warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -25,12 +26,11 @@ warnings.simplefilter("ignore", MCPDeprecationWarning)
 MODERN = "2026-07-28"
 
 
-class Driver:
+class Driver(Reporting):
     """One connection, and what came over it besides answers."""
 
     def __init__(self) -> None:
-        self.report: dict[str, Any] = {"progress": [], "logs": [], "changed": [], "updated": []}
-        self.arrived = asyncio.Event()
+        super().__init__()
         self.client: Client
 
     # --- callbacks ---
@@ -45,11 +45,7 @@ class Driver:
 
     async def elicitation(self, context: Any, params: Any) -> Any:
         self.report.setdefault("asked_user", []).append(params.message)
-        answers: dict[str, Any] = {"size": "large", "count": 2, "gift": True}
-        properties = params.requested_schema["properties"]
-        if list(properties) == ["value"]:
-            answers = {"value": "Ada" if properties["value"]["type"] == "string" else True}
-        return types.ElicitResult(action="accept", content=answers)
+        return types.ElicitResult(action="accept", content=filled_in(params.requested_schema["properties"]))
 
     async def logging(self, params: Any) -> None:
         self.report["logs"].append([params.level, params.data])
@@ -67,11 +63,6 @@ class Driver:
             self.report["changed"].append(method)
         self.arrived.set()
 
-    async def until(self, kind: str, count: int = 1) -> None:
-        while len(self.report[kind]) < count:
-            self.arrived.clear()
-            await self.arrived.wait()
-
     # --- requests ---
 
     async def pages(self, listing: Any, member: str) -> list[Any]:
@@ -86,12 +77,7 @@ class Driver:
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Any:
         result = await self.client.call_tool(name, arguments or {}, **options)
-        return {
-            "types": [block.type for block in result.content],
-            "text": "\n".join(block.text for block in result.content if block.type == "text"),
-            "structured": result.structured_content,
-            "error": bool(result.is_error),
-        }
+        return summary(result)
 
 
 async def tools(driver: Driver) -> None:
@@ -99,16 +85,7 @@ async def tools(driver: Driver) -> None:
     driver.report["tools"] = {
         tool.name: tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed
     }
-    calls = driver.report["calls"] = {}
-    calls["echo"] = await driver.call("echo", {"text": "héllo"})
-    calls["forecast"] = await driver.call("forecast", {"city": "Oslo"})
-    for name in ("cities", "picture", "sound", "link", "attachment", "refuse", "crash"):
-        calls[name] = await driver.call(name)
-    for name, arguments in (("nonsense", {}), ("echo", {"txt": "x"})):
-        try:
-            calls[f"bad {name}"] = await driver.call(name, arguments)
-        except Exception as error:
-            calls[f"bad {name}"] = {"raised": str(error)}
+    driver.report["calls"] = await call_every_tool(driver)
 
 
 async def reading(driver: Driver) -> None:

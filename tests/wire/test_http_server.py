@@ -50,6 +50,21 @@ def make_server() -> Server:
     return server
 
 
+def add_endless(server: Server) -> asyncio.Event:
+    """A tool that never returns; gives what is set when it is cancelled."""
+    cancelled = asyncio.Event()
+
+    @server.tool
+    async def endless() -> None:
+        server.test_started.set()  # type: ignore[attr-defined]
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    return cancelled
+
+
 @asynccontextmanager
 async def serving(server: Server, **options: Any) -> AsyncIterator[int]:
     """Serve in this loop; gives the port."""
@@ -245,17 +260,7 @@ async def test_requests_that_wait_their_turn_are_bounded() -> None:
 
 async def test_a_client_that_leaves_while_another_request_waits_is_noticed() -> None:
     server = make_server()
-    cancelled = asyncio.Event()
-
-    @server.tool
-    async def endless() -> str:
-        server.test_started.set()  # type: ignore[attr-defined]
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        return ""
-
+    cancelled = add_endless(server)
     async with serving(server) as port:
         async with connected(port) as connection:
             connection.send(call("endless"))
@@ -536,17 +541,7 @@ def test_a_lifespan_that_fails_is_raised_where_it_was_run() -> None:
 
 async def test_the_end_waits_for_calls_and_then_cuts_them_off() -> None:
     server = make_server()
-    cancelled = asyncio.Event()
-
-    @server.tool
-    async def endless() -> str:
-        server.test_started.set()  # type: ignore[attr-defined]
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        return ""
-
+    cancelled = add_endless(server)
     async with serving(server) as port:
         connection = await _opened(port)
         connection.send(call("endless"))

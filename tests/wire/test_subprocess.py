@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.wire.process_end import wait_until_gone
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import Oversized
@@ -227,17 +228,6 @@ def test_the_whole_tree_ends(run: Run, manner: str) -> None:
         assert channel.returncode == {"polite": -signal.SIGTERM, "deaf": -signal.SIGKILL, "exits": 0}[manner]
 
     run(main())
-
-
-def wait_until_gone(pid: int) -> None:
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    import select
-
-    select.select([descriptor], [], [])
-    os.close(descriptor)
 
 
 def test_the_child_may_clean_up_after_its_input_ended(run: Run, tmp_path: Path) -> None:

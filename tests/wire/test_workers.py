@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.wire.process_end import wait_until_gone
 
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, Timeout, ToolError
 from toolwire.testing import elapse
@@ -456,17 +457,6 @@ async def test_stopping_kills_the_process_and_its_children(processes: ProcessWor
     for pid in pids:
         await asyncio.to_thread(wait_until_gone, pid)
     assert await processes.run(add, [2, 2]) == 4
-
-
-def wait_until_gone(pid: int) -> None:
-    import select
-
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    select.select([descriptor], [], [])
-    os.close(descriptor)
 
 
 async def test_no_more_processes_than_allowed_and_a_bounded_queue(processes: ProcessWorkers, tmp_path: Path) -> None:
