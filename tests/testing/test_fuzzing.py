@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 from tests.client.fake import FakeServer
 
-from toolwire import Server, ToolError, schemas
+from toolwire import Policy, Server, ToolError, schemas
 from toolwire.protocol import types as t
 from toolwire.testing.fuzzing import fuzz
 from toolwire.testing.values import Maker
@@ -47,6 +47,17 @@ def make_server() -> Server:
 
 async def test_tools_that_hold_have_no_failures() -> None:
     assert await fuzz(make_server(), examples=30) == []
+
+
+async def test_a_rate_protects_nothing_from_being_tried() -> None:
+    server = Server("s", policy=Policy(rate="1/minute"))
+
+    @server.tool
+    def index(at: int) -> str:
+        return "abc"[at]
+
+    (failure,) = await fuzz(server)
+    assert failure.problem == "raised IndexError"
 
 
 async def test_the_first_failure_of_a_tool_is_made_simple() -> None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from msgspec import Meta
 
-from toolwire import Limits, Server, ToolError, testing
+from toolwire import Limits, Policy, Server, ToolError, testing
 from toolwire.testing.hostile_texts import bait, hostile_texts
 
 KEY = "sk-live-12345"
@@ -113,6 +113,10 @@ def _secret(text: str) -> str:
     return f"looked up with {KEY}"
 
 
+def echo(text: str = "") -> str:
+    return text
+
+
 def _key_error(text: str) -> str:
     return {"": ""}[text]
 
@@ -151,6 +155,15 @@ async def test_what_does_not_hold_is_found(broken: Any, problem: str) -> None:
 async def test_a_tool_that_hangs_is_found() -> None:
     (failure,) = await testing.attack(Server("s", tools=_hangs), timeout=0.05)
     assert failure.problem.startswith("did not answer in time")
+
+
+async def test_a_rate_protects_nothing_from_being_tried() -> None:
+    server = Server("s", tools=[_file, echo], policy=Policy(rate="1/minute"))
+    (failure,) = await testing.attack(server)
+    assert failure.problem.startswith("gave out a file")
+    # It holds again afterwards.
+    async with testing.connect(server) as (client, _):
+        assert (await testing.exhaust(lambda: client.call_tool("echo"), most=2)).calls == 1
 
 
 async def test_prompts_and_templates_are_tried_too() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolwire import Context, Server, ToolError, testing
+from toolwire import Context, Policy, Server, ToolError, testing
 from toolwire.audit import AuditLog
 from toolwire.auth import Principal
 
@@ -81,6 +81,10 @@ async def test_a_server_that_tells_too_much_is_found() -> None:
         await check(make_server(debug=True), "broken", {"table": "t"})
     with pytest.raises(AssertionError, match="the call did not fail"):
         await check(make_server(), "good")
+    used_up = make_server(policy=Policy(rate="1/minute"))
+    await used_up.call_tool("good")
+    with pytest.raises(AssertionError, match="the call was refused before it could fail: Too many calls"):
+        await check(used_up, "broken", {"table": "t"})
     logger = logging.getLogger("toolwire.server")
     logger.disabled = True
     try:

@@ -109,6 +109,18 @@ class TestOverridden:
     assert (status, "2 passed" in said) == (0, True), said
 
 
+def test_the_server_is_the_one_that_tests_import(project: Path) -> None:
+    test = """
+import sys
+sys.path.insert(0, "src")
+from server import server as mine
+
+def test_it(toolwire_server):
+    assert toolwire_server is mine
+"""
+    assert run(project, test)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("configuration", "says"),
     [

@@ -20,11 +20,14 @@ class FileFailed(Exception):
     """The user's file raised while it was imported; the text is their traceback, or the line that says what to do."""
 
 
-def load(spec: str) -> Any:
-    """The server that `FILE[:OBJECT]` means; `UsageError` when there is none, `FileFailed` when the file is broken."""
+def load(spec: str, *, anew: bool = True) -> Any:
+    """The server that `FILE[:OBJECT]` means; `UsageError` when there is none, `FileFailed` when the file is broken.
+
+    Unless it is to be loaded `anew`, a module that was imported from the file before is taken as it is.
+    """
     path, name = parse(spec)
     try:
-        module = _import(path)
+        module = (None if anew else _imported(path)) or _import(path)
     except UsageError:
         raise
     except MissingExtra as error:
@@ -47,6 +50,11 @@ def parse(spec: str) -> tuple[Path, str | None]:
             raise UsageError(f"{spec!r} ends with a colon: name the server object after it, or leave it out")
         return Path(file), name
     raise UsageError(f"there is no file {(file if separator and file.endswith('.py') else spec)!r}")
+
+
+def _imported(path: Path) -> ModuleType | None:
+    file = str(path.resolve())
+    return next((module for module in tuple(sys.modules.values()) if getattr(module, "__file__", None) == file), None)
 
 
 def _import(path: Path) -> ModuleType:

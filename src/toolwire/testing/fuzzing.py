@@ -16,6 +16,7 @@ from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, Timeout, ToolwireError
 from toolwire.testing.failures import Failure, hidden_causes
+from toolwire.testing.uncounted import uncounted
 from toolwire.testing.values import SIMPLEST, fitting
 
 # How many simpler arguments are tried after a failure.
@@ -27,7 +28,7 @@ async def fuzz(
 ) -> list[Failure]:
     """The first failure of each tool, with arguments as simple as could be found."""
     failures = []
-    with hidden_causes() as causes:
+    with uncounted(server), hidden_causes() as causes:
         async with Client(server, timeout=timeout) as client:
             known = {tool.name: tool for tool in await client.list_tools()}
             for tool in chosen(known, tools):

@@ -32,6 +32,7 @@ from toolwire.testing.fuzzing import chosen
 from toolwire.testing.hostile_texts import Bait, bait, hostile_texts
 from toolwire.testing.recording import Wire
 from toolwire.testing.revealing import revealed, texts_in
+from toolwire.testing.uncounted import uncounted
 from toolwire.testing.values import fitting
 
 T = TypeVar("T")
@@ -65,10 +66,10 @@ async def attack(
     """The first failure at each place where a caller's text goes.
 
     `secrets` are texts that no answer may contain: keys, addresses, names of tables. Tools with `destructiveHint` are
-    left out unless `tools` names them; with `tools`, nothing else is tried.
+    left out unless `tools` names them; with `tools`, nothing else is tried. Rates and quotas do not count meanwhile.
     """
     failures = []
-    with hidden_causes() as causes, bait() as file:
+    with uncounted(server), hidden_causes() as causes, bait() as file:
         texts = hostile_texts(file.path)
         async with connect(server, principal=principal) as (client, wire):
             for place in await _places(client, tools):

@@ -110,6 +110,7 @@ class Issuer:
 
     async def check(self) -> None:
         """Fail unless the server, over HTTP, lets a good token in and turns every bad one away with status 401."""
+        __tracebackhide__ = True
         app = self._server.http_app()
         pool = AsgiPool(app)
         try:

@@ -29,6 +29,7 @@ async def no_leaks(server: Any = None, *, patience: float = 2.0) -> AsyncIterato
 
     What is on its way out gets `patience` seconds to leave. A failure of the block itself is raised as it is.
     """
+    __tracebackhide__ = True
     before = _Seen.now(server)
     yield
     left = before.left(server)

@@ -52,6 +52,7 @@ async def load(call: Callable[[int], Awaitable[Any]], *, calls: int = 200, at_on
     The function is given the number of the call, from 0. What it raises that is no error of a call, a failed assertion
     say, ends the whole.
     """
+    __tracebackhide__ = True
     if calls < 1 or at_once < 1:
         raise ValueError("calls= and at_once= are at least 1")
     run = _Run(call, calls)
@@ -69,10 +70,10 @@ async def load(call: Callable[[int], Awaitable[Any]], *, calls: int = 200, at_on
         calls=calls,
         errors=dict(run.errors),
         at_once=run.most,
-        seconds=seconds,
+        seconds=round(seconds, 6),
         p50=_share(times, 0.5),
         p95=_share(times, 0.95),
-        max=times[-1],
+        max=_share(times, 1.0),
     )
 
 
@@ -100,4 +101,4 @@ class _Run:
 
 def _share(times: list[float], share: float) -> float:
     """The time that this share of the calls took at most."""
-    return times[math.ceil(len(times) * share) - 1]
+    return round(times[math.ceil(len(times) * share) - 1], 3)

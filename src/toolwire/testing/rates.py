@@ -27,6 +27,7 @@ async def exhaust(call: Callable[[], Awaitable[Any]], *, most: int = 1000) -> Re
     `await exhaust(lambda: client.call_tool("search", {"query": "x"}))`; reading resources and getting prompts count
     just so. Fails when nothing is refused within `most` calls, and when a call fails without saying when to try again.
     """
+    __tracebackhide__ = True
     for made in range(most):
         outcome = await outcome_of(call())
         if outcome.retry_after is not None:

@@ -53,8 +53,11 @@ class BothSides(Struct, frozen=True, kw_only=True):
         The caller may be told what a `ToolError` says, or an error id and no more: no traceback, no folder, no object,
         none of `secrets`.
         """
+        __tracebackhide__ = True
         if self.outcome.kind is None:
             raise AssertionError("the call did not fail")
+        if self.outcome.kind == "refused":
+            raise AssertionError(f"the call was refused before it could fail: {self.outcome.text}")
         found = revealed(self.peer.splitlines(), is_error=True, secrets=secrets)
         if found is not None:
             raise AssertionError(f"the caller was shown {found}:\n{self.peer}")

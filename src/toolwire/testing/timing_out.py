@@ -38,6 +38,7 @@ async def time_out(
     waited for first, so that the tool is where the test wants it: `when=started.wait`. Fails when the tool finishes by
     itself, and when it goes on for `patience` seconds after it was told to stop.
     """
+    __tracebackhide__ = True
     stopper = _Stopper(tool, when)
     server.kernel.use(stopper)
     try:
@@ -95,6 +96,7 @@ class _Stopper:
 
     async def settled(self, call: asyncio.Future[ToolResult], patience: float) -> ToolResult:
         """The answer to the call, for which there is `patience` once it was told to stop."""
+        __tracebackhide__ = True
         call.add_done_callback(lambda _: self._told.set())
         await self._told.wait()
         await asyncio.wait({call}, timeout=patience)
