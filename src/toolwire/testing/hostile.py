@@ -193,7 +193,7 @@ class _Attack:
         answer = list(texts_in([message for message in self._wire.received if "method" not in message]))
         shown = revealed(answer, is_error=refused, secrets=self._secrets, sent=text)
         if shown is not None:
-            return f"revealed {shown}"
+            return f"revealed {shown.what}"
         if self._causes:
             return f"raised {type(self._causes[0]).__name__}"
         if not refused and not place.fits(filled):

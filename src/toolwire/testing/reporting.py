@@ -23,8 +23,8 @@ class BothSides(Struct, frozen=True, kw_only=True):
 
     outcome: Outcome
     """How it ended, as the caller sees it."""
-    peer: str
-    """Every text that the caller was sent, one a line."""
+    texts: list[str]
+    """Every text that the caller was sent, the names of members among them."""
     records: list[logging.LogRecord]
     """What was logged meanwhile, by the library and by the handler."""
     audit: list[Mapping[str, Any]]
@@ -33,8 +33,8 @@ class BothSides(Struct, frozen=True, kw_only=True):
     @property
     def error_id(self) -> str | None:
         """The id under which the caller can ask about an error that was kept from it."""
-        found = _ERROR_ID.search(self.peer)
-        return None if found is None else found[1]
+        found = filter(None, map(_ERROR_ID.search, self.texts))
+        return next((match[1] for match in found), None)
 
     @property
     def log(self) -> str:
@@ -58,9 +58,9 @@ class BothSides(Struct, frozen=True, kw_only=True):
             raise AssertionError("the call did not fail")
         if self.outcome.kind == "refused":
             raise AssertionError(f"the call was refused before it could fail: {self.outcome.text}")
-        found = revealed(self.peer.splitlines(), is_error=True, secrets=secrets)
+        found = revealed(self.texts, is_error=True, secrets=secrets)
         if found is not None:
-            raise AssertionError(f"the caller was shown {found}:\n{self.peer}")
+            raise AssertionError(f"the caller was shown {found.what}:\n{found.text}")
         if self.error_id is not None and self.error_id not in self.log:
             raise AssertionError(f"the log says nothing of the error id {self.error_id}:\n{self.log}")
 
@@ -74,8 +74,7 @@ async def both_sides(server: Any, call: Callable[[Client], Awaitable[Any]], **op
         wire.messages.clear()
         with _logged() as records, _audited(server) as audit:
             outcome = await outcome_of(call(client))
-        peer = "\n".join(texts_in(wire.received))
-    return BothSides(outcome=outcome, peer=peer, records=records, audit=audit)
+    return BothSides(outcome=outcome, texts=list(texts_in(wire.received)), records=records, audit=audit)
 
 
 class _Keeper(logging.Handler):

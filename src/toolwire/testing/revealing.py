@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 _TRACE: Final = re.compile(r"Traceback \(most recent call last\)|File \"[^\"\n]+\", line \d+")
 _OBJECT: Final = re.compile(r"<[\w.]+ object at 0x[0-9a-fA-F]+>")
@@ -25,21 +25,26 @@ def texts_in(value: Any) -> Iterator[str]:
             yield from texts_in(member)
 
 
-def revealed(texts: list[str], *, is_error: bool, secrets: Iterable[str] = (), sent: str = "") -> str | None:
-    """What an answer reveals, in words; None when that is nothing. `sent` is what the caller knows anyway.
+class Revealed(NamedTuple):
+    """Something of the inside, and the text that shows it."""
+
+    what: str
+    text: str
+
+
+def revealed(texts: list[str], *, is_error: bool, secrets: Iterable[str] = (), sent: str = "") -> Revealed | None:
+    """The first thing that an answer reveals, if any. `sent` is what the caller knows anyway.
 
     A good answer may name folders and objects, if that is what was asked for; an error may not.
     """
-    for secret in secrets:
-        if any(secret in text for text in texts):
-            return f"a secret ({secret[:3]}…)"
-    for text in texts:
-        if _TRACE.search(text):
-            return "a traceback"
-        if is_error and _OBJECT.search(text):
-            return "an object of the server"
-    own = [folder for folder in _own_folders() if is_error and folder not in sent]
-    return next((f"a folder of this machine ({folder})" for folder in own for text in texts if folder in text), None)
+    signs = {f"a secret ({secret[:3]}…)": re.compile(re.escape(secret)) for secret in secrets}
+    signs["a traceback"] = _TRACE
+    if is_error:
+        signs["an object of the server"] = _OBJECT
+        own = (folder for folder in _own_folders() if folder not in sent)
+        signs |= {f"a folder of this machine ({folder})": re.compile(re.escape(folder)) for folder in own}
+    found = (Revealed(what, text) for what, sign in signs.items() for text in texts if sign.search(text))
+    return next(found, None)
 
 
 def _own_folders() -> set[str]:
