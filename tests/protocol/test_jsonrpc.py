@@ -152,7 +152,6 @@ def test_ids_keep_their_type_and_value(identifier: int | str) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":01}}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\\x"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\x01"}}',
-        b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\\ud800"}}',
         b"{'jsonrpc':'2.0'}",
         b'{"jsonrpc":"1.0","id":1,"method"',
         b'{"jsonrpc":"2.0","id":true,',
@@ -172,11 +171,46 @@ def test_what_is_not_json_is_a_parse_error_without_an_id(frame: bytes) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\xc3\x28"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\xed\xa0\x80"}}',
-        '{"jsonrpc":"2.0","id":1,"method":"m"}'.encode("utf-16"),
     ],
 )
 def test_text_that_is_not_utf8_is_a_parse_error_even_where_nobody_looks(frame: bytes) -> None:
+    assert decode(frame) == Malformed(-32700, "The message is not valid UTF-8", 1)
+
+
+def test_another_encoding_is_a_parse_error() -> None:
+    frame = '{"jsonrpc":"2.0","id":1,"method":"m"}'.encode("utf-16")
     assert decode(frame) == Malformed(-32700, "The message is not valid UTF-8")
+
+
+@pytest.mark.parametrize("member", [b'"result":{"a":"\xff"}', b'"error":{"code":1,"message":"\xff"}'])
+def test_an_answer_that_is_not_utf8_says_to_what(member: bytes) -> None:
+    frame = b'{"jsonrpc":"2.0","id":1,' + member + b"}"
+    assert decode(frame) == Malformed(0, "The message is not valid UTF-8", 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"\ud83d", "\ufffd"),
+        (r"\uDE00", "\ufffd"),
+        (r"\ud83d cut", "\ufffd cut"),
+        (r"\ude00\ud83d", "\ufffd\ufffd"),
+        (r"\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+        (r"\ud83d\ude00\ude00", "\U0001f600\ufffd"),
+        (r"\\\ud83d", "\\\ufffd"),
+        (r"\ud83d \\ud83d", "\ufffd \\ud83d"),
+        (r"\ud83d ü", "\ufffd ü"),
+    ],
+)
+def test_half_a_character_is_replaced_and_the_rest_is_read(written: str, read: str) -> None:
+    frame = f'{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"a":"{written}"}}}}'.encode()
+    message = decode(frame)
+    assert isinstance(message, Request)
+    assert isinstance(message.params, Raw)
+    assert json.loads(bytes(message.params)) == {"a": read}
+    batch = decode(b"[" + frame + b"]")
+    assert isinstance(batch, Batch)
+    assert batch.items == [message]
 
 
 @pytest.mark.parametrize("name", ["ü", "日本", "\U0001f600"])

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from msgspec import UNSET
 from tests.protocol.pair import CLIENT_CAPABILITIES, Pair, meta, modern, opened
 
-from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.errors import InvalidResponse, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Answer, Cancel, Garbage, Notice, Send
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
@@ -205,9 +205,25 @@ def test_a_broken_answer_still_wakes_who_waits() -> None:
     (event,) = pair.to_client({"jsonrpc": "2.0", "id": 9, "error": "no"})
     assert isinstance(event, Answer)
     assert event.waiter == "waiter 9"
-    assert event.error is not None
-    assert event.error.code == -32600
-    assert event.error.message == "The error of a response is not an error object"
+    assert isinstance(event.error, InvalidResponse)
+    assert str(event.error) == "The error of a response is not an error object"
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (b'"\xff"', "The message is not valid UTF-8"),
+        (b"[" * 200 + b"]" * 200, "The message is nested more than 128 levels deep"),
+    ],
+)
+def test_an_answer_that_cannot_be_taken_wakes_who_waits(result: bytes, text: str) -> None:
+    pair = opened(MODERN)
+    call(pair, 9)
+    (event,) = pair.client.receive(b'{"jsonrpc":"2.0","id":9,"result":{"a":' + result + b"}}")
+    assert isinstance(event, Answer)
+    assert event.waiter == "waiter 9"
+    assert isinstance(event.error, InvalidResponse)
+    assert str(event.error) == text
 
 
 def test_a_refused_message_with_the_id_of_a_request_of_ours_is_no_answer_to_it() -> None:
@@ -573,8 +589,8 @@ def test_a_client_fails_the_one_request_that_an_answer_too_long_can_belong_to(ou
     if outstanding == 1:
         assert isinstance(event, Answer)
         assert event.waiter == "waiter 0"
-        assert event.error is not None
-        assert (event.error.code, event.error.message) == (-32600, "The message is over the size limit")
+        assert isinstance(event.error, InvalidResponse)
+        assert str(event.error) == "The message is over the size limit"
         assert not pair.client.outgoing
     else:
         assert event == Garbage("The message is over the size limit")

@@ -97,6 +97,10 @@ _decode_raw = msgspec.json.Decoder(Raw).decode
 
 # The closing quote is optional so that a string without one is still passed over in one go, never retried.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+# The first half of a character without the second, or the second without the first.
+_HALVES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
@@ -120,22 +124,35 @@ def decode(data: bytes, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATCH) 
         try:
             data.decode()
         except UnicodeDecodeError:
-            return Malformed(PARSE_ERROR, "The message is not valid UTF-8")
+            return _unreadable(data.decode(errors="replace").encode(), PARSE_ERROR, "The message is not valid UTF-8")
     # An object takes at least four bytes to open (`{"":`), so that a short message need only be counted for arrays.
     if data.count(b"[") + len(data) // 4 > max_depth and too_deep(data, max_depth):
-        text = f"The message is nested more than {max_depth} levels deep"
-        return Malformed(INVALID_REQUEST, text, _readable_id(data))
+        return _unreadable(data, INVALID_REQUEST, f"The message is nested more than {max_depth} levels deep")
     try:
-        envelope = _decode_envelope(data)
-    except msgspec.ValidationError:
-        if data.lstrip()[:1] == b"[":
-            return _decode_batch(data, max_batch)
-        if not _is_json(data):
+        return _classify(_decode_envelope(data))
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        whole = _mend_characters(data)
+        if whole != data:
+            return decode(whole, max_depth, max_batch)
+        if not isinstance(error, msgspec.ValidationError):
             return Malformed(PARSE_ERROR, "The message is not valid JSON")
-        return Malformed(INVALID_REQUEST, "The message is not a JSON-RPC 2.0 request", _readable_id(data))
-    except (msgspec.DecodeError, RecursionError, ValueError):
+    if data.lstrip()[:1] == b"[":
+        return _decode_batch(data, max_batch)
+    if not _is_json(data):
         return Malformed(PARSE_ERROR, "The message is not valid JSON")
-    return _classify(envelope)
+    return Malformed(INVALID_REQUEST, "The message is not a JSON-RPC 2.0 request", _readable_id(data))
+
+
+def _mend_characters(data: bytes) -> bytes:
+    """Put a replacement character where half of one is escaped.
+
+    Whoever cuts texts by the units of UTF-16, as JavaScript does, leaves such halves behind, and RFC 8259 section 8.2
+    lets them pass. What came with them is still good, and somebody waits for it.
+    """
+    if b"\\u" not in data:
+        return data
+    # An escaped backslash begins nothing: it is out of the way, as a byte that UTF-8 never has.
+    return _HALVES.sub(rb"\\ufffd", data.replace(rb"\\", b"\xff")).replace(b"\xff", rb"\\")
 
 
 def _classify(envelope: _Envelope) -> Message:
@@ -189,6 +206,17 @@ def _is_json(data: bytes) -> bool:
 
 def _known(identifier: RequestId | UnsetType | None) -> RequestId | None:
     return None if identifier is UNSET else identifier
+
+
+def _unreadable(data: bytes, code: int, text: str) -> Malformed:
+    """A message that is not taken, with its id where that can be read, for whoever waits for an answer to it."""
+    try:
+        message = _classify(_decode_envelope(data))
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return Malformed(code, text, _readable_id(data))
+    if isinstance(message, Response | ErrorResponse):
+        return Malformed(0, text, message.id)
+    return Malformed(code, text, None if isinstance(message, Notification) else message.id)
 
 
 def _readable_id(data: bytes | Raw) -> RequestId | None:

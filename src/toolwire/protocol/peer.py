@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, InvalidResponse, ProtocolError, ToolwireError
 from toolwire.protocol.jsonrpc import (
     MAX_BATCH,
     MAX_DEPTH,
@@ -63,7 +63,7 @@ class Answer(Struct, gc=False):
 
     waiter: Any
     result: Raw | None
-    error: ProtocolError | None = None
+    error: ToolwireError | None = None
 
 
 class Garbage(Struct):
@@ -130,7 +130,7 @@ class Peer:
             return [Send(encode_error(None, INVALID_REQUEST, text))]
         if len(self.outgoing) == 1:
             # With one request outstanding there is no doubt whose answer it was.
-            answer = self._failed(next(iter(self.outgoing)), ProtocolError(INVALID_REQUEST, text))
+            answer = self._failed(next(iter(self.outgoing)), InvalidResponse(text))
             return [] if answer is None else [answer]
         return [Garbage(text)]
 
@@ -177,7 +177,7 @@ class Peer:
         waiter = self.outgoing.pop(response.id, None)
         return None if waiter is None else Answer(waiter, response.result)
 
-    def _failed(self, identifier: RequestId, error: ProtocolError) -> Event | None:
+    def _failed(self, identifier: RequestId, error: ToolwireError) -> Event | None:
         waiter = self.outgoing.pop(identifier, None)
         return None if waiter is None else Answer(waiter, None, error)
 
@@ -192,7 +192,8 @@ class Peer:
 
     def _malformed(self, message: Malformed) -> Event | None:
         if message.id is not None and message.id in self.outgoing and message.code == 0:
-            return self._failed(message.id, ProtocolError(INVALID_REQUEST, message.message))
+            # ERR-3: nobody sent this as an error.
+            return self._failed(message.id, InvalidResponse(message.message))
         if message.code == 0 or not self._serves:
             return Garbage(message.message)
         return Send(encode_error(message.id, message.code, message.message))
