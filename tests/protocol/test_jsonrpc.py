@@ -171,14 +171,10 @@ def test_what_is_not_json_is_a_parse_error_without_an_id(frame: bytes) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\xc3\x28"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\xed\xa0\x80"}}',
+        '{"jsonrpc":"2.0","id":1,"method":"m"}'.encode("utf-16"),
     ],
 )
 def test_text_that_is_not_utf8_is_a_parse_error_even_where_nobody_looks(frame: bytes) -> None:
-    assert decode(frame) == Malformed(-32700, "The message is not valid UTF-8", 1)
-
-
-def test_another_encoding_is_a_parse_error() -> None:
-    frame = '{"jsonrpc":"2.0","id":1,"method":"m"}'.encode("utf-16")
     assert decode(frame) == Malformed(-32700, "The message is not valid UTF-8")
 
 

@@ -193,6 +193,15 @@ def test_a_method_behind_a_capability_that_is_not_declared_is_not_found(
     assert opened(revision, Offer({capability: {}})).served(method, sent).method == method
 
 
+@pytest.mark.covers("DIS-1")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_method_that_is_not_offered_is_not_found_whatever_its_params(revision: str) -> None:
+    broken = {"name": 5}
+    sent = modern(**broken) if revision == MODERN else broken
+    assert opened(revision, Offer({})).refused("tools/call", sent).code == -32601
+    assert opened(revision, Offer({"tools": {}})).refused("tools/call", sent).code == -32602
+
+
 @pytest.mark.covers("T-4")
 def test_an_empty_capability_object_counts_as_declared() -> None:
     assert opened("2025-11-25", Offer({"tools": {}})).served("tools/list").method == "tools/list"

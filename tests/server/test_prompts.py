@@ -36,6 +36,13 @@ async def messages(value: Any, revision: str = MODERN) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize("revision", [LEGACY[0], MODERN])
+async def test_arguments_that_are_null_are_none_at_all(revision: str) -> None:
+    async with connect(giving("Hello"), revision) as client:
+        answer = await client.result("prompts/get", {"name": "prompt", "arguments": None})
+    assert answer["messages"][0]["content"]["text"] == "Hello"
+
+
 @pytest.mark.covers("J44", "J45", "1.11.2")
 async def test_a_prompt_is_listed_with_everything_it_was_given() -> None:
     prompt = Prompt(

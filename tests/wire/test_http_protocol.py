@@ -209,6 +209,21 @@ async def test_a_stream_arrives_as_it_is_sent() -> None:
         assert (await connection.answer())[0] == 200
 
 
+async def test_http_1_0_gets_a_stream_without_chunks_and_nothing_to_continue() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await body_of(receive)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for part in (b"one", b"two"):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    async with serving(application) as connection:
+        connection.send(request("POST", "Expect: 100-continue", body=b"body", version="1.0"))
+        status, headers = await connection.head()
+        assert (status, headers["connection"], "transfer-encoding" in headers) == (200, "close", False)
+        assert await connection.rest() == b"onetwo"
+
+
 async def test_the_answer_to_head_has_no_body() -> None:
     async with serving(echo) as connection:
         connection.send(request("HEAD") + request("GET"))

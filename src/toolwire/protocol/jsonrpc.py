@@ -124,10 +124,12 @@ def decode(data: bytes, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATCH) 
         try:
             data.decode()
         except UnicodeDecodeError:
-            return _unreadable(data.decode(errors="replace").encode(), PARSE_ERROR, "The message is not valid UTF-8")
+            refusal = Malformed(PARSE_ERROR, "The message is not valid UTF-8")
+            return _refused(data.decode(errors="replace").encode(), refusal)
     # An object takes at least four bytes to open (`{"":`), so that a short message need only be counted for arrays.
     if data.count(b"[") + len(data) // 4 > max_depth and too_deep(data, max_depth):
-        return _unreadable(data, INVALID_REQUEST, f"The message is nested more than {max_depth} levels deep")
+        text = f"The message is nested more than {max_depth} levels deep"
+        return _refused(data, Malformed(INVALID_REQUEST, text, _readable_id(data)))
     try:
         return _classify(_decode_envelope(data))
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
@@ -208,15 +210,13 @@ def _known(identifier: RequestId | UnsetType | None) -> RequestId | None:
     return None if identifier is UNSET else identifier
 
 
-def _unreadable(data: bytes, code: int, text: str) -> Malformed:
-    """A message that is not taken, with its id where that can be read, for whoever waits for an answer to it."""
+def _refused(data: bytes, refusal: Malformed) -> Malformed:
+    """What becomes of a message that is not taken: if it is an answer, nothing is owed, but somebody waits for it."""
     try:
         message = _classify(_decode_envelope(data))
     except (msgspec.DecodeError, RecursionError, ValueError):
-        return Malformed(code, text, _readable_id(data))
-    if isinstance(message, Response | ErrorResponse):
-        return Malformed(0, text, message.id)
-    return Malformed(code, text, None if isinstance(message, Notification) else message.id)
+        return refusal
+    return Malformed(0, refusal.message, message.id) if isinstance(message, Response | ErrorResponse) else refusal
 
 
 def _readable_id(data: bytes | Raw) -> RequestId | None:

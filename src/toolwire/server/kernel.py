@@ -671,7 +671,7 @@ def _client_of(ctx: Context) -> LegacyClient:
     return client
 
 
-_decode_strings = msgspec.json.Decoder(dict[str, str]).decode
+_decode_strings = msgspec.json.Decoder(dict[str, str] | None).decode
 
 
 def _strings(arguments: Raw | UnsetType) -> dict[str, str]:
@@ -679,6 +679,6 @@ def _strings(arguments: Raw | UnsetType) -> dict[str, str]:
     if arguments is UNSET:
         return {}
     try:
-        return _decode_strings(arguments)
+        return _decode_strings(arguments) or {}
     except (msgspec.DecodeError, RecursionError):
         raise ProtocolError(INVALID_PARAMS, "The arguments of a prompt are texts") from None

@@ -68,14 +68,17 @@ class RequestCycle:
     _when_lost: Callable[[], None] | None = None
     _head: bytes = b""
     _chunked: bool = False
-    _remaining: int = 0
+    _remaining: int | None = None
 
-    def __init__(self, connection: Connection, keep_alive: bool, awaits_continue: bool, is_head: bool) -> None:
+    def __init__(
+        self, connection: Connection, keep_alive: bool, awaits_continue: bool, is_head: bool, takes_chunks: bool
+    ) -> None:
         self.keep_alive: bool = keep_alive
         self.loop: asyncio.AbstractEventLoop = connection.loop
         self._connection = connection
         self._awaits_continue = awaits_continue
         self._is_head = is_head
+        self._takes_chunks = takes_chunks
 
     # --- what the connection says ---
 
@@ -210,7 +213,8 @@ class RequestCycle:
         headers = tuple(headers)
         length = next((value for name, value in headers if name == b"content-length"), None)
         parts = [STATUS_LINES[status], self._connection.default_headers, _lines(headers)]
-        if length is None and status not in _NO_BODY:
+        # RFC 9112 section 6.1: HTTP/1.0 has no chunks, and there the end of the connection is the end of the body.
+        if length is None and status not in _NO_BODY and self._takes_chunks:
             self._chunked = not self._is_head
             parts.append(b"transfer-encoding: chunked\r\n")
         if (b"connection", b"close") in headers:
@@ -232,7 +236,7 @@ class RequestCycle:
             body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             if not more:
                 body += b"0\r\n\r\n"
-        else:
+        elif self._remaining is not None:
             self._remaining -= len(body)
             if self._remaining < 0 or (self._remaining and not more):
                 raise RuntimeError("The body is not as long as its content-length says")

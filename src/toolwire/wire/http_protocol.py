@@ -211,9 +211,11 @@ class HttpProtocol(asyncio.Protocol):
                 self._stop_parsing(400, "This is not a proxy")
             self._upgrade = True
             return
-        keep_alive = version != "1.0" and parser.should_keep_alive()
-        awaits_continue = headers.get(b"expect", b"").lower() == b"100-continue"
-        cycle = RequestCycle(self, keep_alive, awaits_continue, method == b"HEAD")
+        is_old = version == "1.0"
+        keep_alive = not is_old and parser.should_keep_alive()
+        # RFC 9110 section 10.1.1: HTTP/1.0 does not know it.
+        awaits_continue = not is_old and headers.get(b"expect", b"").lower() == b"100-continue"
+        cycle = RequestCycle(self, keep_alive, awaits_continue, method == b"HEAD", not is_old)
         scope = self._scope(_METHODS.get(method) or method.decode("ascii"), version, cycle)
         # RFC 9110 section 6.5.1: trailers are not headers; whoever needs none may drop them.
         self._headers = []

@@ -79,8 +79,10 @@ class ServerLifecycle:
         try:
             params = decoder(row.params)(b"{}" if request.params is UNSET else request.params)
         except (msgspec.DecodeError, RecursionError, ValueError):
-            # Which part is wrong decides the error, and the metadata comes first.
+            # Which part is wrong decides the error: the metadata comes first, then whether there is such a method.
             self._check_meta(request, _meta_of(request))
+            if not is_declared(self.offer.capabilities(MODERN), row):
+                raise _not_found(method) from None
             params = decode_params(row, request.params)
         meta = params.meta
         if (
@@ -93,10 +95,10 @@ class ServerLifecycle:
             if self.era == "open" and meta.protocol_version is UNSET and meta.client_capabilities is UNSET:
                 raise _not_initialized()
             self._check_meta(request, meta)
-        # Most capabilities are there by name, which is quickly seen.
+        # DIS-1. Most capabilities are there by name, which is quickly seen.
         declared = self.offer.capabilities(MODERN)
         if row.capability not in declared and not is_declared(declared, row):
-            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}")
+            raise _not_found(method)
         self.era = "modern"
         return Incoming(
             request.id,
@@ -150,7 +152,7 @@ class ServerLifecycle:
             row = self.offer.extension_method(method, self.capabilities)
         if row is None or row.kind != "request" or not is_declared(self.offer.capabilities(revision), row):
             self._refuse_modern(request)
-            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
+            raise _not_found(method)
         params = decode_params(row, request.params)
         meta = params.meta
         if meta is UNSET:
@@ -183,7 +185,7 @@ class ServerLifecycle:
             capabilities = meta.client_capabilities or NOTHING
             row = self.offer.extension_method(method, capabilities)
             if row is None or row.kind != "request" or not is_declared(self.offer.capabilities(MODERN), row):
-                raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
+                raise _not_found(method)
             params = decode_params(row, request.params)
             self.era = "modern"
             return Incoming(
@@ -278,6 +280,10 @@ def _meta_in(params: Raw | UnsetType) -> t.RequestMeta:
 
 def _missing_meta(key: str) -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, f"Missing {key} in params._meta")
+
+
+def _not_found(method: str) -> ProtocolError:
+    return ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
 
 
 def _not_initialized() -> ProtocolError:
