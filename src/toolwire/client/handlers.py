@@ -18,6 +18,7 @@ from toolwire.client.errors import Rejected
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError, ToolwireError
 from toolwire.protocol.revisions import supports
+from toolwire.protocol.sampling import check_tool_turns
 from toolwire.protocol.shaping import shape
 
 # Ids of URL elicitations whose completion may still be announced; a server does not make us remember more.
@@ -183,7 +184,10 @@ class Answers:
     async def _sample(self, sampling: Sampling, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
         if (params.tools is not UNSET or params.tool_choice is not UNSET) and not sampling.tools:
             raise ProtocolError(INVALID_PARAMS, "This client did not declare sampling.tools")
-        check_tool_messages(params.messages)
+        try:
+            check_tool_turns(params.messages)
+        except ValueError as error:
+            raise ProtocolError(INVALID_PARAMS, str(error)) from None
         answer = await settle(sampling.sample(params))
         if isinstance(answer, t.CreateMessageResult):
             return answer
@@ -266,29 +270,6 @@ def _validate(content: dict[str, Any], schema: dict[str, Any]) -> None:
 def _is_absolute(url: str) -> bool:
     scheme, separator, rest = url.partition(":")
     return bool(separator and scheme.isascii() and scheme[:1].isalpha() and rest)
-
-
-# --- Sampling --------------------------------------------------------------------------------------------------------
-
-
-def check_tool_messages(messages: list[t.SamplingMessage]) -> None:
-    """SMP-2: each tool use is answered, in the next message, by a user message of nothing but the matching results."""
-    expected: set[str] = set()
-    for message in messages:
-        blocks = message.content if isinstance(message.content, list) else [message.content]
-        uses = [block for block in blocks if isinstance(block, t.ToolUseContent)]
-        results = [block.tool_use_id for block in blocks if isinstance(block, t.ToolResultContent)]
-        if results and (message.role != "user" or len(results) != len(blocks)):
-            raise ProtocolError(INVALID_PARAMS, "Tool results stand alone, in a user message")
-        if sorted(results) != sorted(expected):
-            raise ProtocolError(INVALID_PARAMS, "Every tool_use is followed at once by exactly one tool_result")
-        if uses and message.role != "assistant":
-            raise ProtocolError(INVALID_PARAMS, "Only an assistant message uses tools")
-        expected = {use.id for use in uses}
-        if len(expected) != len(uses):
-            raise ProtocolError(INVALID_PARAMS, "Two tool uses of one message have the same id")
-    if expected:
-        raise ProtocolError(INVALID_PARAMS, "Every tool_use is followed at once by exactly one tool_result")
 
 
 # --- Roots -----------------------------------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
+from toolwire.protocol.sampling import check_tool_turns
 from toolwire.server.asking import Asking
-from toolwire.server.context.conversation import check_tool_turns, conversation
+from toolwire.server.context.conversation import conversation
 from toolwire.server.context.deprecation import warn_deprecated
 from toolwire.server.context.forms import Elicited, check_url, form_of
 from toolwire.wire.process_workers import ProcessWorkers
