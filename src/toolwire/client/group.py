@@ -22,6 +22,7 @@ from toolwire.client.link import Link
 from toolwire.client.listen import Change, Subscription
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
+from toolwire.protocol.changes import LIST_CHANGED, UPDATED
 from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError, ToolwireError
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle, Incoming, ServerLifecycle
@@ -34,12 +35,7 @@ from toolwire.wire.session import ClientHandler, OnProgress, Outlet, Session
 log: logging.Logger = logging.getLogger("toolwire.client")
 
 SEPARATOR: Final = "_"
-_NOTIFICATIONS: Final = {
-    "tools": "notifications/tools/list_changed",
-    "prompts": "notifications/prompts/list_changed",
-    "resources": "notifications/resources/list_changed",
-    "resource": "notifications/resources/updated",
-}
+_NOTIFICATIONS: Final = {**LIST_CHANGED, "resource": UPDATED}
 
 Named = TypeVar("Named", t.Tool, t.Prompt)
 Found = TypeVar("Found")
