@@ -14,7 +14,7 @@ class Job:
     __slots__ = ("_error", "_future", "_result", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]) -> None:
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         self._future = future
         self._result: Any = None
         self._error: BaseException | None = None

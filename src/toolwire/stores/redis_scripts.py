@@ -31,7 +31,7 @@ class Script:
     def __init__(self, *parts: str, repeatable: bool = False) -> None:
         self.text: str = "\n".join(parts)
         self.sha: str = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
-        self.repeatable = repeatable
+        self.repeatable: bool = repeatable
 
     def by_name(self, prefix: bytes, arguments: Iterable[Any]) -> tuple[Any, ...]:
         return ("EVALSHA", self.sha, 1, prefix, *arguments)

@@ -44,10 +44,10 @@ class Question(Job):
         future: asyncio.Future[Any],
     ) -> None:
         super().__init__(loop, future)
-        self.script = script
-        self.arguments = arguments
-        self.then = then
-        self.due = due
+        self.script: Script = script
+        self.arguments: Sequence[Any] = arguments
+        self.then: Then = then
+        self.due: float = due
 
 
 class Questions:

@@ -77,11 +77,11 @@ class HttpConnection(asyncio.Protocol):
         idle: Callable[[HttpConnection], None],
         gone: Callable[[HttpConnection], None],
     ) -> None:
-        self.to = to
+        self.to: Any = to
         self.transport: asyncio.Transport
-        self.lost = False
-        self.used = False
-        self.idle_since = 0.0
+        self.lost: bool = False
+        self.used: bool = False
+        self.idle_since: float = 0.0
         self._loop = loop
         self._idle = idle
         self._gone = gone
@@ -286,8 +286,8 @@ class StreamedResponse(HttpResponse):
     )
 
     def __init__(self, connection: HttpConnection, url: str) -> None:
-        self.url = url
-        self.status = 0
+        self.url: str = url
+        self.status: int = 0
         self._connection = connection
         self._headers: list[tuple[bytes, bytes]] = []
         self._by_name: Mapping[bytes, bytes] = {}
