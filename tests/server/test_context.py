@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import math
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -212,6 +213,19 @@ async def test_progress_rises(revision: str, kind: str) -> None:
     message = {} if revision == "2024-11-05" else {"message": "working"}
     assert client.of(PROGRESS) == [{"progressToken": 5, "progress": p, "total": 10, **message} for p in (1, 2.5, 7)]
     assert client.received.index(client.notifications[-1]) < len(client.received) - 1, "all of it before the answer"
+
+
+async def test_progress_is_a_number_that_json_has() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def count(ctx: Context) -> list[bool]:
+        return [await ctx.progress(value, math.inf) for value in (math.nan, 1, math.inf, 2)]
+
+    async with connect(server, MODERN) as client:
+        result = await client.call("count", _meta={"progressToken": 5})
+    assert json.loads(text(result)) == [False, True, False, True]
+    assert client.of(PROGRESS) == [{"progressToken": 5, "progress": p} for p in (1, 2)]
 
 
 @pytest.mark.covers("J31", "1.6.1")

@@ -218,9 +218,15 @@ async def test_whatever_else_a_handler_raises_is_masked_logged_and_ends_only_its
     assert "secret" in caplog.text
 
 
-async def test_a_cancellation_from_within_a_handler_does_not_leave_its_caller_waiting() -> None:
+@pytest.mark.parametrize("of_the_task", [False, True])
+async def test_a_cancellation_from_within_a_handler_does_not_leave_its_caller_waiting(of_the_task: bool) -> None:
     async def handle(request: Incoming, outlet: Outlet) -> Any:
-        raise asyncio.CancelledError
+        if not of_the_task:
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
 
     async with serving(Script(handle)) as (far, _):
         far.call("a")

@@ -308,7 +308,7 @@ class Session:
         except ProtocolError as error:
             data = self.peer.refuse(identifier, error) if outlet.open else None
         except asyncio.CancelledError:
-            if _is_cancelled():
+            if _is_cancelled() and (self._closed or not outlet.open):
                 data = self.peer.drop(identifier) if outlet.open else None
             else:  # It came from within the handler, and whoever asked still waits.
                 data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))

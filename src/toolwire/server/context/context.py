@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
+from math import isfinite
 from typing import Any, Final, Literal, Protocol, cast
 
 import msgspec
@@ -210,7 +211,10 @@ class Context:
             return True
         if self._request.method == "subscriptions/listen":
             return False  # SUB-7
-        if token is UNSET or (self._last_progress is not None and progress <= self._last_progress):
+        # JSON has neither NaN nor infinity, and nothing rises above either.
+        if token is UNSET or not isfinite(progress):
+            return False
+        if self._last_progress is not None and progress <= self._last_progress:
             return False
         if self._mask is not None:
             message = self._mask(message)
@@ -218,7 +222,7 @@ class Context:
         params = t.ProgressNotificationParams(
             progress_token=token,
             progress=progress,
-            total=UNSET if total is None else total,
+            total=UNSET if total is None or not isfinite(total) else total,
             message=UNSET if message is None else message,
         )
         sent = self._outlet.notify("notifications/progress", params)
