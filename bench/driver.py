@@ -1,7 +1,7 @@
 """One neutral load driver for stdio servers: raw JSON-RPC lines over non-blocking pipes, the same bytes for everyone.
 
 The answers are only counted while the clock runs; afterwards each is parsed and checked, so that a server which answers
-wrongly or twice can not look fast.
+wrongly or twice cannot look fast.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Notes:
         self.samples[what][who].append(value)
 
     def failed(self, what: str, who: str, error: Exception) -> None:
-        """A contender that can not be measured is reported and left out; the others go on."""
+        """A contender that cannot be measured is reported and left out; the others go on."""
         reason = str(error).strip() or type(error).__name__
         self.failures.setdefault(f"{what}, {who}", reason)
         say(f"    {who}: not measured ({reason})")

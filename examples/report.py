@@ -1,7 +1,7 @@
 """A report over a folder of CSV files, as a task: a client that wants to does something else until it is done.
 
 Run it with `REPORT_FOLDER=~/sales toolwire run examples/report.py`. The call says how far it has come, can be
-cancelled, and asks before it leaves out files that can not be read.
+cancelled, and asks before it leaves out files that cannot be read.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ async def build_report(group_by: str, column: str, ctx: Context) -> Report:
             rows[value] += 1
             totals[value] += amount
     if left_out and ctx.supports("elicitation"):
-        answer = await ctx.elicit(f"{len(left_out)} of {len(files)} files can not be read. Go on without them?", bool)
+        answer = await ctx.elicit(f"{len(left_out)} of {len(files)} files cannot be read. Go on without them?", bool)
         if not (answer.accepted and answer.data):
             raise ToolError(f"The report was given up. Not readable: {', '.join(left_out[:10])}.")
     lines = [Line(value, rows[value], round(totals[value], 2)) for value in sorted(totals)]

@@ -60,9 +60,9 @@ def fetch(base: str, path: str, **query: Any) -> Any:
         error.close()
         raise ToolError(f"The weather service refused the request (status {error.code}).") from error
     except (URLError, TimeoutError) as error:
-        raise ToolError("The weather service can not be reached; try again in a minute.") from error
+        raise ToolError("The weather service cannot be reached; try again in a minute.") from error
     except ValueError as error:
-        raise ToolError("The weather service sent something that can not be read.") from error
+        raise ToolError("The weather service sent something that cannot be read.") from error
 
 
 @server.tool(annotations={"readOnlyHint": True, "openWorldHint": True})

@@ -338,7 +338,7 @@ def test_content_that_is_data_becomes_json_text() -> None:
 
 
 def test_what_can_not_be_json_is_named() -> None:
-    with pytest.raises(TypeError, match="type object can not be sent"):
+    with pytest.raises(TypeError, match="type object cannot be sent"):
         ToolResult(structured=object())
 
 

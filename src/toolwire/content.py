@@ -140,7 +140,7 @@ class _Media(ABC):
         named = None if self.path is None else _mime_type_of_suffix(self.path.suffix)
         found = self.mime_type or self._suitable(named) or self._suitable(_mime_type_of_bytes(data))
         if found is None:
-            raise ValueError(f"the type of this {self.kind} data can not be recognised; pass mime_type=")
+            raise ValueError(f"the type of this {self.kind} data cannot be recognised; pass mime_type=")
         return found
 
     def _mime_type_of_format(self, format: str | None) -> str | None:
@@ -447,5 +447,5 @@ def _dump_model(value: Any) -> Any:
     """Pydantic models, without importing pydantic."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
-        raise TypeError(f"a value of type {type(value).__name__} can not be sent as JSON")
+        raise TypeError(f"a value of type {type(value).__name__} cannot be sent as JSON")
     return dump(mode="json", by_alias=True)

@@ -55,7 +55,7 @@ def test_an_entry_of_a_configuration_file(tmp_path: Path) -> None:
     for target, says in (
         (f"{file}:elsewhere", "no server 'elsewhere'; it has here, there, nowhere, odd"),
         (f"{file}:nowhere", "neither a command nor a url"),
-        (f"{file}:odd", "the entry 'odd' of .* can not be used: Expected `array`"),
+        (f"{file}:odd", "the entry 'odd' of .* cannot be used: Expected `array`"),
     ):
         with pytest.raises(UsageError, match=says):
             locate(target)

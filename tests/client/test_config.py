@@ -81,9 +81,9 @@ def test_what_an_entry_may_say() -> None:
         ({"mcpServers": {"a": {"command": "x", "headers": {}}}}, "has no headers"),
         ({"mcpServers": {"a": {"url": "http://x/", "type": "ws"}}}, "has the transport 'ws'"),
         ({"mcpServers": {"a": {"url": "nonsense"}}}, "not the URL"),
-        ({"mcpServers": {"a b": {"command": "x"}}}, "can not be the name"),
+        ({"mcpServers": {"a b": {"command": "x"}}}, "cannot be the name"),
         ({"mcpServers": {str(n): {"command": "x"} for n in range(101)}}, "more than 100"),
-        ("missing.json", "can not be read"),
+        ("missing.json", "cannot be read"),
     ],
 )
 def test_what_is_no_configuration(config: Any, says: str) -> None:

@@ -525,7 +525,7 @@ for message in messages():
         with pytest.raises(OutcomeUnknown):
             await client.call_tool("x")
         await client.ping()
-        # What can not be had again does not stand in the way.
+        # What cannot be had again does not stand in the way.
         client._subscribed["gone:"] = None
         with pytest.raises(OutcomeUnknown):
             await client.call_tool("x")

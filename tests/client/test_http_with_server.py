@@ -122,7 +122,7 @@ async def test_closing_ends_what_is_in_flight(revision: str) -> None:
 
 
 async def test_nobody_there() -> None:
-    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9 can not be reached"):
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9 cannot be reached"):
         await Client("http://127.0.0.1:9/mcp").connect()
 
 

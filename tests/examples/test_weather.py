@@ -75,7 +75,7 @@ async def test_a_place_and_its_forecast(server: Server) -> None:
     ("arguments", "says"),
     [
         ({"latitude": 1.0, "longitude": 0}, "refused the request (status 400)"),
-        ({"latitude": 2.0, "longitude": 0}, "can not be read"),
+        ({"latitude": 2.0, "longitude": 0}, "cannot be read"),
         ({"latitude": 91, "longitude": 0}, "at most 90"),
         ({"latitude": 1, "longitude": 0, "days": 99}, "at most 16"),
     ],
@@ -93,7 +93,7 @@ async def test_a_service_that_is_not_there(
     monkeypatch.setenv("OPEN_METEO_PLACES", "http://127.0.0.1:1")
     async with Client(example("weather").server) as client:
         result = await client.call_tool("find_places", {"name": "Bergen"})
-        assert "can not be reached; try again" in result.text
+        assert "cannot be reached; try again" in result.text
 
 
 async def test_hostile_callers(server: Server) -> None:

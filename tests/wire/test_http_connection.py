@@ -290,7 +290,7 @@ async def test_an_answer_after_the_connection_is_gone_is_nobodys() -> None:
 )
 async def test_a_header_that_would_be_more_than_one_is_not_sent(headers: dict[str, str]) -> None:
     async with serving(answering(b"200 OK")) as url, HttpPool() as pool:
-        with pytest.raises(Unreachable, match="can not be sent"):
+        with pytest.raises(Unreachable, match="cannot be sent"):
             await pool.request("GET", url, headers=headers)
 
 

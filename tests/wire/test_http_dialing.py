@@ -210,7 +210,7 @@ async def test_no_address_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, "127.0.0.9", "127.0.0.8")
     reaching(monkeypatch, {"127.0.0.9"}, {"127.0.0.8"})
     async with HttpPool(connect_timeout=0.05) as pool:
-        with pytest.raises(Unreachable, match=r"http://some\.example can not be reached: it did not answer in 0\.05 s"):
+        with pytest.raises(Unreachable, match=r"http://some\.example cannot be reached: it did not answer in 0\.05 s"):
             await pool.request("GET", "http://some.example/", timeout=20)
     reaching(monkeypatch, set(), {"127.0.0.9"})
     async with HttpPool() as pool:

@@ -181,7 +181,7 @@ async def test_nobody_listens() -> None:
     async with serving(answering(b"200 OK")) as url:
         pass
     async with HttpPool() as pool:
-        with pytest.raises(Unreachable, match="can not be reached: Connection refused"):
+        with pytest.raises(Unreachable, match="cannot be reached: Connection refused"):
             await pool.request("POST", url, body=b"{}")
 
 

@@ -167,7 +167,7 @@ def test_batch_files_get_a_command_line_that_their_interpreter_reads_as_meant(pr
 
 @pytest.mark.parametrize("argument", ['"', "%PATH%", "!x!", "a\nb"])
 def test_what_a_batch_file_could_run_is_refused(pretend: Any, argument: str) -> None:
-    with pytest.raises(ValueError, match="can not be passed to a batch file"):
+    with pytest.raises(ValueError, match="cannot be passed to a batch file"):
         pretend("win32", "windows").batch_command_line(["npx.cmd", argument])
 
 

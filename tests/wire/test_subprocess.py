@@ -128,8 +128,8 @@ async def test_the_environment_is_inherited_with_additions(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("command", "options", "reason"),
     [
-        (["/nonexistent/server", "--token=secret"], {}, "can not start '/nonexistent/server': No such file"),
-        ([os.devnull], {}, "can not start '/dev/null': Permission denied"),
+        (["/nonexistent/server", "--token=secret"], {}, "cannot start '/nonexistent/server': No such file"),
+        ([os.devnull], {}, "cannot start '/dev/null': Permission denied"),
         ([sys.executable], {"cwd": "/nonexistent"}, "working directory /nonexistent does not exist"),
         ([], {}, "empty command"),
         (["a\0b"], {}, "null"),

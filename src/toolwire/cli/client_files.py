@@ -99,7 +99,7 @@ def read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise Unreadable(f"{path} can not be read: {error}") from None
+        raise Unreadable(f"{path} cannot be read: {error}") from None
     if not text.strip():
         return {}
     try:

@@ -108,7 +108,7 @@ def _told(error: Exception, path: Path) -> str:
         trace = trace.tb_next
     told = traceback.TracebackException(type(error), error, trace)
     if isinstance(error, ServerError | TypeError):
-        # What they wrote can not be registered: the line is theirs, and who noticed is of no interest either.
+        # What they wrote cannot be registered: the line is theirs, and who noticed is of no interest either.
         while len(told.stack) > 1 and told.stack[-1].filename.startswith(_OURS):
             told.stack.pop()
     return "".join(told.format())

@@ -42,7 +42,7 @@ def show(out: Screen, result: ToolResult) -> None:
         else:
             out.text(result.text)
     for block in result.content:
-        # The text beside a structured value is the same once more, for those who can not read it.
+        # The text beside a structured value is the same once more, for those who cannot read it.
         if not (result.structured is not UNSET and isinstance(block, t.TextContent)):
             _block(out, block)
     if not result.content and result.structured is UNSET:

@@ -134,7 +134,7 @@ def _words(command: str) -> list[str]:
     try:
         return shlex.split(command, posix=sys.platform != "win32")
     except ValueError as error:
-        raise UsageError(f"{command!r} can not be read as a command: {error}") from None
+        raise UsageError(f"{command!r} cannot be read as a command: {error}") from None
 
 
 def is_url(target: Any) -> bool:
@@ -178,7 +178,7 @@ def _entry(path: Path, wanted: str | None) -> Place:
     try:
         entry = msgspec.convert(entries[wanted], ServerEntry)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the entry {wanted!r} of {path} can not be used: {error}") from None
+        raise UsageError(f"the entry {wanted!r} of {path} cannot be used: {error}") from None
     if entry.url is not None:
         return Place(entry.url, headers=entry.headers)
     if entry.command is None:

@@ -36,7 +36,7 @@ def arguments(words: Sequence[str], schema: Schema) -> dict[str, Any]:
 
 
 def checker(schema: Schema) -> schemas.Validator | None:
-    """What checks arguments here, before they are sent; None for a schema that can not be used."""
+    """What checks arguments here, before they are sent; None for a schema that cannot be used."""
     try:
         return schemas.compile(schema, what="the input schema")
     except schemas.SchemaError:

@@ -52,7 +52,7 @@ def read_config(source: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ValueError(f"This is not a configuration with mcpServers: {error}") from None
     except OSError as error:
-        raise ValueError(f"The configuration {os.fspath(source)!r} can not be read: {error.strerror}") from None  # type: ignore[arg-type]
+        raise ValueError(f"The configuration {os.fspath(source)!r} cannot be read: {error.strerror}") from None  # type: ignore[arg-type]
     entries = {name: entry for name, entry in config.servers.items() if not entry.disabled}
     if not entries:
         raise ValueError("The configuration names no server")
@@ -63,7 +63,7 @@ def read_config(source: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
 
 def _target(name: str, entry: ServerEntry) -> Target:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name[:100]!r} can not be the name of a server: use letters, digits, _, - and .")
+        raise ValueError(f"{name[:100]!r} cannot be the name of a server: use letters, digits, _, - and .")
     if (entry.command is None) == (entry.url is None):
         raise ValueError(f"The server {name!r} needs either a command or a url")
     if entry.command is not None:

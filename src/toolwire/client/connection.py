@@ -464,7 +464,7 @@ def _questions(method: str, raw: Raw) -> t.InputRequiredResult:
     try:
         questions = _decode_questions(raw)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise InvalidResponse(f"The server's questions in {method} can not be read: {error}") from None
+        raise InvalidResponse(f"The server's questions in {method} cannot be read: {error}") from None
     if questions.input_requests is UNSET and questions.request_state is UNSET:
         raise InvalidResponse(f"The server wants more for {method} and does not say what")  # MRTR-2
     return questions

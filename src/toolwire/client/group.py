@@ -171,7 +171,7 @@ class Group:
     # --- serving ---
 
     async def connect(self) -> None:
-        """Connect to every server; one that can not be reached is reason enough to let go of the others."""
+        """Connect to every server; one that cannot be reached is reason enough to let go of the others."""
         try:
             await asyncio.gather(*[member.connect() for member in self._members.values()])
         except BaseException:

@@ -278,7 +278,7 @@ def _adapter_of(returns: Any) -> Adapter:
     try:
         return _cached_adapter(returns)
     except TypeError:
-        return _new_adapter(returns)  # A type that can not be hashed, or that no adapter can read: the latter says so.
+        return _new_adapter(returns)  # A type that cannot be hashed, or that no adapter can read: the latter says so.
 
 
 def _new_adapter(returns: Any) -> Adapter:

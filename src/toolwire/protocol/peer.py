@@ -85,7 +85,7 @@ class _Group(Struct):
 
 
 def _concerns(answer: Any, about: RequestId) -> bool:
-    """Whether an answer is to a request; one that can not name it, where it came back for it, is."""
+    """Whether an answer is to a request; one that cannot name it, where it came back for it, is."""
     if answer.id is None:
         answer.id = about
     return bool(answer.id == about)

@@ -141,7 +141,7 @@ def shape(value: T, revision: str) -> T:
     """`value` as a peer of `revision` knows it: the same object if that is nothing new, else a copy.
 
     Members that the revision does not know are left out, at every level; content it does not know becomes text. What
-    can not be said at all in that revision is a `ValueError`. Raw JSON passes untouched.
+    cannot be said at all in that revision is a `ValueError`. Raw JSON passes untouched.
     """
     if not isinstance(value, t.Wire):
         return value
@@ -327,11 +327,11 @@ def _link_as_text(link: t.ResourceLink) -> t.TextContent:
 
 
 def _no_sampling_tools(block: Any) -> Any:
-    raise ValueError(f"a {block.type} block can not be sent to a peer of this revision: sampling has no tools there")
+    raise ValueError(f"a {block.type} block cannot be sent to a peer of this revision: sampling has no tools there")
 
 
 def _no_rounds(_: Any) -> Any:
-    raise ValueError("an input_required result can not be sent before 2026-07-28: ask by a request there")
+    raise ValueError("an input_required result cannot be sent before 2026-07-28: ask by a request there")
 
 
 def _sampling_content(revision: str) -> _Convert:
@@ -384,7 +384,7 @@ def _field_for_2025_06(name: str, field: Any) -> Any:
     if not isinstance(field, dict):
         return field
     if field.get("type") == "array":
-        raise ValueError(f"the form field {name!r} offers several choices, which 2025-06-18 can not express")
+        raise ValueError(f"the form field {name!r} offers several choices, which 2025-06-18 cannot express")
     older = {key: item for key, item in field.items() if key != "oneOf"}
     if field.get("type") != "boolean":
         older.pop("default", None)

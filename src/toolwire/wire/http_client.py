@@ -281,7 +281,7 @@ class HttpSession(Session):
                 return
             last_event_id, retry = decoder.last_event_id, decoder.retry or retry
             if self.channel.modern or not last_event_id:
-                # SSE-7: what broke off on 2026-07-28 can not be taken up again.
+                # SSE-7: what broke off on 2026-07-28 cannot be taken up again.
                 raise broken or OutcomeUnknown(f"The server ended its stream before it answered {exchange.method}")
             response = await self._resume(exchange, last_event_id, retry, backoff)
 
@@ -322,7 +322,7 @@ class HttpSession(Session):
             if response.status < 500:
                 if response.status == 404 and SESSION in headers:
                     self._session_gone()
-                # 3.4.4.9: the answer can not come any more, so nobody waits for it.
+                # 3.4.4.9: the answer cannot come any more, so nobody waits for it.
                 raise OutcomeUnknown(f"The stream of {exchange.method} broke off for good (status {response.status})")
 
     def _accept(self, exchange: Exchange, data: bytes) -> None:

@@ -68,9 +68,9 @@ class Dialer:
         except Lost as error:
             why = f"the proxy ended the connection: {error}"
         except UnicodeError:
-            why = "its name can not be looked up"
+            why = "its name cannot be looked up"
         by = "" if proxy is None else f" by the proxy {proxy.authority}"
-        raise Unreachable(f"{where.shown} can not be reached{by}: {why}")
+        raise Unreachable(f"{where.shown} cannot be reached{by}: {why}")
 
     async def _connect(self, host: str, port: int, secure: bool, make: Make) -> HttpConnection:
         loop = asyncio.get_running_loop()
@@ -126,7 +126,7 @@ class Dialer:
                 response = await way.exchange("CONNECT", "", "\r\n".join([*lines, "", ""]).encode("ascii"))
             if not 200 <= response.status < 300:
                 why = "wants a user and a password" if response.status == 407 else f"answered {response.status}"
-                raise Unreachable(f"{where.shown} can not be reached: the proxy {proxy.authority} {why}")
+                raise Unreachable(f"{where.shown} cannot be reached: the proxy {proxy.authority} {why}")
             connection = make()
             transport = await asyncio.get_running_loop().start_tls(
                 way.transport,

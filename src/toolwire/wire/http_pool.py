@@ -2,7 +2,7 @@
 
 A response is streamed: its body arrives chunk by chunk as the server sends it, and closing it early closes the
 connection, which is how the other side learns that nobody wants the rest. Redirects stay within their origin, cookies
-are not kept, and a failure says whether the request may have reached the server (`OutcomeUnknown`) or can not have
+are not kept, and a failure says whether the request may have reached the server (`OutcomeUnknown`) or cannot have
 (`Unreachable`).
 """
 
@@ -139,7 +139,7 @@ class HttpPool(Pool):
         connect_timeout: float = CONNECT_SECONDS,
     ) -> None:
         if vet is not None and proxy is not None:
-            raise ValueError("addresses can not be vetted through a proxy: use vet= or proxy=")
+            raise ValueError("addresses cannot be vetted through a proxy: use vet= or proxy=")
         self._vet = vet
         self._tls = tls
         self._proxy = proxy
@@ -225,4 +225,4 @@ def _field(name: str) -> str:
 
 
 def _unsendable() -> Unreachable:
-    return Unreachable("A header of the request has a name or a value that can not be sent")
+    return Unreachable("A header of the request has a name or a value that cannot be sent")

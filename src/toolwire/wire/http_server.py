@@ -217,5 +217,5 @@ class HttpServer:
 
 
 def _running(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """A request strikes itself off the list when it ends, which one that was cancelled before it began can not."""
+    """A request strikes itself off the list when it ends, which one that was cancelled before it began cannot."""
     return {task for task in tasks if not task.done()}

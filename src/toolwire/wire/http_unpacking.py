@@ -28,7 +28,7 @@ class Unpacker:
         return self._inner is None or self._inner.eof
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """What a piece holds; ValueError for one that can not be unpacked."""
+        """What a piece holds; ValueError for one that cannot be unpacked."""
         if not piece:
             return
         inner = self._inner = self._inner or zlib.decompressobj(_GZIP if self._gzip else _deflated(piece))
@@ -40,7 +40,7 @@ class Unpacker:
                     yield part
                 piece = inner.unconsumed_tail
         except zlib.error:
-            raise ValueError("it can not be unpacked") from None
+            raise ValueError("it cannot be unpacked") from None
 
 
 def _deflated(first: bytes) -> int:

@@ -76,7 +76,7 @@ def origin(url: str) -> str:
 
 
 def port_of(parts: SplitResult) -> int | None:
-    """The port that a URL names, unless it names none or one that can not be."""
+    """The port that a URL names, unless it names none or one that cannot be."""
     try:
         return parts.port
     except ValueError:

@@ -68,7 +68,7 @@ def shared_end(fd: int, writing: bool) -> posix.PipeEnd | SocketEnd | None:
             # Another user's pipe, or no /proc.
             return None
         return posix.PipeEnd(io.FileIO(private, "wb" if writing else "rb"))
-    # Files and the null device are always ready and can not be watched; libuv aborts the process when asked to.
+    # Files and the null device are always ready and cannot be watched; libuv aborts the process when asked to.
     return None
 
 

@@ -116,7 +116,7 @@ def _wait_child(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], 
     def wait() -> None:
         if sys.platform != "darwin":
             try:
-                # The child stays a zombie until its group has been dealt with: its id can not be taken by another.
+                # The child stays a zombie until its group has been dealt with: its id cannot be taken by another.
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             except ChildProcessError:
                 pass

@@ -95,7 +95,7 @@ def batch_command_line(command: Sequence[str]) -> str:
     """The command line of a batch file, which the command interpreter reads by rules of its own."""
     for part in command:
         if any(character in part for character in NOT_FOR_BATCH_FILES):
-            raise ValueError(f'{part!r} can not be passed to a batch file: it contains one of " % ! or a line break')
+            raise ValueError(f'{part!r} cannot be passed to a batch file: it contains one of " % ! or a line break')
     # Inside quotes the interpreter leaves & | < > ^ alone; a backslash before the last quote would hide it.
     return " ".join(f'"{part}{_trailing_backslashes(part)}"' for part in command)
 
@@ -153,7 +153,7 @@ def _open(pid: int) -> int | None:
 
 
 def _started(handle: int) -> int:
-    """When a process was created, in the system's own units; 0 when it can not be told."""
+    """When a process was created, in the system's own units; 0 when it cannot be told."""
     import ctypes
 
     times = [ctypes.c_uint64() for _ in range(4)]

@@ -53,15 +53,15 @@ def check_process_function(function: Callable[..., Any]) -> None:
     name = getattr(function, "__qualname__", None)
     module = getattr(function, "__module__", None)
     if name is None or module is None or not hasattr(function, "__code__"):
-        raise ServerError(f"{function!r} can not run in a process: it must be a function defined with def")
+        raise ServerError(f"{function!r} cannot run in a process: it must be a function defined with def")
     if "<lambda>" in name or "<locals>" in name or "." in name:
-        raise ServerError(f"{name} can not run in a process: define it with def at the top level of a module")
+        raise ServerError(f"{name} cannot run in a process: define it with def at the top level of a module")
     if function.__code__.co_flags & CODE_IS_COROUTINE:
-        raise ServerError(f"{name} can not run in a process: it must be a plain def, not async def")
+        raise ServerError(f"{name} cannot run in a process: it must be a plain def, not async def")
     file = _file(module)
     # A program read from standard input has the name of a file that does not exist.
     if file is None or (module == "__main__" and not Path(file).is_file()):
-        raise ServerError(f"{name} can not run in a process: its module {module} has no file that could be imported")
+        raise ServerError(f"{name} cannot run in a process: its module {module} has no file that could be imported")
 
 
 def _file(module: str) -> str | None:
@@ -294,7 +294,7 @@ def _import(reference: Reference) -> ModuleType:
     assert reference.file is not None
     spec = util.spec_from_file_location(reference.module, reference.file)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{reference.file} can not be imported")
+        raise ImportError(f"{reference.file} cannot be imported")
     module = sys.modules[reference.module] = util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -32,7 +32,7 @@ StderrLine: TypeAlias = Callable[[str], None]
 class ProcessChannel(ByteChannel):
     """A channel to a server that this process starts and ends.
 
-    The child's standard error is always read, so that a talkative server can not block; its last lines are in
+    The child's standard error is always read, so that a talkative server cannot block; its last lines are in
     `stderr_tail`. When the child dies, what it wrote is delivered first and then the end.
     """
 
@@ -69,7 +69,7 @@ class ProcessChannel(ByteChannel):
         """Start a command, its environment this process's own with `env` on top.
 
         `on_stderr` gets each line the child writes to standard error, or "inherit" lets the child use this process's.
-        Raises `Unreachable`, with the command and the reason, when it can not be started.
+        Raises `Unreachable`, with the command and the reason, when it cannot be started.
         """
         # 2025-03-26 basic/authorization: on stdio, credentials come from the environment.
         merged = {**os.environ, **(env or {})}
@@ -148,7 +148,7 @@ class ProcessChannel(ByteChannel):
         try:
             await self._ask_to_end()
         finally:
-            # Before the child is reaped: until then its group's id can not belong to anybody else.
+            # Before the child is reaped: until then its group's id cannot belong to anybody else.
             self._tree.kill()
             self._stop_writing()
             try:
@@ -247,4 +247,4 @@ def _why_not(command: Sequence[str], directory: str | None, error: Exception) ->
     reason = error.strerror if isinstance(error, OSError) else str(error)
     if directory is not None and not Path(directory).is_dir():
         reason = f"the working directory {directory} does not exist"
-    return f"can not start {name!r}: {reason}"
+    return f"cannot start {name!r}: {reason}"

@@ -132,7 +132,7 @@ def query_parameters(text: str) -> dict[str, str]:
         query = urlsplit(text).query if _URL.match(text) else text.removeprefix("?")
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
     except ValueError:
-        raise SignInFailed("The answer of the authorization server can not be read") from None
+        raise SignInFailed("The answer of the authorization server cannot be read") from None
     found: dict[str, str] = {}
     for name, value in pairs:
         if name in found:

@@ -99,7 +99,7 @@ def server_candidates(issuer: str) -> list[str]:
     """Where the metadata of an issuer may be, in the order in which to look."""
     parts = split_url(issuer, "The authorization server")
     if parts.query or parts.fragment:
-        raise SignInFailed(f"{quoted(issuer)} can not be an issuer: it has a query or a fragment")
+        raise SignInFailed(f"{quoted(issuer)} cannot be an issuer: it has a query or a fragment")
     if parts.path in ("", "/"):
         return [well_known(issuer, OAUTH, path=False), well_known(issuer, OPENID, path=False)]
     return [

@@ -127,7 +127,7 @@ def _renewal(response: TokenResponse, now: float) -> float | None:
 def _checked(response: TokenResponse, kinds: Sequence[str], server: AuthorizationServer) -> TokenResponse:
     token = response.access_token
     if not 0 < len(token) <= MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise SignInFailed("The token response holds a token that can not be sent")
+        raise SignInFailed("The token response holds a token that cannot be sent")
     if response.token_type.lower() not in kinds:
         # RFC 9449 section 5: a token that is not bound to the key, where it should be, is as good as a stolen one.
         raise SignInFailed(
