@@ -350,9 +350,10 @@ async def test_without_an_authorization_server_there_is_no_metadata() -> None:
         assert "resource_metadata" not in challenge(await call(app))
 
 
-async def test_the_public_address_counts_where_it_is_known() -> None:
+@pytest.mark.parametrize("written", ["https://api.example.org/v1", "https://api.example.org/v1/tools/"])
+async def test_the_public_address_counts_where_it_is_known(written: str) -> None:
     public = "https://api.example.org/v1"
-    async with application(PROTECTED, public_url=public, path="/tools") as app:
+    async with application(PROTECTED, public_url=written, path="/tools") as app:
         client = ModernClient(app, path="/tools", headers={"host": "api.example.org"})
         answer = await client.call("whoami")
         assert challenge(answer)["resource_metadata"] == f"{public}/.well-known/oauth-protected-resource/tools"

@@ -106,6 +106,13 @@ def toolwire(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=30)
 
 
+async def test_a_file_that_runs_its_server_says_where(tmp_path: Path) -> None:
+    file = tmp_path / "served.py"
+    file.write_text("from toolwire import Server\nServer('served').run('http', port=0)\n")
+    async with started([sys.executable, file]) as served:
+        assert f"serving served at http://127.0.0.1:{served.port}/mcp" in served.said[-1]
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_port_that_is_taken_is_one_line_and_status_one(tmp_path: Path, workers: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -42,6 +42,7 @@ class Options(Struct, kw_only=True, frozen=True):
     stateless: bool = False
     sse: bool = False
     log_level: str | None = None
+    """From which level on it is logged to standard error; by default "info", unless the program has set up logging."""
     on_ready: Any = None
     """Called with the address when the first request can be answered."""
 
@@ -50,8 +51,8 @@ def run_http(server: Any, given: Mapping[str, Any]) -> None:
     """Serve until a signal comes or `server.stop()` is called; raises `ServerError` for what cannot be served."""
     options = _read(given)
     http_server.check_installed()
-    if options.log_level is not None:
-        logs.install(options.log_level)
+    if options.log_level is not None or not log.hasHandlers():
+        logs.install(options.log_level or "info")
     # What is wrong with the other options shows here, before anything is opened.
     public = make_application(server, options).authenticates or options.allow_unauthenticated
     sockets = http_server.listen(options.host, options.port, public=public)

@@ -97,8 +97,9 @@ class Serving:
     ) -> Any:
         """An ASGI application to mount anywhere, or to hand to any ASGI server.
 
-        `auth` says who is let in, instead of the server's own. `stateless` gives legacy clients no session: each of
-        their requests stands alone. `sse` adds the transport of 2024-11-05 at `/sse` and `/messages`.
+        `public_url` is the address that clients use, when a proxy stands in front: with the path of the endpoint or
+        without. `auth` says who is let in, instead of the server's own. `stateless` gives legacy clients no session:
+        each of their requests stands alone. `sse` adds the transport of 2024-11-05 at `/sse` and `/messages`.
         """
         from toolwire.wire.asgi import HttpApp
         from toolwire.wire.http_guard import Guard
@@ -127,7 +128,7 @@ class Serving:
             limits=limits,
             stateless=stateless,
             sse=sse,
-            gate=self._gate(self.auth if auth is UNSET else auth, path, public_url),
+            gate=self._gate(self.auth if auth is UNSET else auth, path, _before(path, public_url)),
             pages=self._pages(),
         )
         if self.metrics is not None:
@@ -250,6 +251,11 @@ class Serving:
         if stop is None:
             raise ServerError(f"The server {self.name!r} is not running")
         stop()
+
+
+def _before(path: str, public_url: str | None) -> str | None:
+    """A public address without the path of the endpoint, which it may end with."""
+    return None if public_url is None else public_url.rstrip("/").removesuffix(path.rstrip("/"))
 
 
 def _discard(_: object) -> None:

@@ -45,7 +45,9 @@ class Guard:
     def check(self, host: str | None, origin: str | None, scheme: str, local_address: str | None) -> Refusal | None:
         """None when the request may pass. `local_address` is the address the connection arrived at."""
         if local_address is not None and is_loopback(local_address) and not self._is_expected(host):
-            return Refusal(421, f"The host {(host or '')[:200]!r} is not served here; add it to allowed_hosts")
+            return Refusal(
+                421, f"The host {(host or '')[:200]!r} is not served here; name it in public_url or allowed_hosts"
+            )
         if origin is not None and not self._is_own(origin.lower(), host, scheme):
             return Refusal(403, f"The origin {origin[:200]!r} is not allowed; add it to allowed_origins")
         return None
