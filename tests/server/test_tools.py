@@ -324,6 +324,38 @@ def lambda_named(name: str) -> Any:
     return function
 
 
+def test_a_decorator_that_takes_a_name_twice_warns(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+    server.tool(name="one")(lambda: "a")
+    server.resource("one://", name="one")(lambda: "a")
+    assert caplog.messages == []
+    server.tool(name="one")(lambda: "b")
+    server.resource("one://", name="other")(lambda: "b")
+    assert caplog.messages == [
+        "there are two of the tool 'one': the second takes the place of the first",
+        "there are two of the resource 'one://': the second takes the place of the first",
+    ]
+    server.add(server.tools[0])  # Said on purpose.
+    assert len(caplog.messages) == 2
+
+
+def test_a_method_without_its_object_is_refused() -> None:
+    server = Server("s")
+    with pytest.raises(ServerError, match=r"is a method, and nobody has its self: .* as server\.tool\(thing\.greet\)"):
+
+        class Greeter:
+            @server.tool
+            def greet(self, name: str) -> str:
+                return name
+
+    class Other:
+        def greet(self, name: str) -> str:
+            return name
+
+    server.tool(Other().greet)
+    assert server.tools[0].input_schema["required"] == ["name"]
+
+
 @pytest.mark.covers("S20", "R12", "E20")
 async def test_tools_are_added_redefined_and_removed_while_the_server_runs() -> None:
     server = Server("s", tools=named("first"))

@@ -80,6 +80,10 @@ class Catalog:
         self.guarded = self.guarded or component.policy is not None
         self.changed(component.kind)
 
+    def holds(self, component: Component) -> bool:
+        """Whether there is one of its kind under its name or address, that one or another."""
+        return component.key in self._kind(component.kind)
+
     def remove(self, component: Component | str) -> Component:
         for kind in FAMILY:
             items = self._kind(kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar, overload
 
@@ -11,6 +12,7 @@ from toolwire.server.catalog import Catalog
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
 
+log: logging.Logger = logging.getLogger("toolwire.server")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -52,7 +54,7 @@ class Registering:
         kind: Any = ResourceTemplate if "{" in uri else Resource
 
         def register(function: F) -> F:
-            self.add(kind(uri, function, **options))
+            self._add_new(kind(uri, function, **options))
             return function
 
         return register
@@ -71,10 +73,18 @@ class Registering:
 
     def _decorate(self, function: Any, make: Callable[[Any], Component]) -> Any:
         def register(each: F) -> F:
-            self.add(make(each))
+            self._add_new(make(each))
             return each
 
         return register if function is None else register(function)
+
+    def _add_new(self, component: Component) -> None:
+        """Add what a decorator made. Nobody writes two functions under one name on purpose."""
+        if self.catalog.holds(component):
+            log.warning(
+                "there are two of the %s %r: the second takes the place of the first", component.noun, component.key
+            )
+        self.add(component)
 
     def add(self, component: Component) -> Self:
         """Add a component, at any time and from any thread; every client that can be told is told."""

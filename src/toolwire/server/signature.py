@@ -41,6 +41,13 @@ def function_name(function: Callable[..., Any]) -> str:
     return cast(str, name)
 
 
+def _misses_its_object(target: Any, function: Callable[..., Any], names: list[str]) -> bool:
+    """Whether a function was taken from the body of a class, where it has no object yet."""
+    inside = getattr(target, "__qualname__", "").rpartition(".")[0]
+    in_class = bool(inside) and not inside.endswith("<locals>")
+    return in_class and function is target and names[:1] in (["self"], ["cls"])
+
+
 class Signature:
     """The parameters of a function with their annotations resolved: context, dependencies, and the rest."""
 
@@ -64,6 +71,11 @@ class Signature:
         self.dependencies: dict[str, Dependency] = {}
         self.context: str | None = None
         self.context_type: Any = None
+        if is_handler and _misses_its_object(target, function, list(signature.parameters)):
+            raise ServerError(
+                f"{self.label} is a method, and nobody has its {next(iter(signature.parameters))}: "
+                f"register it on an object, as server.tool(thing.{target.__name__})"
+            )
         for parameter in signature.parameters.values():
             self._read(parameter)
 
