@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Context, ProtocolError, Server, ToolError, types
+from toolwire import Context, ProtocolError, Server, Tool, ToolError, types
 
 
 async def echo(word: str) -> str:
@@ -51,6 +51,24 @@ async def test_every_method_passes_through() -> None:
         await client.result("tools/list")
         await client.call("echo", {"word": "hi"})
     assert seen == ["server/discover", "tools/list", "tools/call"]
+
+
+@pytest.mark.parametrize("revision", [MODERN, "2025-06-18"])
+async def test_a_middleware_reads_lists_and_changes_them(revision: str) -> None:
+    server = Server("s", tools=[echo, Tool(echo, name="_hidden")])
+
+    @server.use
+    async def hide(ctx: Context, call_next: Any) -> Any:
+        result = await call_next(ctx)
+        if isinstance(result, types.ListToolsResult):
+            result.tools = [tool for tool in result.tools if not tool.name.startswith("_")]
+        return result
+
+    async with connect(server, revision) as client:
+        for _ in range(2):
+            listed = await client.result("tools/list")
+            assert [tool["name"] for tool in listed["tools"]] == ["echo"]
+        assert text(await client.call("_hidden", {"word": "hi"})) == "hi"
 
 
 async def test_a_middleware_can_answer_by_itself_and_change_the_answer() -> None:

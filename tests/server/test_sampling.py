@@ -41,6 +41,13 @@ async def sampled(
         return await call(client, "ask", {}, lambda kind, params: reply)
 
 
+def test_the_text_of_an_answer_is_at_hand() -> None:
+    one = t.CreateMessageResult(role="assistant", content=t.TextContent("42"), model="m-1")
+    blocks = [t.TextContent("a"), t.ImageContent(data=b"x", mime_type="image/png"), t.TextContent("b")]
+    several = t.CreateMessageResult(role="assistant", content=blocks, model="m-1")
+    assert (one.text, several.text) == ("42", "a\nb")
+
+
 @every_revision
 @pytest.mark.covers("1.15.2", "1.15.3", "1.15.4")
 async def test_a_sampling_request_and_its_result(revision: str) -> None:

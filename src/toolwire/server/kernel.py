@@ -101,6 +101,7 @@ class Kernel(Offering):
         self._tasks: TaskMethods | None = None
         self._deadlines: Deadlines | None = None
         self._middleware: list[Middleware] = []
+        self._results_are_read = False
         self._observers: list[Middleware] = []
         self._chain: Next | None = None
         self._entry: Next | None = None
@@ -168,6 +169,8 @@ class Kernel(Offering):
     # --- the one function ---
 
     def use(self, middleware: Middleware, *, outermost: bool = False) -> None:
+        # Somebody else's may look into a list, or change it; ours lets it pass as it goes on the wire.
+        self._results_are_read = self._results_are_read or not outermost
         self._middleware.insert(0 if outermost else len(self._middleware), checked(middleware))
         self._compose()
 
@@ -628,16 +631,19 @@ class Kernel(Offering):
         view = self._view(ctx)
         return None if view is None else view.sees
 
-    def _listed(self, ctx: Context, kind: str, result: Callable[[list[Any], Any], Any]) -> Raw:
+    def _listed(self, ctx: Context, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
         revision = ctx.revision
+        cursor = None if ctx.params.cursor is UNSET else ctx.params.cursor
         view = self._view(ctx)
         # CCH-4: what depends on who asks is not kept for others.
         cache = None if view is None else Cache(self.cache.ttl_ms, "private")
 
         def answer(items: list[Any], following: str | None) -> Any:
-            return self.finish(revision, self._cached(result(items, UNSET if following is None else following), cache))
+            return self._cached(result(items, UNSET if following is None else following), cache)
 
-        return self.pages.get(kind, revision, None if ctx.params.cursor is UNSET else ctx.params.cursor, answer, view)
+        if self._results_are_read:
+            return answer(*self.pages.page(kind, revision, cursor, view))
+        return self.pages.get(kind, revision, cursor, lambda *page: self.finish(revision, answer(*page)), view)
 
     def _cached(self, result: Any, cache: Cache | None = None) -> Any:
         # CCH-1: every complete result of these methods says how long it may be kept.

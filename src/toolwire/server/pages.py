@@ -38,12 +38,18 @@ class Pages:
         key = (kind, revision, cursor, None if view is None else view.admitted)
         encoded = self._encoded.get(key)
         if encoded is None:
-            entries, following = self._catalog.page(kind, cursor, self.size, view)
-            items = [_renamed(found.component.wire(revision), kind, name) for name, found in entries]
+            items, following = self.page(kind, revision, cursor, view)
             if len(self._encoded) >= MAX_PAGES:
                 self._encoded.clear()
             encoded = self._encoded[key] = Raw(msgspec.json.encode(result(items, following)))
         return encoded
+
+    def page(
+        self, kind: str, revision: str, cursor: str | None, view: Seen | None = None
+    ) -> tuple[list[Any], str | None]:
+        """The entries of a page as a caller sees it, and the cursor of the next."""
+        entries, following = self._catalog.page(kind, cursor, self.size, view)
+        return [_renamed(found.component.wire(revision), kind, name) for name, found in entries], following
 
 
 def _renamed(definition: Any, kind: str, name: str) -> Any:

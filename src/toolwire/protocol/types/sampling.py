@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from toolwire.protocol.open_codec import Wire
 from toolwire.protocol.types.base import MetaDict, NestedResult, RequestParams, TaskMetadata
-from toolwire.protocol.types.content import SamplingMessageContentBlock
+from toolwire.protocol.types.content import SamplingMessageContentBlock, TextContent
 from toolwire.protocol.types.scalars import Role
 from toolwire.protocol.types.tools import Tool
 
@@ -63,3 +63,9 @@ class CreateMessageResult(NestedResult, kw_only=True):
     content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
     model: str
     stop_reason: str | UnsetType = UNSET
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined by newlines."""
+        blocks = self.content if isinstance(self.content, list) else [self.content]
+        return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
