@@ -87,6 +87,34 @@ class KVContract:
         assert not await kv.put("b", b"1", if_absent=True)
         assert await kv.put("b", b"1", expect=b"")
 
+    async def test_numbers_are_added_to(self, make: Make) -> None:
+        clock = Clock()
+        kv = make(clock=clock, max_items=2).kv
+        assert [await kv.add("a", 5, ttl=10), await kv.add("a", -7, ttl=1000), await kv.add("a", 0)] == [5, -2, -2]
+        assert await kv.get("a") == b"-2"
+        clock.now += 9.9
+        assert await kv.add("a", 102) == 100, "its time is counted from its first value on"
+        clock.now += 0.1
+        assert await kv.add("a", 1) == 1
+        clock.now += 1e6
+        assert await kv.add("a", 1) == 2
+        await kv.put("b", b"text")
+        with pytest.raises(ValueError):
+            await kv.add("b", 1)
+        assert await kv.get("b") == b"text"
+        with pytest.raises(StoreFull):
+            await kv.add("c", 1)
+
+    def test_threads_count_together(self, make: Make) -> None:
+        kv = make().kv
+
+        async def count(number: int) -> None:
+            for _ in range(100):
+                await kv.add("sum", 1)
+
+        in_threads(4, lambda number: asyncio.run(count(number)))
+        assert asyncio.run(kv.get("sum")) == b"400"
+
     async def test_values_expire_at_their_time(self, make: Make) -> None:
         clock = Clock()
         kv = make(clock=clock).kv

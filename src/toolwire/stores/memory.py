@@ -61,6 +61,13 @@ class KV(Protocol):
         `if_absent`: only when there is none. `expect`: only when this is the value now. Raises `StoreFull`.
         """
 
+    async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
+        """Add to a number, in one step whoever else does, and return the sum.
+
+        Where there is no value it begins at 0, and lives for `ttl` seconds from then on. Raises `StoreFull`, and
+        `ValueError` where the value is no number.
+        """
+
     async def delete(self, key: str) -> bool:
         """Say whether there was a value."""
 
@@ -162,15 +169,22 @@ class MemoryKV:
             present = self._live(key)
             if (if_absent and present is not None) or (expect is not None and present != expect):
                 return False
-            self._make_room(key, value, present)
-            if present is not None:
-                self._bytes -= len(key) + len(present)
-            elif self._sorted is not None:
-                insort(self._sorted, key)
-            self._items[key] = (bytes(value), None)
-            self._bytes += len(key) + len(value)
+            self._store(key, bytes(value), present)
             self._set_deadline(key, ttl)
             return True
+
+    async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
+        with self._lock:
+            self._sweep(_SWEEP_STEPS)
+            present = self._live(key)
+            deadline = self._items[key][1] if present is not None else None
+            total = int(present or 0) + amount
+            self._store(key, b"%d" % total, present)
+            if present is None:
+                self._set_deadline(key, ttl)
+            else:
+                self._items[key] = (self._items[key][0], deadline)
+            return total
 
     async def delete(self, key: str) -> bool:
         with self._lock:
@@ -196,6 +210,16 @@ class MemoryKV:
                     break
                 found.append(key)
             return found
+
+    def _store(self, key: str, value: bytes, present: bytes | None) -> None:
+        """Put a value in the place of one that lives, or of none; it has no deadline yet."""
+        self._make_room(key, value, present)
+        if present is not None:
+            self._bytes -= len(key) + len(present)
+        elif self._sorted is not None:
+            insort(self._sorted, key)
+        self._items[key] = (value, None)
+        self._bytes += len(key) + len(value)
 
     def _live(self, key: str) -> bytes | None:
         item = self._items.get(key)

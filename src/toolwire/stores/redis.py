@@ -130,6 +130,22 @@ class RedisKV:
             raise StoreFull("The key-value store is full.")
         return stored == 1
 
+    async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
+        total: int | bytes = await self._link.ask(
+            scripts.ADD,
+            self._now(),
+            encode_name(key),
+            amount,
+            _milliseconds(ttl),
+            self._max_items,
+            self._max_bytes,
+        )
+        if total == b"full":
+            raise StoreFull("The key-value store is full.")
+        if isinstance(total, bytes):
+            raise ValueError("the value is no number")
+        return total
+
     async def delete(self, key: str) -> bool:
         found: int = await self._link.ask(scripts.DELETE, self._now(), encode_name(key))
         return found == 1

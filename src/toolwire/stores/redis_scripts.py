@@ -115,32 +115,55 @@ return redis.call('GET', value_of(name))
     repeatable=True,
 )
 
+_STORE: Final = """
+-- Put a value in the place of one that lives, or of none; false where there is no room.
+local function store(name, value, present, now, max_items, max_bytes)
+    local grown = present and #value - #present or #name + #value
+    local function fits()
+        -- What shrinks or only replaces is never refused.
+        return (present or redis.call('HLEN', sizes) < max_items)
+            and (grown <= 0 or tonumber(redis.call('GET', bytes) or 0) + grown <= max_bytes)
+    end
+    while not fits() do
+        if sweep(now, 1000) == 0 then return false end
+    end
+    -- Nor is it by a full Redis, after a change that needs no room.
+    if present and grown <= 0 then redis.call('HDEL', sizes, name) end
+    redis.call('SET', value_of(name), value, 'KEEPTTL')
+    redis.call('ZADD', names, 0, name)
+    redis.call('HSET', sizes, name, #name + #value)
+    redis.call('INCRBY', bytes, grown)
+    return true
+end
+"""
+
 PUT: Final = Script(
     _KV,
+    _STORE,
     """
 local now, name, value, ttl = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local if_absent, has_expected, expected = ARGV[5] == '1', ARGV[6] == '1', ARGV[7]
-local max_items, max_bytes = tonumber(ARGV[8]), tonumber(ARGV[9])
 sweep(now, 16)
 local present = live(name, now)
 if (if_absent and present) or (has_expected and present ~= expected) then return 0 end
-local grown = present and #value - #present or #name + #value
-local function fits()
-    -- What shrinks or only replaces is never refused.
-    return (present or redis.call('HLEN', sizes) < max_items)
-        and (grown <= 0 or tonumber(redis.call('GET', bytes) or 0) + grown <= max_bytes)
-end
-while not fits() do
-    if sweep(now, 1000) == 0 then return -1 end
-end
--- Nor is it by a full Redis, after a change that needs no room.
-if present and grown <= 0 then redis.call('PERSIST', value_of(name)) end
-redis.call('SET', value_of(name), value)
-redis.call('ZADD', names, 0, name)
-redis.call('HSET', sizes, name, #name + #value)
-redis.call('INCRBY', bytes, grown)
+if not store(name, value, present, now, tonumber(ARGV[8]), tonumber(ARGV[9])) then return -1 end
 set_deadline(name, now, ttl)
 return 1
+""",
+)
+
+ADD: Final = Script(
+    _KV,
+    _STORE,
+    """
+local now, name, amount, ttl = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
+sweep(now, 16)
+local present = live(name, now)
+if present and not string.match(present, '^-?%d+$') then return 'no number' end
+local sum = whole(tonumber(present or '0') + amount)
+if not store(name, sum, present, now, tonumber(ARGV[5]), tonumber(ARGV[6])) then return 'full' end
+if not present then set_deadline(name, now, ttl) end
+return tonumber(sum)
 """,
 )
 
@@ -334,4 +357,4 @@ return after(ARGV[1], last)
     repeatable=True,
 )
 
-SCRIPTS: Final = (GET, PUT, DELETE, EXPIRE, LIST, APPEND, READ_AFTER, FORGET, PUBLISH, LOOK)
+SCRIPTS: Final = (GET, PUT, ADD, DELETE, EXPIRE, LIST, APPEND, READ_AFTER, FORGET, PUBLISH, LOOK)

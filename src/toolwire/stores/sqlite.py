@@ -207,6 +207,25 @@ class SqliteKV:
 
         return await self._file.write(work)
 
+    async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
+        name = encode_name(key)
+
+        def work(connection: sqlite3.Connection) -> int:
+            present = self._live(connection, name)
+            total = int(present or 0) + amount
+            value = b"%d" % total
+            if present is None:
+                connection.execute("DELETE FROM kv WHERE key = ?", (name,))
+            self._make_room(connection, name, value, present)
+            connection.execute(
+                "INSERT INTO kv (key, value, deadline) VALUES (?, ?, ?)"
+                " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (name, value, None if ttl is None else self._clock() + ttl),
+            )
+            return total
+
+        return await self._file.write(work)
+
     async def delete(self, key: str) -> bool:
         name = encode_name(key)
 
