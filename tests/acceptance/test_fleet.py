@@ -24,9 +24,14 @@ AT_ONCE = 20
 
 TASKS = """
 import asyncio, os, signal
-from toolwire import Context, Limits, Server
+from toolwire import Context, Limits, Policy, Server
+from toolwire.server.policy import Rate
 
 server = Server("tasks of a fleet", limits=Limits(task_window=0.0, task_poll=0.05))
+
+@server.tool(policy=Policy(rate=Rate("3/day", shared=True)))
+async def rare() -> str:
+    return "this time"
 
 @server.tool(task="optional")
 async def quick() -> int:
@@ -184,6 +189,14 @@ async def test_a_task_whose_server_is_killed_is_taken_over(task_fleet: list[Serv
         failed = await last_state(there, left.id)
         assert failed.status == "failed"
         assert "ended before the task did" in (failed.message or "")
+
+
+@pytest.mark.covers("R16")
+async def test_both_servers_count_the_calls_of_a_caller(task_fleet: list[Served]) -> None:
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(Client(url_of(served))) for served in task_fleet]
+        results = [await clients[number % 2].call_tool("rare") for number in range(5)]
+    assert [result.is_error for result in results] == [False, False, False, True, True]
 
 
 async def test_a_redis_that_goes_away_and_comes_back(tmp_path: Path) -> None:

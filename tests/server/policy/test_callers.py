@@ -17,6 +17,8 @@ from toolwire.server.policy.concurrency import Gates
 from toolwire.server.policy.counter_memory import CounterMemory
 from toolwire.server.policy.plan import Placement, Plan
 from toolwire.server.policy.rates import Counters
+from toolwire.server.policy.shared_rates import SharedCounters
+from toolwire.stores import Stores
 
 STAFF, PLAIN = "the-key-of-the-staff", "the-key-of-a-caller"
 KEYS = ApiKeys({STAFF: Principal("sam", scopes=frozenset({"staff"})), PLAIN: Principal("pat")})
@@ -85,5 +87,5 @@ async def test_metrics_are_for_callers_unless_they_have_a_token_of_their_own() -
 def test_a_plan_keeps_the_policies_whose_identities_it_is_found_by() -> None:
     policy = Policy(mask=["secret"])
     before = sys.getrefcount(policy)
-    plan = Plan([Placement("s", policy)], lambda: Counters(CounterMemory()), Gates())
+    plan = Plan([Placement("s", policy)], lambda: Counters(CounterMemory()), Gates(), SharedCounters(Stores.memory()))
     assert sys.getrefcount(policy) > before, f"another policy may get its place in memory, and {plan} with it"

@@ -12,6 +12,7 @@ from toolwire.server.middleware import Next
 from toolwire.server.policy.concurrency import Gates
 from toolwire.server.policy.plan import Placement, Plan
 from toolwire.server.policy.rates import Counters
+from toolwire.server.policy.shared_rates import SharedCounters
 from toolwire.server.subject import Subject, subject_of
 
 _MAX_PLANS: Final = 4096
@@ -24,6 +25,7 @@ class Enforcer:
         self._server = server
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._counters: Callable[[], Counters] = cache(_memory_counters)
+        self._shared_counters = SharedCounters(server.stores)
         self.gates: Gates = Gates()
 
     async def __call__(self, ctx: Context, call_next: Next) -> Any:
@@ -54,7 +56,7 @@ class Enforcer:
             if len(self._plans) >= _MAX_PLANS:
                 # A plan can be made again at any time: what was counted is kept elsewhere.
                 self._plans.clear()
-            plan = self._plans[key] = Plan(placements, self._counters, self.gates)
+            plan = self._plans[key] = Plan(placements, self._counters, self.gates, self._shared_counters)
         return plan
 
     def _placements(self, principal: Any, subject: Subject) -> list[Placement]:

@@ -20,6 +20,7 @@ from toolwire.server.policy.masking import masked, masked_error
 from toolwire.server.policy.policy import Call, Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
 from toolwire.server.policy.rules import Rule, check
+from toolwire.server.policy.shared_rates import SharedCounters
 from toolwire.server.questions import principal_key
 from toolwire.server.subject import Subject
 
@@ -36,18 +37,27 @@ class Placement(NamedTuple):
 class Plan:
     """What a call has to pass, in this order: rates and quotas, rules, approval, a slot; then its answer is checked."""
 
-    def __init__(self, placements: Sequence[Placement], counters: Callable[[], Counters], gates: Gates) -> None:
+    def __init__(
+        self,
+        placements: Sequence[Placement],
+        counters: Callable[[], Counters],
+        gates: Gates,
+        shared_counters: SharedCounters,
+    ) -> None:
         # Kept, because a plan is found by the identities of its policies, which nobody else may get meanwhile.
         self._policies = policies = [each.policy for each in placements]
-        self._counted: list[Counted] = [
-            counted
+        counted = [
+            each
             for place, policy in placements
-            for counted in (
+            for each in (
                 *compile_rates("rate", policy.rate, place),
                 *compile_rates("quota", policy.quota, place),
             )
         ]
+        self._counted: list[Counted] = [each for each in counted if not each.shared]
         self._counters = counters() if self._counted else None
+        self._shared = [each for each in counted if each.shared]
+        self._shared_counters = shared_counters
         self._gates = gates
         self._slots: list[Placed] = [
             slots for place, policy in placements for slots in compile_slots(policy.concurrency, place)
@@ -79,7 +89,9 @@ class Plan:
 
     async def _admit(self, ctx: Context, subject: Subject) -> None:
         caller = principal_key(ctx.principal)
-        if self._counters is not None:
+        if self._shared:
+            await self._count_everywhere(caller, subject.name)
+        elif self._counters is not None:
             self._counters.take(self._counted, caller, subject.name)
         if self._rules:
             check(self._rules, subject.arguments, subject.name)
@@ -87,6 +99,15 @@ class Plan:
             await _approval(policy, ctx, subject)
         if self._holds_while_running:
             ctx._guard = lambda seconds, coroutine: self._running(ctx, subject, caller, seconds, coroutine)
+
+    async def _count_everywhere(self, caller: str, name: str) -> None:
+        taken = await self._shared_counters.take(self._shared, caller, name)
+        if self._counters is not None:
+            try:
+                self._counters.take(self._counted, caller, name)
+            except CallRefused:
+                await self._shared_counters.give_back(taken)
+                raise
 
     def _running(
         self, ctx: Context, subject: Subject, caller: str, seconds: float, coroutine: Handler

@@ -26,6 +26,8 @@ class Rate(Struct, frozen=True):
 
     calls: str
     per: Literal["caller", "everyone"] = "caller"
+    shared: bool = False
+    """Counted by all processes together, in the server's stores, instead of by each for itself."""
 
 
 Rates: TypeAlias = str | Rate | Sequence[str | Rate]
@@ -38,6 +40,7 @@ class Counted(NamedTuple):
     item: RateLimitItem
     per_caller: bool
     place: str
+    shared: bool = False
 
 
 def compile_rates(kind: Kind, given: Rates, place: str) -> list[Counted]:
@@ -59,7 +62,7 @@ def _read(kind: Kind, rate: Rate, place: str) -> Iterable[Counted]:
             raise ServerError(f"{rate.calls!r} is not a rate: it allows nothing")
         if kind == "rate" and item.amount > _MAX_MOVING:
             raise ServerError(f"A rate has at most {_MAX_MOVING} calls; {rate.calls!r} is for quota=")
-        yield Counted(kind, item, rate.per == "caller", place)
+        yield Counted(kind, item, rate.per == "caller", place, rate.shared)
 
 
 class Counters:
@@ -88,14 +91,19 @@ class Counters:
 
     def _refusal(self, counted: Counted, identity: tuple[str, str], name: str) -> CallRefused:
         reset = self._strategies[counted.kind].get_window_stats(counted.item, *identity).reset_time
-        seconds = min(max(reset - self._memory.now(), 0.001), counted.item.get_expiry())
-        whose = "" if counted.per_caller else " by all callers together"
-        limit = f"{counted.item.amount} per {counted.item.multiples} {counted.item.GRANULARITY.name}"
-        return CallRefused(
-            f"Too many calls{whose}: {name} allows {limit}. Try again in {in_words(seconds)}.",
-            reason=counted.kind,
-            retry_after=seconds,
-        )
+        return refusal(counted, name, min(reset - self._memory.now(), counted.item.get_expiry()))
+
+
+def refusal(counted: Counted, name: str, seconds: float) -> CallRefused:
+    """What a caller is told who has to wait."""
+    seconds = max(seconds, 0.001)
+    whose = "" if counted.per_caller else " by all callers together"
+    limit = f"{counted.item.amount} per {counted.item.multiples} {counted.item.GRANULARITY.name}"
+    return CallRefused(
+        f"Too many calls{whose}: {name} allows {limit}. Try again in {in_words(seconds)}.",
+        reason=counted.kind,
+        retry_after=seconds,
+    )
 
 
 def in_words(seconds: float) -> str:

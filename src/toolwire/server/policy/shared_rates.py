@@ -1,0 +1,86 @@
+"""Rates and quotas that all processes of a server count together, in its key-value store.
+
+A quota is one number for each window of its length; windows follow the clock, so that a day begins at midnight UTC. A
+moving window would have to remember every call: a rate is estimated from two such numbers instead, this window's and
+the part of the one before that still counts, as if its calls had come evenly.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from toolwire.protocol.errors import CallRefused
+from toolwire.protocol.rounds import digest
+from toolwire.server.policy.rates import Counted, refusal
+from toolwire.stores import KV, StoreFailed, StoreFull, Stores
+
+log: logging.Logger = logging.getLogger("toolwire.policy")
+
+#: When to come back while nothing can be counted.
+_RETRY_SECONDS: Final = 5.0
+
+
+class SharedCounters:
+    """Counts the calls of one server, wherever they arrive."""
+
+    def __init__(self, stores: Stores, clock: Callable[[], float] = time.time) -> None:
+        self._stores = stores
+        self._clock = clock
+
+    async def take(self, counted: Sequence[Counted], caller: str, name: str) -> list[str]:
+        """Count a call against all of them, or raise `CallRefused` and count it against none.
+
+        Returns what `give_back` takes.
+        """
+        taken: list[str] = []
+        try:
+            for each in counted:
+                seconds = await self._count(each, caller, taken)
+                if seconds > 0:
+                    await self.give_back(taken)
+                    raise refusal(each, name, seconds)
+        except (StoreFailed, StoreFull) as error:
+            # Who limits calls would rather have none than any number.
+            log.error("calls of %s cannot be counted: %s", name, error)
+            text = f"The calls of {name} cannot be counted now. Try again in {_RETRY_SECONDS:.0f} seconds."
+            raise CallRefused(text, reason=each.kind, retry_after=_RETRY_SECONDS) from None
+        return taken
+
+    async def give_back(self, taken: Sequence[str]) -> None:
+        """A call that was counted did not take place."""
+        for key in taken:
+            await self._kv.add(key, -1, ttl=1.0)
+
+    async def _count(self, counted: Counted, caller: str, taken: list[str]) -> float:
+        """Count a call; the seconds after which it would not have been too many, 0 when it is not."""
+        length, amount = counted.item.get_expiry(), counted.item.amount
+        window, passed = divmod(self._clock(), length)
+        limit = f"{amount}/{counted.item.multiples}/{counted.item.GRANULARITY.name}"
+        prefix = f"toolwire:rate:{digest(counted.kind, limit, counted.place, caller if counted.per_caller else '')}:"
+        key = f"{prefix}{window:.0f}"
+        # It is looked at until the next window is over.
+        others = await self._kv.add(key, 1, ttl=2.0 * length) - 1
+        taken.append(key)
+        if counted.kind == "quota":
+            return 0.0 if others < amount else length - passed
+        before = int(await self._kv.get(f"{prefix}{window - 1:.0f}") or 0)
+        return _wait(before, others, amount, passed, length)
+
+    @property
+    def _kv(self) -> KV:
+        # Asked for each time: a server may be given other stores before it serves.
+        return self._stores.kv
+
+
+def _wait(before: int, others: int, amount: int, passed: float, length: float) -> float:
+    """Seconds until one more call fits, when `others` came in this window, and `before` in the one before."""
+    free = amount - 1 - others
+    if before * (1 - passed / length) <= free:
+        return 0.0
+    if free >= 0:
+        return length * (1 - free / before) - passed
+    # Not in this window; in the next one those of this count less and less.
+    return length - passed + length * max(0.0, 1 - (amount - 1) / others)
