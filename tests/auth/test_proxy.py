@@ -407,6 +407,7 @@ async def test_pkce_towards_the_provider() -> None:
         ["cursor://cb"],
         ["https://user@host/cb"],
         ["https://h/cb#fragment"],
+        ["https://h/cb#"],
         ["https://h/c b"],
         ["https://h/cb\r\nX-Evil: 1"],
         ["https:///cb"],
@@ -444,6 +445,10 @@ async def test_private_schemes_are_said_aloud() -> None:
         "http://127.0.0.1:7777/callback?x=1",
         "http://127.0.0.1@evil.example/callback",
         "http://localhost:7777/callback",
+        "http://user@127.0.0.1:7777/callback",
+        "http://127.0.0.1:7777/callback#",
+        "http://127.0.0.1:77\r\n77/callback",
+        " http://127.0.0.1:7777/callback",
         "https://127.0.0.1:7777/callback",
         "http://evil.example/callback",
         "",
@@ -455,6 +460,16 @@ async def test_the_answer_goes_only_where_it_was_registered(redirect: str) -> No
         answer = await w.browse("GET", w.request(client, redirect_uri=redirect))
         assert answer.status == 400
         assert "location" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "redirect",
+    ["http://user@127.0.0.1:7777/callback", "http://127.0.0.1:7777/callback#fragment", "http://localhost/callback"],
+)
+async def test_the_machine_of_the_user_is_not_for_clients_elsewhere(redirect: str) -> None:
+    async with world() as w:
+        client = await w.register(redirect_uris=["https://editor.example/cb"])
+        assert (await w.browse("GET", w.request(client, redirect_uri=redirect))).status == 400
 
 
 async def test_a_native_client_takes_any_port() -> None:
@@ -559,12 +574,21 @@ async def test_a_code_that_the_provider_does_not_take() -> None:
         assert (await w.token(client, code)).json()["error"] == "invalid_grant"
 
 
-async def test_the_provider_is_down() -> None:
+async def test_while_the_provider_is_down_nothing_is_used_up() -> None:
     async with world() as w:
         client = await w.register()
         code = await w.code(client)
         w.google.down = True
         assert (await w.token(client, code)).status == 503
+        w.google.down = False
+        tokens = await w.token(client, code)
+        assert tokens.status == 200
+        refresh = tokens.json()["refresh_token"]
+        w.google.down = True
+        assert (await w.refresh(client, refresh)).status == 503
+        w.google.down = False
+        assert (await w.refresh(client, refresh)).status == 200
+        assert (await w.refresh(client, refresh)).status == 400
 
 
 async def test_a_refresh_token_is_good_once_and_for_its_client() -> None:

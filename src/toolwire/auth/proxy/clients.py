@@ -102,10 +102,8 @@ class Clients:
         return Registration(uris, shown[:MAX_NAME])
 
     def _may_redirect(self, uri: str) -> bool:
-        if len(uri) > MAX_URI or _URI.fullmatch(uri) is None:
-            return False
         parts = _split(uri)
-        if parts is None or parts.fragment or parts.username is not None:
+        if parts is None:
             return False
         if parts.scheme in self._schemes:
             return True
@@ -116,13 +114,9 @@ def redirects_to(registration: Registration, uri: str) -> bool:
     """Whether a client may be sent its answer there: exactly as registered, but for the port on the user's machine."""
     if uri in registration.redirect_uris:
         return True
-    asked = _split(uri)
     # RFC 8252 section 7.3: a native client takes whatever port is free.
-    return (
-        asked is not None
-        and _is_local(asked)
-        and any(_without_port(each) == _without_port(uri) for each in registration.redirect_uris)
-    )
+    native = _without_port(uri)
+    return native is not None and any(_without_port(each) == native for each in registration.redirect_uris)
 
 
 def is_local(uri: str) -> bool:
@@ -137,18 +131,22 @@ def _is_local(parts: SplitResult) -> bool:
 
 def _without_port(uri: str) -> tuple[str, str | None, str, str] | None:
     parts = _split(uri)
-    if parts is None or not _is_local(parts) or parts.username is not None or parts.fragment:
-        return None
-    return parts.scheme, parts.hostname, parts.path, parts.query
+    return None if parts is None or not _is_local(parts) else (parts.scheme, parts.hostname, parts.path, parts.query)
 
 
 def _split(uri: str) -> SplitResult | None:
+    """The parts of an address that people may be sent to; None for any other.
+
+    What it consists of is looked at first: splitting passes over line breaks, and whoever is sent there would not.
+    """
+    if len(uri) > MAX_URI or "#" in uri or _URI.fullmatch(uri) is None:
+        return None
     try:
         parts = urlsplit(uri)
         _ = parts.port
     except ValueError:
         return None
-    return parts
+    return None if parts.username is not None else parts
 
 
 def read_metadata(body: bytes) -> dict[str, Any]:

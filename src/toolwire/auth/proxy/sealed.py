@@ -124,4 +124,13 @@ def digest(text: str) -> str:
 
 async def use_once(kv: KV, identifier: str, seconds: float) -> bool:
     """Whether something is used for the first time, as far as the processes that share the store know."""
-    return await kv.put(f"toolwire:oauth:used:{identifier}", b"", ttl=seconds, if_absent=True)
+    return await kv.put(_used(identifier), b"", ttl=seconds, if_absent=True)
+
+
+async def give_back(kv: KV, identifier: str) -> None:
+    """It was not used after all."""
+    await kv.delete(_used(identifier))
+
+
+def _used(identifier: str) -> str:
+    return f"toolwire:oauth:used:{identifier}"

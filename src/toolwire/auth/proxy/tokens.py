@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec.structs import replace
 
 from toolwire.auth.principal import Principal
-from toolwire.auth.proxy.sealed import ACCESS, CODE, REFRESH, Access, Code, Refresh, Seals, digest, new_id, use_once
+from toolwire.auth.proxy.sealed import (
+    ACCESS,
+    CODE,
+    REFRESH,
+    Access,
+    Code,
+    Refresh,
+    Seals,
+    digest,
+    give_back,
+    new_id,
+    use_once,
+)
 from toolwire.auth.proxy.upstream import Tokens, Upstream, until
 from toolwire.auth.verify.remembering import Remembered
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable, Verifier
@@ -57,22 +70,29 @@ class TokenDesk:
         if not _same(digest(asked.get("code_verifier", "")), code.challenge):
             raise OAuthError("invalid_grant", "The code verifier is wrong")
         # The provider's code is good once, too: this holds where processes share nothing.
-        await self._use_once(code.id, CODE)
-        tokens = await self._upstream.redeem(code.code, code.verifier, callback)
-        return await self._issue(tokens, code.client, code.scopes, None)
+        async with self._once(code.id, CODE):
+            tokens = await self._upstream.redeem(code.code, code.verifier, callback)
+            return await self._issue(tokens, code.client, code.scopes, None)
 
     async def _refresh(self, asked: Mapping[str, str]) -> dict[str, Any]:
         held = self._seals.open(asked.get("refresh_token", ""), Refresh)
         if held is None or not _same(held.client, digest(asked.get("client_id", ""))):
             raise OAuthError("invalid_grant", "The refresh token is not valid")
         # OAuth 2.1 section 4.3.1: those of public clients are rotated.
-        await self._use_once(held.id, held.expires - self._seals.clock())
-        tokens = Tokens(held.token, None, None) if held.is_access else await self._upstream.refresh(held.token)
-        return await self._issue(tokens, held.client, held.scopes, held)
+        async with self._once(held.id, held.expires - self._seals.clock()):
+            tokens = Tokens(held.token, None, None) if held.is_access else await self._upstream.refresh(held.token)
+            return await self._issue(tokens, held.client, held.scopes, held)
 
-    async def _use_once(self, identifier: str, seconds: float) -> None:
+    @asynccontextmanager
+    async def _once(self, identifier: str, seconds: float) -> AsyncIterator[None]:
+        """Let something be used once; it can be tried again where the provider could not be asked."""
         if not await use_once(self._kv, identifier, seconds):
             raise OAuthError("invalid_grant", "This was used before")
+        try:
+            yield
+        except Unavailable:
+            await give_back(self._kv, identifier)
+            raise
 
     async def _issue(self, tokens: Tokens, client: str, scopes: list[str], before: Refresh | None) -> dict[str, Any]:
         principal = await self._verifier.verify(tokens.access)
