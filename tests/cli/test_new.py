@@ -30,7 +30,7 @@ def test_the_project_runs_and_passes_its_own_test(
         text=True,
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    assert "2 passed" in tested.stdout
+    assert "4 passed" in tested.stdout
 
 
 async def test_the_linter_has_nothing_to_say(toolwire: Command, tmp_path: Path) -> None:

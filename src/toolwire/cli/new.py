@@ -32,6 +32,12 @@ class Amount:
     currency: str
 
 
+def rate_of(currency: str) -> float:
+    if currency not in RATES:
+        raise ToolError(f"{{currency!r}} is not known; use one of {{', '.join(RATES)}}.")
+    return RATES[currency]
+
+
 @server.tool
 async def convert_amount(value: float, currency: str, to: str = "EUR") -> Amount:
     """Convert an amount of money into another currency.
@@ -41,16 +47,13 @@ async def convert_amount(value: float, currency: str, to: str = "EUR") -> Amount
         currency: The currency it is in, such as "NOK".
         to: The currency that is wanted.
     """
-    for code in (currency, to):
-        if code not in RATES:
-            raise ToolError(f"{{code}} is not known; use one of {{', '.join(RATES)}}.")
-    return Amount(round(value / RATES[currency] * RATES[to], 2), to)
+    return Amount(round(value / rate_of(currency) * rate_of(to), 2), to)
 
 
 @server.resource("rates://{{currency}}")
 async def rate(currency: str) -> float:
     """How much of a currency one euro is."""
-    return RATES[currency]
+    return rate_of(currency)
 
 
 @server.prompt
@@ -66,6 +69,7 @@ if __name__ == "__main__":
 _TEST: Final = '''"""Tests of the {name} server, in memory: no process, no network. `pytest` runs them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from toolwire.client.sync import Client
@@ -88,6 +92,14 @@ def test_an_unknown_currency_is_explained_to_the_model(client: Client) -> None:
     result = client.call_tool("convert_amount", {{"value": 1, "currency": "XXX"}})
     assert result.is_error
     assert "use one of EUR, NOK, USD" in result.text
+
+
+def test_the_tools_hold(fuzz: Any) -> None:
+    fuzz.check()  # with arguments made from their schemas
+
+
+def test_nobody_breaks_in(hostile: Any) -> None:
+    hostile.check()  # with the texts of callers who mean harm
 '''
 
 _PYPROJECT: Final = """[project]
@@ -98,6 +110,9 @@ dependencies = ["toolwire>={version}"]
 
 [dependency-groups]
 dev = ["pytest"]
+
+[tool.pytest.ini_options]
+toolwire_server = "server.py"
 """
 
 _README: Final = """# {name}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 from msgspec import Struct
@@ -27,9 +29,19 @@ class Failure(Struct, frozen=True):
         # Imported here because only a failure needs it.
         import traceback
 
-        return text + "\n" + "".join(traceback.format_exception(self.cause)).rstrip()
+        frames = _own_frames(self.cause.__traceback__)
+        return text + "\n" + "".join(traceback.format_exception(type(self.cause), self.cause, frames)).rstrip()
 
 
+def _own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """From the first frame on that is not ours: how the call got there is of no interest."""
+    found = trace
+    while found is not None and _PACKAGE in Path(found.tb_frame.f_code.co_filename).parents:
+        found = found.tb_next
+    return found or trace
+
+
+_PACKAGE: Final = Path(__file__).parent.parent
 # What is shown of one text.
 _LONGEST: Final = 200
 

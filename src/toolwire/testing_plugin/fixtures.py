@@ -109,9 +109,7 @@ def _fail_for(failures: Sequence[testing.Failure]) -> None:
 
 def _finish(work: Coroutine[Any, Any, T]) -> T:
     """The outcome of a coroutine, also from a test whose own loop is running: then in a thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if asyncio._get_running_loop() is None:
         return asyncio.run(work)
     outcome: list[T] = []
     failure: list[BaseException] = []
