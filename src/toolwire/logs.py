@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO, TypeAlias, cast
+from typing import Any, TextIO, TypeAlias, cast
 
 import msgspec
 
 from toolwire.printable import printable
+from toolwire.protocol.types import LoggingLevel
 
-Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+Level: TypeAlias = LoggingLevel
 
 #: The eight levels of RFC 5424, from the least severe, and where they stand among Python's.
 LEVELS: dict[Level, int] = {

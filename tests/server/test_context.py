@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from tests.wire.httpclient import serving
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect, modern_meta
 
 from toolwire import Context, Resource, Server, SyncContext, logs
@@ -348,6 +349,14 @@ async def test_set_level_moves_the_handler_that_the_program_installed(installed:
         logger.info("after")
     assert "after" in installed.getvalue()
     assert "before" not in installed.getvalue()
+
+
+async def test_a_client_over_http_moves_no_handler(installed: io.StringIO) -> None:
+    async with serving(Server("s").http_app()) as [client]:
+        await client.initialize("2025-06-18")
+        assert (await client.result("logging/setLevel", {"level": "emergency"})) == {}
+    logging.getLogger("toolwire.test").error("somebody tries passwords")
+    assert "somebody tries passwords" in installed.getvalue()
 
 
 @pytest.mark.covers("LOG-1")

@@ -219,7 +219,12 @@ def _is_local(request: Incoming, outlet: Any) -> bool:
 
     Over HTTP whoever shows no token is nobody, who has no scopes.
     """
-    if request.principal is not None or request.headers is not None:
+    return request.principal is None and came_locally(request, outlet)
+
+
+def came_locally(request: Incoming, outlet: Any) -> bool:
+    """Whether a request came over stdio, or from within the process."""
+    if request.headers is not None:
         return False
     channel = getattr(getattr(outlet, "connection", None), "channel", None)
     return channel is None or channel.is_local

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from toolwire import logs
 from toolwire.auth.principal import Principal
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
@@ -271,10 +270,6 @@ class Server(Registering, Serving):
         if callback in callbacks:
             callbacks.remove(callback)
         return self
-
-    def _level_changed(self, level: t.LoggingLevel) -> None:
-        # C17: a handler that the user installed follows; the library never installs one.
-        logs.set_level(level)
 
     # --- calling without a transport ---
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from toolwire import logs
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     CALL_FORBIDDEN,
@@ -39,7 +40,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.protocol.sealing import Sealer
 from toolwire.protocol.shaping import shape
-from toolwire.server.access import Access, View
+from toolwire.server.access import Access, View, came_locally
 from toolwire.server.asking import Asking, Replay, Unwind
 from toolwire.server.catalog import Catalog, Found, Sees
 from toolwire.server.components import Cache, Component, error_result
@@ -584,7 +585,10 @@ class Kernel(Offering):
 
     async def _set_level(self, ctx: Context) -> Any:
         _client_of(ctx).level = ctx.params.level
-        self.server._level_changed(ctx.params.level)
+        if came_locally(ctx._request, ctx._outlet):
+            # A handler that the program installed follows the one client that there is. Over HTTP there are many, and
+            # none of them may silence, or flood, what whoever runs the server reads.
+            logs.set_level(ctx.params.level)
         return t.Result()
 
     def log_threshold(self, request: Incoming, outlet: Outlet) -> int | None:
