@@ -33,7 +33,17 @@ CALL_FORBIDDEN = 403
 
 
 class ToolwireError(Exception):
-    """Everything this library raises on purpose."""
+    """Everything this library raises on purpose. It can be copied and pickled, as pools of processes do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[ToolwireError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ToolwireError:
+    """An exception as it was raised, without calling its constructor, which may want other arguments."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class ProtocolError(ToolwireError):

@@ -79,13 +79,6 @@ def _reference(function: Callable[..., Any]) -> Reference:
     return Reference(function.__module__, function.__qualname__, _file(function.__module__), main)
 
 
-def _rebuilt(kind: type[ToolwireError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ToolwireError:
-    """An exception as it was raised, without calling its constructor, which may want other arguments."""
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(attributes)
-    return error
-
-
 def _pack(value: object) -> bytes:
     # Here and not above: most servers have no use for it and should not pay for it when they start.
     import pickle
@@ -193,7 +186,7 @@ class ProcessWorkers:
         if outcome == "failed":
             raise ProcessFailed(*rest)
         if outcome == "raised":
-            raise _rebuilt(*rest)
+            raise rest[0]
         return rest[0]
 
     async def _outcome(self, worker: ProcessChannel, on_message: Callable[[Any], None] | None) -> Any:
@@ -261,7 +254,7 @@ def _respond_error(error: BaseException) -> None:
 
     if isinstance(error, ToolwireError):
         try:
-            _respond(("raised", type(error), error.args, error.__dict__))
+            _respond(("raised", error))
             return
         except Exception as failure:
             error.add_note(f"it could not be sent as it is: {failure}")
