@@ -14,6 +14,7 @@ import pytest
 from msgspec import Meta
 
 from toolwire import Limits, Policy, Server, ToolError, testing
+from toolwire.server.policy import Rate
 from toolwire.testing.hostile_texts import bait, hostile_texts
 
 KEY = "sk-live-12345"
@@ -157,8 +158,9 @@ async def test_a_tool_that_hangs_is_found() -> None:
     assert failure.problem.startswith("did not answer in time")
 
 
-async def test_a_rate_protects_nothing_from_being_tried() -> None:
-    server = Server("s", tools=[_file, echo], policy=Policy(rate="1/minute"))
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_rate_protects_nothing_from_being_tried(shared: bool) -> None:
+    server = Server("s", tools=[_file, echo], policy=Policy(rate=Rate("1/day", shared=shared)))
     (failure,) = await testing.attack(server)
     assert failure.problem.startswith("gave out a file")
     # It holds again afterwards.

@@ -9,6 +9,7 @@ import pytest
 
 from toolwire import Policy, Server, ToolError, testing
 from toolwire.auth import Principal
+from toolwire.server.policy import Rate
 
 
 def make_server(**policy: Any) -> Server:
@@ -50,6 +51,17 @@ async def test_a_rate_is_used_up_and_comes_back(returns: Any) -> None:
     with testing.clock(server):
         async with testing.connect(server, principal=Principal("ann")) as (client, _):
             assert (await testing.exhaust(search)).calls == 3
+
+
+async def test_a_rate_that_all_processes_count_goes_by_the_clock_too() -> None:
+    server = make_server(rate=Rate("3/minute", shared=True), quota=Rate("4/day", shared=True))
+    for _ in range(2):
+        with testing.clock(server) as clock:
+            async with testing.connect(server) as (client, _wire):
+                assert (await testing.exhaust(lambda: client.call_tool("search", {"query": "x"}))).calls == 3
+                await clock.advance(120)
+                refusal = await testing.exhaust(lambda: client.call_tool("search", {"query": "x"}))
+                assert (refusal.calls, refusal.retry_after) == (1, 24 * 3600 - 120)
 
 
 async def test_resources_are_used_up_too() -> None:

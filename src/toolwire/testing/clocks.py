@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from toolwire.server.policy.enforcing import Counting
 from toolwire.server.policy.rates import Counters
+from toolwire.server.policy.shared_rates import SharedCounters
+from toolwire.stores import Stores
 
 
 async def elapse(seconds: float) -> None:
@@ -33,7 +35,8 @@ class Clock:
     """The time of a test. For rates and quotas it stands still unless it is advanced."""
 
     def __init__(self) -> None:
-        self._now = time.monotonic()
+        # A moment at which days, weeks and months begin, and with them every window.
+        self._now = 420 * 86400.0
 
     def __call__(self) -> float:
         return self._now
@@ -58,7 +61,7 @@ def clock(server: Any) -> Iterator[Clock]:
 
         return Counters(CounterMemory(clock=made))
 
-    before = server.enforcer.count_with(cache(counters))
+    before = server.enforcer.count_with(Counting(cache(counters), SharedCounters(Stores.memory(), clock=made)))
     try:
         yield made
     finally:

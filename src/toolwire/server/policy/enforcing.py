@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from toolwire.redaction import Redaction
 from toolwire.server.context import Context
@@ -18,14 +18,20 @@ from toolwire.server.subject import Subject, subject_of
 _MAX_PLANS: Final = 4096
 
 
+class Counting(NamedTuple):
+    """Who counts calls: one for those of this process, one for those of all processes together."""
+
+    own: Callable[[], Counters]
+    shared: SharedCounters
+
+
 class Enforcer:
     """One for a server; installed when there is a first policy to enforce."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
         self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._counters: Callable[[], Counters] = cache(_memory_counters)
-        self._shared_counters = SharedCounters(server.stores)
+        self._counting = Counting(cache(_memory_counters), SharedCounters(server.stores))
         self.gates: Gates = Gates()
 
     async def __call__(self, ctx: Context, call_next: Next) -> Any:
@@ -35,9 +41,9 @@ class Enforcer:
         plan = self._plan(ctx, subject)
         return await (call_next(ctx) if plan is None else plan.run(ctx, subject, call_next))
 
-    def count_with(self, counters: Callable[[], Counters]) -> Callable[[], Counters]:
+    def count_with(self, counting: Counting) -> Counting:
         """Count calls with others from now on; returns those that counted them until now."""
-        before, self._counters = self._counters, counters
+        before, self._counting = self._counting, counting
         self._plans.clear()
         return before
 
@@ -56,7 +62,7 @@ class Enforcer:
             if len(self._plans) >= _MAX_PLANS:
                 # A plan can be made again at any time: what was counted is kept elsewhere.
                 self._plans.clear()
-            plan = self._plans[key] = Plan(placements, self._counters, self.gates, self._shared_counters)
+            plan = self._plans[key] = Plan(placements, self._counting.own, self.gates, self._counting.shared)
         return plan
 
     def _placements(self, principal: Any, subject: Subject) -> list[Placement]:
