@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
-from toolwire import Prompt, Resource, Server, Tool, types
+from toolwire import Prompt, Resource, ResourceTemplate, Server, Tool, types
 from toolwire.protocol.errors import ServerError
-from toolwire.server.components import Argument
+from toolwire.server.components import Argument, Options
+from toolwire.server.components.decorating import PromptOptions, ResourceOptions, ToolOptions
 
 ICON = {"src": "https://example.net/i.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}
 
@@ -339,6 +341,29 @@ def test_a_decorator_that_takes_a_name_twice_warns(caplog: pytest.LogCaptureFixt
     assert len(caplog.messages) == 2
 
 
+@pytest.mark.parametrize(
+    ("decorator", "kinds", "left_out"),
+    [
+        (ToolOptions, [Tool], {"self", "function"}),
+        (ResourceOptions, [Resource, ResourceTemplate], {"self", "function", "uri", "uri_template", "content"}),
+        (PromptOptions, [Prompt], {"self", "function", "messages"}),
+    ],
+)
+def test_a_decorator_takes_what_its_components_take(decorator: Any, kinds: list[Any], left_out: set[str]) -> None:
+    taken = {name for kind in kinds for name in inspect.signature(kind.__init__).parameters}
+    assert set(decorator.__optional_keys__) == (taken - left_out - {"options"}) | set(Options.__optional_keys__)
+
+
+def test_an_option_that_does_not_exist_is_named() -> None:
+    server = Server("s")
+    with pytest.raises(TypeError, match="A tool has no option 'anotations'; did you mean 'annotations'"):
+        server.tool(anotations={"readOnlyHint": True})  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="A resource has no option 'xyz'; there are annotations, cache, "):
+        server.resource("a://b", xyz=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="A prompt has no option 'titel'; did you mean 'title'"):
+        server.prompt(titel="x")  # type: ignore[call-overload]
+
+
 def test_a_method_without_its_object_is_refused() -> None:
     server = Server("s")
     with pytest.raises(ServerError, match=r"is a method, and nobody has its self: .* as server\.tool\(thing\.greet\)"):
@@ -456,8 +481,3 @@ async def test_meta_keys_are_checked_when_the_tool_is_made() -> None:
 def test_mistakes_are_named_when_a_tool_is_registered(make: Any, text: str) -> None:
     with pytest.raises(ServerError, match=text):
         make()
-
-
-def test_an_unknown_option_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="descripton"):
-        Server("s").tool(descripton="typo")(lambda_named("t"))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from toolwire.protocol.errors import ServerError
 from toolwire.server import discovery
 from toolwire.server.catalog import Catalog
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
+from toolwire.server.components.decorating import PromptOptions, ResourceOptions, ToolOptions, check_options
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,10 +26,11 @@ class Registering:
     def tool(self, function: F, /) -> F: ...
 
     @overload
-    def tool(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
+    def tool(self, name: str | None = None, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
 
     def tool(self, function: Any = None, /, **options: Any) -> Any:
         """Register a function as a tool; bare or called with the options of `Tool`. Returns the function."""
+        check_options(options, ToolOptions, "tool")
         if isinstance(function, str):
             options.setdefault("name", function)
             function = None
@@ -38,17 +40,19 @@ class Registering:
     def prompt(self, function: F, /) -> F: ...
 
     @overload
-    def prompt(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
+    def prompt(self, name: str | None = None, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
 
     def prompt(self, function: Any = None, /, **options: Any) -> Any:
         """Register a function as a prompt; bare or called with the options of `Prompt`. Returns the function."""
+        check_options(options, PromptOptions, "prompt")
         if isinstance(function, str):
             options.setdefault("name", function)
             function = None
         return self._decorate(function, lambda each: Prompt(each, **options))
 
-    def resource(self, uri: str, /, **options: Any) -> Callable[[F], F]:
+    def resource(self, uri: str, /, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Register a function as a resource, or as a template when the address has `{variables}`."""
+        check_options(options, ResourceOptions, "resource")
         if callable(uri):
             raise ServerError('A resource needs an address: @server.resource("note://today")')
         kind: Any = ResourceTemplate if "{" in uri else Resource

@@ -1,0 +1,73 @@
+"""What the decorators of a server can be told, for whoever checks or completes it: the options of their components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from toolwire.protocol import types as t
+from toolwire.schemas.wording import nearest
+from toolwire.server.components.base import Cache
+from toolwire.server.components.options import Options
+from toolwire.server.components.tools import Argument
+
+
+class ToolOptions(Options, total=False):
+    """The options of `@server.tool`."""
+
+    name: str | None
+    """What callers know it by; without it, the name of the function."""
+    annotations: t.ToolAnnotations | Mapping[str, Any] | None
+    """Hints for clients: `{"readOnlyHint": True}`, `destructiveHint`, `idempotentHint`, `openWorldHint`, `title`."""
+    parameters: Sequence[Argument] | None
+    """Its arguments, described by hand instead of by the signature."""
+    input_schema: dict[str, Any] | None
+    """The JSON Schema of its arguments, instead of the one that the signature makes."""
+    output_schema: dict[str, Any] | None
+    """The JSON Schema of its structured content."""
+    structured: bool | None
+    """Whether the result is sent as structured content too; by default where its type is declared."""
+    decoder: Callable[[dict[str, Any]], Any] | None
+    """Makes what the function takes out of the checked arguments."""
+    encoder: Callable[[Any], Any] | None
+    """Makes what is sent out of what the function returns."""
+    task: t.TaskSupport | None
+    """Whether calls may ("optional") or must ("required") run as tasks."""
+    long_running: bool
+    """The same as `task="optional"`."""
+
+
+class ResourceOptions(Options, total=False):
+    """The options of `@server.resource`."""
+
+    name: str | None
+    """What people know it by; without it, the name of the function."""
+    mime_type: str | None
+    """What it is; by default what the result of the function suggests."""
+    annotations: t.Annotations | Mapping[str, Any] | None
+    """Hints for clients: `audience`, `priority`, `lastModified`."""
+    size: int | None
+    """How many bytes it has, where that is known; not for templates."""
+    cache: Cache | None
+    """For how long, and for whom, it may be kept (2026-07-28)."""
+    screen: bool
+    """For templates: whether values that climb out of their place (`..`, absolute paths) are refused."""
+
+
+class PromptOptions(Options, total=False):
+    """The options of `@server.prompt`."""
+
+    name: str | None
+    """What callers know it by; without it, the name of the function."""
+    arguments: Sequence[t.PromptArgument | Mapping[str, Any] | str] | None
+    """Its arguments, described by hand instead of by the signature."""
+
+
+def check_options(given: Mapping[str, Any], kind: Any, noun: str) -> None:
+    """`TypeError` for an option that does not exist, with the one that may be meant."""
+    known = kind.__optional_keys__
+    for name in given:
+        if name not in known:
+            meant = nearest(name, known)
+            told = f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}"
+            raise TypeError(f"A {noun} has no option {name!r}; {told}")
