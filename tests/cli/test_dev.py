@@ -132,6 +132,7 @@ async def test_a_file_that_breaks_is_told_with_its_line_and_changes_nothing(fold
         assert await text_of_call(client, "greet") == "hello"
         write(folder / "server.py", SERVER + "\ndef broken(:\n")
         await served.says("SyntaxError")
+        await served.says("the last version that worked goes on")
         error = (await served.page("state"))["reload"]["error"]
         assert error["line"] == 11 and error["message"].startswith("SyntaxError")
         write(folder / "server.py", SERVER.replace("return GREETING", "return GREETING.upper()"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +20,7 @@ from toolwire.cli.errors import UsageError
 from toolwire.cli.inspect import add_page_arguments, announce_page
 from toolwire.cli.reloading import LoadFailed, Reloader, where
 from toolwire.cli.staged_file import StagedFile
+from toolwire.cli.standstill import Standstill, watched
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.protocol.errors import ServerError
 from toolwire.server.app import Server
@@ -97,7 +99,14 @@ class Development:
 
         logging.getLogger("toolwire").addHandler(_ToPage(self.inspector))
         with stdio.signals(stop):
-            await asyncio.gather(server.serve(), inspector.serve(ready))
+            async with watched(partial(self._stands_still, asyncio.get_running_loop())):
+                await asyncio.gather(server.serve(), inspector.serve(ready))
+
+    def _stands_still(self, loop: asyncio.AbstractEventLoop, found: Standstill) -> None:
+        sys.stderr.write(f"toolwire: {found.file}, line {found.line}: {found.text}\n    {found.code}\n")
+        sys.stderr.flush()
+        # The page is the loop's, and hears of it when that goes on.
+        loop.call_soon_threadsafe(partial(self.inspector.note, "problem", **found._asdict()))
 
     def _report(self, failed: LoadFailed | None) -> None:
         self.inspector.reloaded(None if failed is None else msgspec.to_builtins(failed))

@@ -8,6 +8,7 @@ import site
 import sys
 import sysconfig
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -104,7 +105,7 @@ def _installed() -> list[str]:
         *site.getsitepackages(),
         site.getusersitepackages(),
         sysconfig.get_paths()["stdlib"],
-        str(Path(__file__).resolve().parent.parent),
+        server_file.OURS,
     ]
 
 
@@ -127,7 +128,11 @@ def _explained(trace: str, error: BaseException | None) -> LoadFailed:
 
 def where(error: BaseException | None) -> tuple[str | None, int | None, str | None]:
     """The last line of the user's own that an exception passed through: file, number and text."""
-    frames = [] if error is None else traceback.extract_tb(error.__traceback__)
+    return last_own([] if error is None else traceback.extract_tb(error.__traceback__))
+
+
+def last_own(frames: Sequence[traceback.FrameSummary]) -> tuple[str | None, int | None, str | None]:
+    """The last of some frames that is the user's own: file, number and text of its line."""
     own = [frame for frame in frames if not frame.filename.startswith((*_installed(), "<"))]
     if not own:
         return None, None, None

@@ -12,7 +12,8 @@ from toolwire.cli.errors import UsageError
 from toolwire.extras import MissingExtra
 from toolwire.protocol.errors import ServerError
 
-_OURS: Final = str(Path(__file__).resolve().parents[1])
+#: Where this library is.
+OURS: Final = str(Path(__file__).resolve().parents[1])
 _USUAL_NAMES: Final = ("server", "mcp", "app")
 
 
@@ -109,6 +110,6 @@ def _told(error: Exception, path: Path) -> str:
     told = traceback.TracebackException(type(error), error, trace)
     if isinstance(error, ServerError | TypeError):
         # What they wrote cannot be registered: the line is theirs, and who noticed is of no interest either.
-        while len(told.stack) > 1 and told.stack[-1].filename.startswith(_OURS):
+        while len(told.stack) > 1 and told.stack[-1].filename.startswith(OURS):
             told.stack.pop()
     return "".join(told.format())

@@ -21,13 +21,13 @@ class StagedFile:
         self.failed: LoadFailed | None = loaded if isinstance(loaded, LoadFailed) else None
         # A file that is broken from the start has a server too: an empty one, until it is mended.
         self.stage: Stage = Stage(_revealing(loaded if self.failed is None else Server("broken")), beside=self._watch)
-        _tell(self.failed)
+        _tell(self.failed, "nothing is served until that is mended")
 
     async def _watch(self) -> None:
         while True:
             await self._reloader.changed()
             failed = await self._reload()
-            _tell(failed)
+            _tell(failed, "the last version that worked goes on")
             self._report(failed)
 
     async def _reload(self) -> LoadFailed | None:
@@ -49,7 +49,8 @@ def _revealing(server: Any) -> Any:
     return server
 
 
-def _tell(failed: LoadFailed | None) -> None:
+def _tell(failed: LoadFailed | None, meanwhile: str) -> None:
     if failed is not None:
         sys.stderr.write(failed.trace if failed.trace.endswith("\n") else f"toolwire: {failed.trace}\n")
+        sys.stderr.write(f"toolwire: {meanwhile}\n")
     sys.stderr.flush()
