@@ -742,6 +742,16 @@ async def test_progress_extends_a_deadline_up_to_a_ceiling(monkeypatch: pytest.M
         assert [when for when, _ in deadlines] == [ceiling for _, ceiling in deadlines]
 
 
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_what_overhears_messages_may_fail(revision: str, caplog: pytest.LogCaptureFixture) -> None:
+    def overhear(direction: str, message: bytes) -> None:
+        raise RuntimeError("the disk is full")
+
+    async with Client(Server("s"), revision=revision, on_message=overhear) as client:
+        assert await client.list_tools() == []
+    assert "on_message failed" in caplog.text
+
+
 async def test_an_infinite_timeout_is_none() -> None:
     async with Client(FakeServer({"tools/call": lambda r, o: text("")}), timeout=None) as client:
         await client.call_tool("x", timeout=float("inf"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.inspector.page_client import inspected
 
@@ -130,6 +130,8 @@ def test_the_log_forgets_the_oldest_first() -> None:
     assert len(log) == 1 and log.find(6) is not None
 
 
+@example(b"[" * 5_000)
+@example(b"[" * 5_000 + b"]" * 5_000)
 @given(st.binary() | JSON.map(msgspec.json.encode))
 def test_any_bytes_can_be_recorded(data: bytes) -> None:
     entries: list[Any] = []
@@ -153,6 +155,12 @@ async def test_a_page_that_does_not_read_is_told_that_it_missed_something() -> N
     lines = await reader.take() or b""
     assert [msgspec.json.decode(line)["type"] for line in lines.splitlines()] == ["lost", "message"]
     assert await reader.take() is None
+
+
+async def test_a_page_that_opens_after_the_end_is_at_its_end() -> None:
+    events = Events()
+    events.end()
+    assert await events.open().take() is None
 
 
 @pytest.mark.parametrize("name", ["'; rm -rf ~ #", "$(touch /tmp/x)", "\x1b]0;owned\x07", "a\nb", "`id`", "\u202e"])

@@ -19,7 +19,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotStreamable, ProtocolError, TransportError, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY
-from toolwire.wire.tapped import Tap
+from toolwire.wire.tapped import Direction, Tap
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
@@ -77,7 +77,7 @@ class Opener(Struct, eq=False):
     async def _attempt(self, revision: str | None) -> Connection:
         link = await self.target.open()
         if self.tap is not None:
-            link.tap(self.tap)
+            link.tap(_harmless(self.tap))
         connection = Connection(link, self.answers, self.on_log, self.changed)
         try:
             await connection.agree(self.identity, revision, probe=self.probe_timeout, timeout=self.timeout)
@@ -103,3 +103,15 @@ class Opener(Struct, eq=False):
             await connection.close()
             raise
         return connection
+
+
+def _harmless(tap: Tap) -> Tap:
+    """A tap whose failure is its own: the message goes on to whom it is for."""
+
+    def told(direction: Direction, message: bytes) -> None:
+        try:
+            tap(direction, message)
+        except Exception:
+            log.exception("on_message failed")
+
+    return told

@@ -53,9 +53,12 @@ class Events:
 
     def __init__(self) -> None:
         self._readers: set[Reader] = set()
+        self._ended = False
 
     def open(self) -> Reader:
         reader = Reader()
+        if self._ended:
+            reader.end()
         self._readers.add(reader)
         return reader
 
@@ -70,5 +73,6 @@ class Events:
 
     def end(self) -> None:
         """Every page comes to its end, now and those that open later."""
+        self._ended = True
         for reader in self._readers:
             reader.end()

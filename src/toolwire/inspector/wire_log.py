@@ -91,7 +91,7 @@ class WireLog:
         if data[:1] == b"[":
             try:
                 parts = _decode_batch(data)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 parts = []
             for part in parts:
                 self._record(direction, bytes(part))
