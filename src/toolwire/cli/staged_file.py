@@ -45,7 +45,7 @@ class StagedFile:
 
 def _revealing(server: Any) -> Any:
     """Errors say what happened: whoever calls a server under development is whoever writes it."""
-    server.kernel.debug = True
+    server.kernel.failures.debug = True
     return server
 
 

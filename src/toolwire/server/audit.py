@@ -46,7 +46,7 @@ class AuditObserver:
             return await call_next(ctx)
         if self._log.required and not self._log.ready:
             text = "Calls cannot be recorded at the moment, so none are made. Try again in 10 seconds."
-            return self._kernel.refused(ctx, CallRefused(text, reason="audit", retry_after=10.0))
+            return self._kernel.failures.refused(ctx, CallRefused(text, reason="audit", retry_after=10.0))
         # Before the handler, which may change what it was given.
         entry = self._begun(ctx, subject)
         started = time.perf_counter()

@@ -7,10 +7,8 @@ and shapes the result for the revision of the request. The era of a request is i
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -19,20 +17,12 @@ from msgspec import UNSET, Raw, UnsetType
 from toolwire import logs
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
-    CALL_FORBIDDEN,
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    MISSING_CLIENT_CAPABILITY,
     RESOURCE_NOT_FOUND,
-    TOO_MANY_CALLS,
-    URL_ELICITATION_REQUIRED,
-    CallRefused,
     InsufficientScope,
-    NotSupported,
     ProtocolError,
     ToolError,
-    ToolwireError,
     UrlRequired,
 )
 from toolwire.protocol.lifecycle import SUPPORTED, Incoming
@@ -41,29 +31,30 @@ from toolwire.protocol.revisions import MODERN, supports
 from toolwire.protocol.sealing import Sealer
 from toolwire.protocol.shaping import shape
 from toolwire.server.access import Access, View, came_locally
-from toolwire.server.asking import Asking, Replay, Unwind
+from toolwire.server.asking import Asking, Replay
 from toolwire.server.catalog import Catalog, Found, Sees
-from toolwire.server.components import Cache, Component, error_result
-from toolwire.server.context import CURRENT, Context, check_url
+from toolwire.server.completing import Completions
+from toolwire.server.components import Cache, Component
+from toolwire.server.context import CURRENT, Context
 from toolwire.server.deadline import Deadline, Deadlines
+from toolwire.server.failures import Failures, of_handler
 from toolwire.server.limits import Limits
 from toolwire.server.listening import listen
 from toolwire.server.middleware import Middleware, Next, checked, compose
 from toolwire.server.offering import Offering
 from toolwire.server.pages import Pages
-from toolwire.server.questions import Questions, asked, uncancel
+from toolwire.server.questions import Questions, asked
 from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.stores import Stores
 from toolwire.wire.process_workers import ProcessWorkers
-from toolwire.wire.session import Outlet, Session, is_abandoned
+from toolwire.wire.session import Outlet, Session
 from toolwire.wire.timeouts import LONG
-from toolwire.wire.workers import Busy, ThreadWorkers
+from toolwire.wire.workers import ThreadWorkers
 
 if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
     from toolwire.server.tasks.methods import TaskMethods
 
-log: logging.Logger = logging.getLogger("toolwire.server")
 
 _LISTEN: Final = "subscriptions/listen"
 
@@ -94,7 +85,7 @@ class Kernel(Offering):
         self.pages: Pages = Pages(catalog, page_size)
         self.access: Access = Access(catalog, frozenset if server.policy is None else server.policy.effective_scopes)
         self.cache = cache
-        self.debug = debug
+        self.failures: Failures = Failures(self.questions, debug)
         self.hub: Hub = Hub()
         self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue)
         self._processes: ProcessWorkers | None = None
@@ -120,7 +111,7 @@ class Kernel(Offering):
             "resources/unsubscribe": self._unsubscribe,
             "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
-            "completion/complete": self._complete,
+            "completion/complete": Completions(catalog, self.access, self.failures).complete,
             "logging/setLevel": self._set_level,
             _LISTEN: self._listen,
             **dict.fromkeys(
@@ -237,7 +228,7 @@ class Kernel(Offering):
         except Exception as error:
             if asked(ctx) and not isinstance(error, UrlRequired):
                 return await self.questions.input_required(ctx)
-            return await self._answer_for(ctx, error, "the request")
+            return await self.failures.answer(ctx, error, "the request")
 
     async def _operate(self, ctx: Context) -> Any:
         return await self._operations.get(ctx.method, self._extended)(ctx)
@@ -248,7 +239,7 @@ class Kernel(Offering):
                 try:
                     return await extension.handle(ctx)
                 except Exception as error:
-                    return await self._answer_for(ctx, error, ctx.method)
+                    return await self.failures.answer(ctx, error, ctx.method)
         raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {ctx.method}")
 
     # --- connections ---
@@ -308,7 +299,7 @@ class Kernel(Offering):
             if asked(ctx):
                 # Unwinding passes through the handler as an exception; what it made of that does not matter.
                 return await self.questions.input_required(ctx)
-            failure = self._failure(ctx, component, deadline, error)
+            failure = of_handler(ctx, component, deadline, error)
         finally:
             running.discard(deadline)
             if deadline._timer is not None:
@@ -320,95 +311,8 @@ class Kernel(Offering):
                     asking.forget()
                 asking.task = ctx._task
         if failure is not None:
-            return await self._answer_for(ctx, failure, f"the {component.noun} {name[:200]}")
+            return await self.failures.answer(ctx, failure, f"the {component.noun} {name[:200]}")
         return result if asking is None or not asked(ctx) else await self.questions.input_required(ctx)
-
-    def _failure(self, ctx: Context, component: Component, deadline: Deadline, error: BaseException) -> Exception:
-        """What went wrong in a handler; what is not the handler's to answer for is raised on."""
-        if isinstance(error, Exception):
-            return _telling(error)
-        if is_abandoned(error):
-            raise error
-        if not isinstance(error, asyncio.CancelledError | Unwind):
-            # SystemExit and its like are the failure of this call, never the end of the server.
-            return _caused(RuntimeError(f"the handler raised {type(error).__name__}"), error)
-        ctx._cancelled = True
-        if deadline.expired:
-            uncancel()
-            return ToolError(f"{component.key} did not finish within {deadline.seconds:g} seconds")
-        if _is_cancelled():
-            raise error
-        # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
-        return _caused(RuntimeError("the handler was cancelled from within"), error)
-
-    async def _answer_for(self, ctx: Context, failure: Exception, what: str) -> Any:
-        """The answer to a request that failed."""
-        if isinstance(failure, ProtocolError):
-            raise failure
-        if isinstance(failure, UrlRequired):
-            return await self._url_required(ctx, failure)
-        return self._failed(ctx, failure, what)
-
-    def _failed(self, ctx: Context, error: Exception, what: str) -> t.CallToolResult:
-        """What the wire may know of an exception: an error for the protocol, a result for a tool."""
-        modern = ctx._request.modern
-        is_tool = ctx.method == "tools/call"
-        if isinstance(error, NotSupported) and modern and error.required:
-            # CAP-1
-            raise ProtocolError(
-                MISSING_CLIENT_CAPABILITY, str(error), {"requiredCapabilities": error.required}
-            ) from None
-        if isinstance(error, CallRefused):
-            return self.refused(ctx, error)
-        if isinstance(error, ToolError | NotSupported | Busy):
-            if is_tool:
-                return error_result(str(error))
-            raise ProtocolError(INTERNAL_ERROR, str(error)) from None
-        # D12, R19: the cause stays here, under an id that the other side can quote.
-        identifier = ctx._error_id = secrets.token_hex(6)
-        log.error("error %s in %s", identifier, what, exc_info=error)
-        text = f"Internal error in {what} (error id {identifier})"
-        if self.debug:
-            text = f"{text}: {type(error).__name__}: {error}"
-        if is_tool:
-            return error_result(text)
-        raise ProtocolError(INTERNAL_ERROR, text) from None
-
-    def refused(self, ctx: Context, refusal: CallRefused) -> t.CallToolResult:
-        """A refusal says when to try again: to the model in its text, to programs as a number."""
-        ctx._refusal = refusal.reason
-        later = refusal.retry_after
-        hint = {} if later is None else {"retryAfterMs": math.ceil(later * 1000)}
-        if ctx.method == "tools/call":
-            result = error_result(str(refusal))
-            result.meta = {f"toolwire/{key}": value for key, value in hint.items()} or UNSET
-            return result
-        code = CALL_FORBIDDEN if later is None else TOO_MANY_CALLS
-        raise ProtocolError(code, str(refusal), hint or UNSET) from None
-
-    async def _url_required(self, ctx: Context, error: UrlRequired) -> Any:
-        """Where a page must be opened first: its own error on 2025-11-25, a question on 2026-07-28, else a text."""
-        check_url(error.url)
-        if ctx._can("elicitation.url"):
-            if not ctx._request.modern:
-                entry = {
-                    "mode": "url",
-                    "elicitationId": error.id or self.new_id(),
-                    "url": error.url,
-                    "message": error.message,
-                }
-                raise ProtocolError(URL_ELICITATION_REQUIRED, error.message, {"elicitations": [entry]})
-            asking = (ctx._asking or await ctx._open_asking()) if ctx._request.row.rounds else None
-            params = t.ElicitRequestParams(mode="url", message=error.message, url=error.url)
-            if type(asking) is Replay and asking.rounds.ask("elicitation/create", params) is None:
-                return await self.questions.input_required(ctx)
-        elif ctx._request.modern:
-            required: dict[str, Any] = {"elicitation": {"url": {}}}
-            raise ProtocolError(MISSING_CLIENT_CAPABILITY, error.message, {"requiredCapabilities": required})
-        text = f"{error.message}\nOpen {error.url} and try again."
-        if ctx.method == "tools/call":
-            return error_result(text)
-        raise ProtocolError(INTERNAL_ERROR, text)
 
     # --- asking ---
 
@@ -441,7 +345,7 @@ class Kernel(Offering):
             if self.lowlevel.active:
                 found = await self.lowlevel.find(params.name, ctx)
         except Exception as error:
-            return await self._answer_for(ctx, error, f"the tool {params.name[:200]}")
+            return await self.failures.answer(ctx, error, f"the tool {params.name[:200]}")
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
         if found.component.task is not None or params.task is not UNSET:
@@ -456,7 +360,7 @@ class Kernel(Offering):
             try:
                 tools = await self.lowlevel.tools(ctx)
             except Exception as error:
-                return await self._answer_for(ctx, error, "the list of tools")
+                return await self.failures.answer(ctx, error, "the list of tools")
             return self._cached(t.ListToolsResult(tools=[shape(tool, ctx.revision) for tool in tools]))
         return self._listed(ctx, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
 
@@ -544,43 +448,6 @@ class Kernel(Offering):
         values = _strings(params.arguments)
         return await self._run(ctx, found, params.name, prompt.get(ctx, values))
 
-    async def _complete(self, ctx: Context) -> Any:
-        params: t.CompleteRequestParams = ctx.params
-        reference = params.ref
-        is_prompt = isinstance(reference, t.PromptReference)
-        name = reference.name if is_prompt else reference.uri  # type: ignore[union-attr]
-        kind = "ref/prompt" if is_prompt else "ref/resource"
-        found = self.catalog.completion(kind, name, params.argument.name)
-        view = self._view(ctx)
-        if found is None or (view is not None and self.access.is_hidden(is_prompt, name, view)):
-            self._check_completable(is_prompt, name, params.argument.name, view)
-            return t.CompleteResult(completion=t.Completion(values=[], total=0, has_more=False))
-        completion, owner = found
-        ctx._owner = owner
-        context = {} if params.context is UNSET or params.context.arguments is UNSET else params.context.arguments
-        try:
-            return t.CompleteResult(completion=await completion.complete(ctx, params.argument.value, context))
-        except Exception as error:
-            return await self._answer_for(ctx, error, f"the completion of {params.argument.name[:200]}")
-
-    def _check_completable(self, is_prompt: bool, name: str, argument: str, view: View | None) -> None:
-        """1.9.4: an unknown prompt, template or argument is an error; a known one without suggestions is not."""
-        sees = None if view is None else view.sees
-        if is_prompt:
-            prompt = self.catalog.prompt(name, sees)
-            if prompt is None:
-                raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name[:200]}")
-            names: Sequence[str] = [each.name for each in prompt.component.arguments]
-        else:
-            templates = self.catalog.all("templates", view)
-            if name not in templates:
-                if self.catalog.resource(name, sees) is not None:
-                    return
-                raise ProtocolError(INVALID_PARAMS, f"Unknown resource template: {name[:200]}")
-            names = templates[name].component.template.variables
-        if argument not in names:
-            raise ProtocolError(INVALID_PARAMS, f"{name[:200]} has no argument {argument[:200]!r}")
-
     # --- logging ---
 
     async def _set_level(self, ctx: Context) -> Any:
@@ -654,24 +521,6 @@ class Kernel(Offering):
         hint = cache or self.cache
         result.ttl_ms, result.cache_scope = hint.ttl_ms, hint.scope
         return result
-
-
-def _telling(error: Exception) -> Exception:
-    """What a task group wrapped: the first of its errors that has something to tell the other side."""
-    if isinstance(error, ExceptionGroup):
-        leaves = [_telling(each) for each in error.exceptions]
-        return next((each for each in leaves if isinstance(each, ToolwireError)), error)
-    return error
-
-
-def _caused(failure: Exception, cause: BaseException) -> Exception:
-    failure.__cause__ = cause
-    return failure
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _client_of(ctx: Context) -> LegacyClient:

@@ -1,0 +1,149 @@
+"""What a request that failed is answered: the little that the other side may know, and what it can do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+from typing import Any
+
+from msgspec import UNSET
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    CALL_FORBIDDEN,
+    INTERNAL_ERROR,
+    MISSING_CLIENT_CAPABILITY,
+    TOO_MANY_CALLS,
+    URL_ELICITATION_REQUIRED,
+    CallRefused,
+    NotSupported,
+    ProtocolError,
+    ToolError,
+    ToolwireError,
+    UrlRequired,
+)
+from toolwire.server.asking import Replay, Unwind
+from toolwire.server.components import Component, error_result
+from toolwire.server.context import Context, check_url
+from toolwire.server.deadline import Deadline
+from toolwire.server.questions import Questions, uncancel
+from toolwire.wire.session import is_abandoned
+from toolwire.wire.workers import Busy
+
+log: logging.Logger = logging.getLogger("toolwire.server")
+
+
+class Failures:
+    """Answers for what went wrong. With `debug` the cause of an internal error is told too."""
+
+    def __init__(self, questions: Questions, debug: bool) -> None:
+        self._questions = questions
+        self.debug = debug
+
+    async def answer(self, ctx: Context, failure: Exception, what: str) -> Any:
+        """The answer to a request that failed."""
+        if isinstance(failure, ProtocolError):
+            raise failure
+        if isinstance(failure, UrlRequired):
+            return await self._url_required(ctx, failure)
+        return self._told(ctx, failure, what)
+
+    def _told(self, ctx: Context, error: Exception, what: str) -> t.CallToolResult:
+        """What the wire may know of an exception: an error for the protocol, a result for a tool."""
+        modern = ctx._request.modern
+        is_tool = ctx.method == "tools/call"
+        if isinstance(error, NotSupported) and modern and error.required:
+            # CAP-1
+            raise ProtocolError(
+                MISSING_CLIENT_CAPABILITY, str(error), {"requiredCapabilities": error.required}
+            ) from None
+        if isinstance(error, CallRefused):
+            return self.refused(ctx, error)
+        if isinstance(error, ToolError | NotSupported | Busy):
+            if is_tool:
+                return error_result(str(error))
+            raise ProtocolError(INTERNAL_ERROR, str(error)) from None
+        # D12, R19: the cause stays here, under an id that the other side can quote.
+        identifier = ctx._error_id = secrets.token_hex(6)
+        log.error("error %s in %s", identifier, what, exc_info=error)
+        text = f"Internal error in {what} (error id {identifier})"
+        if self.debug:
+            text = f"{text}: {type(error).__name__}: {error}"
+        if is_tool:
+            return error_result(text)
+        raise ProtocolError(INTERNAL_ERROR, text) from None
+
+    def refused(self, ctx: Context, refusal: CallRefused) -> t.CallToolResult:
+        """A refusal says when to try again: to the model in its text, to programs as a number."""
+        ctx._refusal = refusal.reason
+        later = refusal.retry_after
+        hint = {} if later is None else {"retryAfterMs": math.ceil(later * 1000)}
+        if ctx.method == "tools/call":
+            result = error_result(str(refusal))
+            result.meta = {f"toolwire/{key}": value for key, value in hint.items()} or UNSET
+            return result
+        code = CALL_FORBIDDEN if later is None else TOO_MANY_CALLS
+        raise ProtocolError(code, str(refusal), hint or UNSET) from None
+
+    async def _url_required(self, ctx: Context, error: UrlRequired) -> Any:
+        """Where a page must be opened first: its own error on 2025-11-25, a question on 2026-07-28, else a text."""
+        check_url(error.url)
+        if ctx._can("elicitation.url"):
+            if not ctx._request.modern:
+                entry = {
+                    "mode": "url",
+                    "elicitationId": error.id or secrets.token_urlsafe(16),
+                    "url": error.url,
+                    "message": error.message,
+                }
+                raise ProtocolError(URL_ELICITATION_REQUIRED, error.message, {"elicitations": [entry]})
+            asking = (ctx._asking or await ctx._open_asking()) if ctx._request.row.rounds else None
+            params = t.ElicitRequestParams(mode="url", message=error.message, url=error.url)
+            if type(asking) is Replay and asking.rounds.ask("elicitation/create", params) is None:
+                return await self._questions.input_required(ctx)
+        elif ctx._request.modern:
+            required: dict[str, Any] = {"elicitation": {"url": {}}}
+            raise ProtocolError(MISSING_CLIENT_CAPABILITY, error.message, {"requiredCapabilities": required})
+        text = f"{error.message}\nOpen {error.url} and try again."
+        if ctx.method == "tools/call":
+            return error_result(text)
+        raise ProtocolError(INTERNAL_ERROR, text)
+
+
+def of_handler(ctx: Context, component: Component, deadline: Deadline, error: BaseException) -> Exception:
+    """What went wrong in a handler; what is not the handler's to answer for is raised on."""
+    if isinstance(error, Exception):
+        return _telling(error)
+    if is_abandoned(error):
+        raise error
+    if not isinstance(error, asyncio.CancelledError | Unwind):
+        # SystemExit and its like are the failure of this call, never the end of the server.
+        return _caused(RuntimeError(f"the handler raised {type(error).__name__}"), error)
+    ctx._cancelled = True
+    if deadline.expired:
+        uncancel()
+        return ToolError(f"{component.key} did not finish within {deadline.seconds:g} seconds")
+    if _is_cancelled():
+        raise error
+    # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
+    return _caused(RuntimeError("the handler was cancelled from within"), error)
+
+
+def _telling(error: Exception) -> Exception:
+    """What a task group wrapped: the first of its errors that has something to tell the other side."""
+    if isinstance(error, ExceptionGroup):
+        leaves = [_telling(each) for each in error.exceptions]
+        return next((each for each in leaves if isinstance(each, ToolwireError)), error)
+    return error
+
+
+def _caused(failure: Exception, cause: BaseException) -> Exception:
+    failure.__cause__ = cause
+    return failure
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
