@@ -631,3 +631,20 @@ async def test_a_file_that_is_broken_names_the_line(tmp_path: Path, text: str, s
     file.write_text(text)
     with pytest.raises(Unreachable, match=rf"^broken\.py exited with code 1: .*{says}"):
         await Client(file).connect()
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        (
+            "node:internal:301\n  throw new X();\n  ^\n\nError [ERR_X]: Cannot find package 'y' imported from z\n"
+            "    at a (b:1) {\n  code: 'ERR_X'\n}\n\nNode.js v24.19.0\n",
+            r"Error \[ERR_X\]: Cannot find package 'y' imported from z$",
+        ),
+        ("npm error 404 no package\nnpm error A complete log of this run is in: /x\n", "npm error 404 no package$"),
+    ],
+)  # fmt: skip
+async def test_what_node_and_npm_add_is_passed_over(written: str, says: str) -> None:
+    script = f"import sys; sys.stderr.write({written!r}); sys.exit(1)"
+    with pytest.raises(Unreachable, match=f"exited with code 1: {says}"):
+        await Client([sys.executable, "-c", script]).connect()

@@ -206,7 +206,10 @@ def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> i
         note(f"toolwire: {error}")
         note(f"  On the command line that is --token, or {TOKEN_VARIABLE} in the environment.")
         return UNREACHED
-    except (Unreachable, Timeout) as error:
+    except Timeout as error:
+        note(f"toolwire: {error}; --timeout gives it longer")
+        return UNREACHED
+    except Unreachable as error:
         note(f"toolwire: {error}")
         return UNREACHED
     except ProtocolError as error:
