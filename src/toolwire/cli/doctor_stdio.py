@@ -88,7 +88,7 @@ def _message(line: bytes) -> dict[str, Any] | None:
 
 
 def _silent(channel: ProcessChannel, patience: float) -> Diagnosis:
-    said = next((line.strip() for line in reversed(channel.stderr_tail.splitlines()) if line.strip()), "")
+    said = channel.last_said
     last = f"; its last words: {said[:_SHOWN]}" if said else ""
     if channel.returncode is not None and channel.returncode >= 0:
         return bad(

@@ -85,7 +85,7 @@ class _ProcessLink(Link):
         if status is not None:
             how = f"exited with code {status}" if status >= 0 else f"died of signal {-status}"
         tail: str = self.channel.stderr_tail  # type: ignore[attr-defined]
-        said = _last_said(tail)
+        said: str = self.channel.last_said  # type: ignore[attr-defined]
         if said and status == 1 and (at := self._line(tail)) is not None:
             said = f"{said[: _STDERR_SHOWN - 100]} ({self.label}, line {at})"
         if not said and status == 0 and self.label.endswith(".py"):
@@ -96,20 +96,6 @@ class _ProcessLink(Link):
         """Where in the server's own file Python says that something is wrong, if that is what it said."""
         found = re.findall(rf'^ *File "(?:[^"]*[/\\])?{re.escape(self.label)}", line (\d+)', tail, re.MULTILINE)
         return found[-1] if found else None
-
-
-# Under the error itself, node writes its own version, and npm where it wrote more.
-_POSTSCRIPT: Final = re.compile(r"Node\.js v\d|npm (ERR!|error)\s+A complete log")
-_NODE_ERROR: Final = re.compile(r"(Uncaught )?\w*Error\b.*: ")
-
-
-def _last_said(tail: str) -> str:
-    """The line on standard error that tells why: the last one, as far as programs keep to that."""
-    lines = [line.strip() for line in tail.splitlines() if line.strip()]
-    last = next((line for line in reversed(lines) if _POSTSCRIPT.match(line) is None), "")
-    if lines and lines[-1].startswith("Node.js v"):
-        return next((line for line in lines if _NODE_ERROR.match(line)), last)
-    return last
 
 
 class CommandTarget(Target):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -25,6 +26,11 @@ GRACE_SECONDS: Final = 2.0
 LAST_WORDS_SECONDS: Final = 1.0
 STDERR_LINE: Final = 8 * 1024
 STDERR_LINES: Final = 50
+
+# Under the error itself, node writes its own version, and npm where it wrote more.
+_POSTSCRIPT: Final = re.compile(r"Node\.js v\d|npm (ERR!|error)\s+A complete log")
+_NODE_ERROR: Final = re.compile(r"(Uncaught )?\w*Error\b.*: ")
+
 
 StderrLine: TypeAlias = Callable[[str], None]
 
@@ -91,6 +97,15 @@ class ProcessChannel(ByteChannel):
     def stderr_tail(self) -> str:
         """The last lines that the child wrote to standard error."""
         return "\n".join(self._stderr_lines)
+
+    @property
+    def last_said(self) -> str:
+        """The line on standard error that tells why the child died: the last, as far as programs keep to that."""
+        lines = [line.strip() for line in self._stderr_lines if line.strip()]
+        last = next((line for line in reversed(lines) if _POSTSCRIPT.match(line) is None), "")
+        if lines and lines[-1].startswith("Node.js v"):
+            return next((line for line in lines if _NODE_ERROR.match(line)), last)
+        return last
 
     def kill(self) -> None:
         """End the whole tree now; `close()` still has to be awaited to clean up."""
