@@ -38,7 +38,7 @@ class Wire:
     def record(self, direction: Direction, data: bytes) -> None:
         try:
             decoded = msgspec.json.decode(data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             decoded = {"unreadable": data.decode("utf-8", "replace")}
         # A batch of 2025-03-26 is its messages.
         for message in decoded if isinstance(decoded, list) else [decoded]:
