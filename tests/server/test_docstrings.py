@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.server.docstrings import Docstring, parse
+from toolwire.server.binding.docstrings import Docstring, parse
 
 GOOGLE = """Forecast for a city.
 

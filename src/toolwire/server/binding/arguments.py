@@ -18,7 +18,7 @@ from toolwire import adapters, schemas
 from toolwire.adapters import Adapter, Invalid, Problem
 from toolwire.protocol.errors import ServerError, ToolwireError
 from toolwire.schemas import Json, Schema, Validator
-from toolwire.server.signature import Signature
+from toolwire.server.binding.signature import Signature
 
 NO_ARGUMENTS: Final[Schema] = {"type": "object", "additionalProperties": False}
 _MAX_LINES: Final = 20

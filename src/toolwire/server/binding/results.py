@@ -25,7 +25,7 @@ from toolwire.protocol.types import (
     UnknownContent,
 )
 from toolwire.schemas import Schema, Validator
-from toolwire.server.signature import Signature
+from toolwire.server.binding.signature import Signature
 
 
 class ResultError(ToolwireError, TypeError):

@@ -1,7 +1,4 @@
-"""From a function to what the protocol needs of it: schemas, a reader of arguments, a result converter.
-
-All of it is worked out once, when the function is registered, so that a call does no more than it has to.
-"""
+"""`Binding`: a function, ready to be listed and called."""
 
 from __future__ import annotations
 
@@ -14,15 +11,13 @@ import msgspec
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.types import CallToolResult
 from toolwire.schemas import Schema
-from toolwire.server import depends, docstrings
-from toolwire.server.arguments import InvalidArguments, Parameter, Reader, raw_reader, typed_reader
+from toolwire.server import depends
+from toolwire.server.binding import docstrings
+from toolwire.server.binding.arguments import Parameter, Reader, raw_reader, typed_reader
+from toolwire.server.binding.results import Returns, returns_of
+from toolwire.server.binding.signature import IsContext, Signature, function_name, plain_function
 from toolwire.server.depends import Dependency
-from toolwire.server.headers import Header, header_paths
-from toolwire.server.results import ResultError, Returns, returns_of
-from toolwire.server.signature import IsContext, Signature, function_name, plain_function
-
-# Beside its own two names, what `Binding.arguments` and `Binding.convert` return and raise, and the mark they read.
-__all__ = ["Binding", "Header", "InvalidArguments", "ResultError", "bind"]
+from toolwire.server.headers import header_paths
 
 
 class CallPlan(NamedTuple):

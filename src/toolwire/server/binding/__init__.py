@@ -1,0 +1,14 @@
+"""From a function to what the protocol needs of it: schemas, a reader of arguments, a result converter.
+
+All of it is worked out once, when the function is registered, so that a call does no more than it has to. `signature`
+and `docstrings` say what the author wrote, `arguments` reads what callers send, `results` turns values into answers.
+"""
+
+from __future__ import annotations
+
+from toolwire.server.binding.arguments import InvalidArguments
+from toolwire.server.binding.binding import Binding, bind
+from toolwire.server.binding.results import ResultError
+from toolwire.server.headers import Header
+
+__all__ = ["Binding", "Header", "InvalidArguments", "ResultError", "bind"]
