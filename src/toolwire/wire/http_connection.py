@@ -22,6 +22,9 @@ from toolwire.wire.http_url import origin
 
 HEADER_BYTES: Final = 64 * 1024
 HEADER_COUNT: Final = 200
+#: How much is read at once. Without a buffer of our own, asyncio makes one of 256 KiB for every piece that arrives,
+#: which takes longer than reading it.
+READ_BYTES: Final = 64 * 1024
 #: How much of a body is held for its reader.
 HELD_BYTES: Final = 256 * 1024
 # How long the end of an answer may take of which nothing but the end is wanted, and how long it may be.
@@ -43,12 +46,13 @@ class Lost(Exception):
         self.silent = silent
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(asyncio.BufferedProtocol):
     """One connection. `idle` is told when it may be used again, `gone` when it is over; `to` is where it leads."""
 
     __slots__ = (
         "_alarm",
         "_began",
+        "_buffer",
         "_complete",
         "_end_bytes",
         "_gone",
@@ -87,6 +91,7 @@ class HttpConnection(asyncio.Protocol):
         self._gone = gone
         self._parser: Any = httptools.HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(**_LENIENCIES)
+        self._buffer = memoryview(bytearray(READ_BYTES))
         # The answer that is being read, and who waits for its headers.
         self._response: StreamedResponse | None = None
         self._began: asyncio.Future[None] | None = None
@@ -191,12 +196,15 @@ class HttpConnection(asyncio.Protocol):
             self._paused = False
             self.transport.resume_reading()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._parser is None:
             return
-        self._unfinished += len(data)
+        self._unfinished += nbytes
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             # What follows a complete answer is no part of it.
             if self._complete:
