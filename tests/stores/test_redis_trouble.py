@@ -60,14 +60,17 @@ async def test_a_redis_that_is_not_there_yet(redis: RedisServer, stores: RedisSt
     assert await stores.kv.put("a", b"1")
 
 
-async def test_a_short_absence_is_waited_for(redis: RedisServer) -> None:
+async def test_a_short_absence_is_waited_for(redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     stores = RedisStores(redis.url, timeout=30.0)
     await stores.kv.put("a", b"1")
     redis.kill()
-    asking = asyncio.gather(stores.kv.get("a"), stores.kv.put("b", b"2"))
-    await asyncio.sleep(0)
+    reading = asyncio.ensure_future(stores.kv.get("a"))
+    while "cannot be used" not in caplog.text:
+        await asyncio.sleep(0.01)
+    # From now on it is known to be away; before, a change might have been under way.
+    writing = asyncio.ensure_future(stores.kv.put("b", b"2"))
     redis.start()
-    assert await asking == [None, True]
+    assert await asyncio.gather(reading, writing) == [None, True]
     stores.close()
 
 
@@ -128,6 +131,28 @@ async def test_a_connection_that_is_cut_while_it_waits_misses_nothing(redis: Red
         await heard.until(len(heard) + 1)
     assert sorted(set(map(bytes, heard)) - {b"end"}, key=int) == [b"%d" % number for number in range(20)]
     with_others.close()
+
+
+async def test_who_is_told_that_messages_were_missed_can_look_at_everything_again(
+    redis: RedisServer, stores: RedisStores
+) -> None:
+    looks: list[asyncio.Task[bool]] = []
+    told = asyncio.Event()
+
+    def lost() -> None:
+        looks.append(asyncio.get_running_loop().create_task(stores.kv.put("looked", b"1")))
+        told.set()
+
+    stores.bus.subscribe("t", lambda data: None, on_lost=lost)
+    await stores.bus.publish("t", b"before")
+    redis.kill()
+    # Away for long enough that nothing waits for it any more.
+    for _ in range(3):
+        with pytest.raises(StoreFailed):
+            await stores.kv.get("a")
+    redis.start()
+    await told.wait()
+    assert await looks[0]
 
 
 async def test_a_redis_that_does_not_answer(redis: RedisServer, stores: RedisStores) -> None:

@@ -125,7 +125,7 @@ class RedisLink:
         # Both exist before anything can go wrong, so that both are let go of.
         speaking, waiting = self._connect(self._timeout), self._connect(self._timeout + LISTEN_SECONDS)
         speaker = Speaker(questions, speaking, self._errors, self.prefix, self._timeout, self._first)
-        listening = asyncio.create_task(self._hear(waiting, speaker.begun))
+        listening = asyncio.create_task(self._hear(waiting, speaker))
         try:
             await speaker.run()
         finally:
@@ -151,8 +151,8 @@ class RedisLink:
             )
         )
 
-    async def _hear(self, connection: Connection, begun: asyncio.Event) -> None:
-        await begun.wait()
+    async def _hear(self, connection: Connection, speaker: Speaker) -> None:
+        await speaker.begun.wait()
         backoff = Backoff(longest=LONGEST_PAUSE)
         is_lost = False
 
@@ -162,6 +162,9 @@ class RedisLink:
             await connection.send([command])
             reply = await connection.read()
             backoff.reset()
+            if is_lost:
+                # Before anybody is told that messages were missed, and wants to know what has changed.
+                speaker.hope()
             is_lost = False
             return reply
 

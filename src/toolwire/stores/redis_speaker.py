@@ -160,6 +160,10 @@ class Speaker:
         # Those that came before it was closed.
         await self._answer(self._questions.take())
 
+    def hope(self) -> None:
+        """Redis was reached on another connection: the next question need not wait to find out."""
+        self._try_at = 0.0
+
     async def _answer(self, questions: list[Question]) -> None:
         while questions or not (self.begun.is_set() or self._questions.closed):
             if await self._is_connected():

@@ -7,6 +7,7 @@ counts.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
 from toolwire.stores import KV
 from toolwire.wire.session_token import HOME_BYTES, SessionToken
+
+log: logging.Logger = logging.getLogger("toolwire.http")
 
 MAX_RECORD: Final = 64 * 1024
 # How exact the last use is known: one write a minute is all that a busy session costs.
@@ -54,8 +57,8 @@ class Records:
 
     async def open(self) -> None:
         """Learn the name of the store, or give it one."""
-        while (found := await self._kv.get(_HOME_KEY)) is None:
-            await self._kv.put(_HOME_KEY, self._random(HOME_BYTES), if_absent=True)
+        while (found := await self._kv.get(_HOME_KEY)) is None or len(found) != HOME_BYTES:
+            await self._kv.put(_HOME_KEY, self._random(HOME_BYTES), if_absent=found is None, expect=found)
         self.home = found
 
     async def create(self, identifier: str, record: Record) -> None:
@@ -76,7 +79,7 @@ class Records:
         data = await self._kv.get(_key(token.id))
         if data is None:
             return None if token.home == self.home else Record()
-        record = _decode(data)
+        record = _read(data)
         if record.ended:
             return None
         now = int(self._clock())
@@ -93,7 +96,9 @@ class Records:
             data = await self._kv.get(key)
             if data is None and token.home == self.home:
                 raise ProtocolError(INTERNAL_ERROR, "The session has ended")
-            record = Record() if data is None else _decode(data)
+            record = Record() if data is None else _read(data)
+            if record.ended:
+                raise ProtocolError(INTERNAL_ERROR, "The session has ended")
             edit(record)
             record.seen = int(self._clock())
             changed = _encode(record)
@@ -114,6 +119,15 @@ class Records:
     @property
     def _ttl(self) -> float:
         return self._idle + RENEWAL
+
+
+def _read(data: bytes) -> Record:
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        # Its client begins a new one, as after every end.
+        log.warning("the record of a session cannot be read: the session has ended")
+        return Record(ended=True)
 
 
 def _key(identifier: str) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from toolwire.protocol.rounds import digest
 from toolwire.server.tasks.processes import Processes
 from toolwire.stores import MemoryKV
 
 
-async def test_an_entry_that_cannot_be_read_stops_nobody() -> None:
+@pytest.mark.parametrize("entry", [b"a newer format", b'{"identity":"a newer form","seen":0}'])
+async def test_an_entry_that_cannot_be_read_stops_nobody(entry: bytes) -> None:
     kv, looked = MemoryKV(), []
     stranger = f"toolwire:task-process:{digest('s')[:16]}:stranger"
-    await kv.put(stranger, b"a newer format")
+    await kv.put(stranger, entry)
 
     async def recover() -> None:
         looked.append("after the tasks")

@@ -108,6 +108,6 @@ class Processes:
 def _is_over(data: bytes) -> bool:
     try:
         entry = _decode(data)
-    except msgspec.DecodeError:
+        return is_gone(entry.identity) or time.time() - entry.seen > STALE_SECONDS
+    except (msgspec.DecodeError, ValueError):
         return False  # Of another version of this library, perhaps: not for us to judge.
-    return is_gone(entry.identity) or time.time() - entry.seen > STALE_SECONDS

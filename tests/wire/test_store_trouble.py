@@ -1,0 +1,120 @@
+"""An HTTP application whose store fails, or holds what nobody of us wrote."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.wire.httpclient import HttpClient, SessionClient, initialize_request
+
+from toolwire import Context, Server
+from toolwire.stores import MemoryKV, MemoryLog, StoreFailed, Stores
+
+FAILURE = "The store redis://inside.example:6379/0 cannot be used: it is not reached"
+
+
+class Breakable:
+    """Fails while it is broken."""
+
+    broken = False
+
+    def check(self) -> None:
+        if self.broken:
+            raise StoreFailed(FAILURE)
+
+
+class BreakableKV(MemoryKV, Breakable):
+    async def get(self, key: str) -> bytes | None:
+        self.check()
+        return await super().get(key)
+
+    async def put(self, key: str, value: bytes, **options: Any) -> bool:
+        self.check()
+        return await super().put(key, value, **options)
+
+
+class BreakableLog(MemoryLog, Breakable):
+    async def append(self, stream: str, data: bytes) -> int:
+        self.check()
+        return await super().append(stream, data)
+
+
+@pytest.fixture
+def stores() -> Stores:
+    return Stores(BreakableKV(), BreakableLog(), Stores.memory().bus)
+
+
+@pytest.fixture
+async def app(stores: Stores) -> AsyncIterator[Any]:
+    server = Server("s", stores=stores)
+
+    @server.tool
+    async def tell(ctx: Context) -> str:
+        await ctx.info("under way")
+        return "done"
+
+    app = server.http_app()
+    yield app
+    await app.stop()
+
+
+async def test_a_session_that_cannot_be_looked_up_is_refused_for_now(
+    app: Any, stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = SessionClient(app)
+    await client.initialize()
+    stores.kv.broken = True  # type: ignore[attr-defined]
+    for answer in (
+        await client.post(client.request("tools/list")),
+        await client.start_get().finished(),
+        await client.delete(),
+        await HttpClient(app).post(initialize_request("2025-06-18", None)),
+    ):
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json()["error"]["message"] == "The server cannot serve this now; try again later"
+        assert b"inside.example" not in answer.body
+    assert FAILURE in caplog.text
+    stores.kv.broken = False  # type: ignore[attr-defined]
+    assert (await client.post(client.request("tools/list"))).status == 200
+
+
+async def test_readiness_tells_of_the_store(app: Any, stores: Stores) -> None:
+    async def probe(path: str) -> tuple[int | None, bytes]:
+        answer = await HttpClient(app, path=path).start("GET").finished()
+        return answer.status, answer.body
+
+    assert await probe("/readyz") == (200, b"ok")
+    stores.kv.broken = True  # type: ignore[attr-defined]
+    assert await probe("/readyz") == (503, b"the store cannot be reached")
+    assert await probe("/livez") == (200, b"ok")
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
+async def test_events_that_cannot_be_kept_are_told_all_the_same(app: Any, stores: Stores, revision: str) -> None:
+    client = SessionClient(app)
+    await client.initialize(revision)
+    stores.log.broken = True  # type: ignore[attr-defined]
+    call = await client.start_call("tell").finished()
+    assert [each.get("method") for each in call.messages] == ["notifications/message", None]
+    assert call.answer()["result"]["content"][0]["text"] == "done"
+    assert call.last_event_id == "", "with which nobody could come back"
+
+
+async def test_a_record_that_cannot_be_read_is_the_end_of_its_session(app: Any, stores: Stores) -> None:
+    client = SessionClient(app)
+    await client.initialize()
+    (key,) = await stores.kv.keys("toolwire:session:")
+    for garbage in (b"", b"\xff", b"[]", b'{"seen":"long ago"}', b"[" * 10_000):
+        await stores.kv.put(key, garbage)
+        assert (await client.post(client.request("tools/list"))).status == 404
+        assert (await client.post(client.request("logging/setLevel", {"level": "debug"}))).status == 404
+    await SessionClient(app).initialize()
+
+
+async def test_a_name_of_the_store_that_is_none_is_replaced(app: Any, stores: Stores) -> None:
+    await stores.kv.put("toolwire:http:home", b"much longer than a name")
+    client = SessionClient(app)
+    await client.initialize()
+    assert (await client.delete()).status == 200
+    assert (await client.post(client.request("tools/list"))).status == 404
