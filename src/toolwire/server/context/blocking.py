@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import Any, TypeVar, cast, overload
 
 from msgspec import UNSET
 
@@ -13,6 +13,8 @@ from toolwire.server.asking import Asking
 from toolwire.server.context.context import Context
 from toolwire.server.context.forms import Elicited
 from toolwire.wire.workers import CancelToken
+
+T = TypeVar("T")
 
 
 class SyncContext(Context):
@@ -63,7 +65,16 @@ class SyncContext(Context):
     def error(self, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
         return self.log("error", data, logger)
 
-    def elicit(self, message: str, type: Any = bool, *, key: str | None = None) -> Elicited[Any]:  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def elicit(self, message: str, *, key: str | None = None) -> Elicited[bool]: ...
+
+    @overload
+    def elicit(self, message: str, type: type[T], *, key: str | None = None) -> Elicited[T]: ...
+
+    @overload
+    def elicit(self, message: str, type: Any, *, key: str | None = None) -> Elicited[Any]: ...
+
+    def elicit(self, message: str, type: Any = bool, *, key: str | None = None) -> Elicited[Any]:
         return cast("Elicited[Any]", self._call(lambda: Context.elicit(self, message, type, key=key)))
 
     def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Elicited[None]:  # type: ignore[override]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from math import isfinite
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, Protocol, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -28,6 +28,7 @@ from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Outlet
 from toolwire.wire.workers import ThreadWorkers
 
+T = TypeVar("T")
 _ELICIT: Final = msgspec.json.Decoder(t.ElicitResult)
 _SAMPLE: Final = msgspec.json.Decoder(t.CreateMessageResult)
 _ROOTS: Final = msgspec.json.Decoder(t.ListRootsResult)
@@ -261,6 +262,15 @@ class Context:
         return await self.log("error", data, logger)
 
     # --- questions ---
+
+    @overload
+    async def elicit(self, message: str, *, key: str | None = None) -> Elicited[bool]: ...
+
+    @overload
+    async def elicit(self, message: str, type: type[T], *, key: str | None = None) -> Elicited[T]: ...
+
+    @overload
+    async def elicit(self, message: str, type: Any, *, key: str | None = None) -> Elicited[Any]: ...
 
     async def elicit(self, message: str, type: Any = bool, *, key: str | None = None) -> Elicited[Any]:
         """Ask the user for a value of a flat type: a primitive, an Enum or Literal, or a record of those.
