@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,14 @@ def test_the_project_runs_and_passes_its_own_test(
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "4 passed" in tested.stdout
+
+
+def test_the_project_can_be_installed_with_what_its_readme_uses(toolwire: Command, tmp_path: Path) -> None:
+    toolwire("new", str(tmp_path / "demo"))
+    project = tomllib.loads((tmp_path / "demo" / "pyproject.toml").read_text())
+    assert project["project"]["dependencies"][0].startswith("toolwire[http]>=")
+    # A test beside the server is no second module to install; left to itself, setuptools refuses both.
+    assert project["tool"]["setuptools"] == {"py-modules": ["server"]}
 
 
 async def test_the_linter_has_nothing_to_say(toolwire: Command, tmp_path: Path) -> None:

@@ -106,10 +106,13 @@ _PYPROJECT: Final = """[project]
 name = "{name}"
 version = "0.1.0"
 requires-python = ">=3.11"
-dependencies = ["toolwire>={version}"]
+dependencies = ["toolwire[http]>={version}"]
 
 [dependency-groups]
 dev = ["pytest"]
+
+[tool.setuptools]
+py-modules = ["server"]
 
 [tool.pytest.ini_options]
 toolwire_server = "server.py"
