@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import toolwire.wire
-from toolwire.wire import handover, system
+from toolwire.wire import handover, platforms
 
 POSIX_ONLY = ["fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"]
 PLATFORMS = ["darwin", "linux", "posix", "windows"]
@@ -28,7 +28,7 @@ SOURCES = Path(toolwire.wire.__file__).parent
 @pytest.mark.parametrize("missing", [*POSIX_ONLY, "all of them"])
 def test_the_drivers_import_without(missing: str) -> None:
     blocked = POSIX_ONLY if missing == "all of them" else [missing]
-    mine = ["byte_channel", "channel", "stdio", "streams", "subprocess", "system", "workers", "process_workers"]
+    mine = ["byte_channel", "channel", "stdio", "streams", "subprocess", "platforms", "workers", "process_workers"]
     script = f"""
 import sys
 for name in {blocked!r}:
@@ -43,8 +43,6 @@ def test_only_platform_modules_name_what_one_system_has() -> None:
     names = {"epoll", "kqueue", "kevent", "pidfd_open", "killpg", "waitid", "set_blocking", "WinDLL", "O_NONBLOCK"}
     modules = {*POSIX_ONLY, "msvcrt", "_winapi", "winreg"}
     for path in SOURCES.glob("*.py"):
-        if path.stem.startswith("platform_"):
-            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute):
                 assert node.attr not in names, (path.name, node.attr)
@@ -55,15 +53,15 @@ def test_only_platform_modules_name_what_one_system_has() -> None:
 
 
 def test_every_system_has_every_function() -> None:
-    tree = ast.parse((SOURCES / "platform_windows.py").read_text())
+    tree = ast.parse((SOURCES / "platforms" / "windows.py").read_text())
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    assert set(system.__all__) <= defined
-    assert all(hasattr(system, name) for name in system.__all__)
+    assert set(platforms.__all__) <= defined
+    assert all(hasattr(platforms, name) for name in platforms.__all__)
 
 
 def test_every_wire_module_belongs_to_some_system() -> None:
-    found = {module.name for module in pkgutil.iter_modules([str(SOURCES)]) if module.name.startswith("platform_")}
-    assert found == {f"platform_{name}" for name in PLATFORMS}
+    found = {module.name for module in pkgutil.iter_modules([str(SOURCES / "platforms")])}
+    assert found == set(PLATFORMS)
 
 
 # --- the other systems, with their interfaces imitated
@@ -77,7 +75,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def load(platform: str, name: str) -> types.ModuleType:
         monkeypatch.setattr(sys, "platform", platform)
         monkeypatch.setitem(sys.modules, "msvcrt", types.ModuleType("msvcrt"))
-        full = f"toolwire.wire.platform_{name}"
+        full = f"toolwire.wire.platforms.{name}"
         if full in sys.modules:
             return sys.modules[full]
         imported.append(full)

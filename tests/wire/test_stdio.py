@@ -18,7 +18,7 @@ import pytest
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import Oversized
-from toolwire.wire import byte_channel, stdio, streams, system
+from toolwire.wire import byte_channel, platforms, stdio, streams
 from toolwire.wire.stdio import StdioChannel, parent_watch, signals
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="descriptors are passed the POSIX way here")
@@ -220,7 +220,7 @@ def test_the_master_of_a_terminal_is_not_opened_anew(run: Run[Any]) -> None:
 def test_threads_serve_what_can_not_be_watched_and_are_daemons(
     run: Run[Any], monkeypatch: pytest.MonkeyPatch, pipe: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(system, "shared_end", lambda fd, writing: None)
+    monkeypatch.setattr(platforms, "shared_end", lambda fd, writing: None)
 
     async def main() -> None:
         reading, writing = os.pipe()
@@ -247,7 +247,7 @@ def test_threads_serve_what_can_not_be_watched_and_are_daemons(
 def test_a_thread_copes_with_a_descriptor_that_somebody_made_non_blocking(
     run: Run[Any], monkeypatch: pytest.MonkeyPatch, pipe: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(system, "shared_end", lambda fd, writing: None)
+    monkeypatch.setattr(platforms, "shared_end", lambda fd, writing: None)
     for fd in pipe:
         os.set_blocking(fd, False)
 
@@ -746,7 +746,7 @@ async def test_there_is_no_watch_without_a_parent(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("watched")
 
     monkeypatch.setattr(os, "getppid", lambda: 1)
-    monkeypatch.setattr(system, "watch_exit", refuse)
+    monkeypatch.setattr(platforms, "watch_exit", refuse)
     parent_watch(lambda: None)()
 
 
@@ -759,13 +759,13 @@ async def test_a_parent_that_dies_during_set_up_is_noticed(monkeypatch: pytest.M
 
 
 async def test_polling_notices_a_new_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolwire.wire import platform_posix
+    from toolwire.wire.platforms import posix
 
-    monkeypatch.setattr(platform_posix, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(posix, "POLL_SECONDS", 0.001)
     answers = iter([7, 7, 7, 1])
     monkeypatch.setattr(os, "getppid", lambda: next(answers))
     died = asyncio.Event()
-    platform_posix.watch_exit(asyncio.get_running_loop(), 7, died.set)
+    posix.watch_exit(asyncio.get_running_loop(), 7, died.set)
     await died.wait()
 
 

@@ -18,8 +18,8 @@ from tests.wire.process_end import wait_until_gone
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import Oversized
+from toolwire.wire import platforms
 from toolwire.wire import subprocess as subprocess_module
-from toolwire.wire import system
 from toolwire.wire.subprocess import ProcessChannel
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and groups are tested the POSIX way here")
@@ -45,10 +45,10 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         factory = pytest.importorskip("uvloop").new_event_loop
     if request.param == "threads":
         # What Windows does, as far as POSIX can show it.
-        from toolwire.wire import platform_posix
+        from toolwire.wire.platforms import posix
 
-        monkeypatch.setattr(system, "own_end", lambda file: None)
-        monkeypatch.setattr(system, "watch_exit", platform_posix.watch_exit)
+        monkeypatch.setattr(platforms, "own_end", lambda file: None)
+        monkeypatch.setattr(platforms, "watch_exit", posix.watch_exit)
     with asyncio.Runner(loop_factory=factory) as runner:
         yield runner.run
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import IO, Any, Final, NamedTuple, TypeAlias
 
 from toolwire.protocol.framing import LINE_LIMIT
-from toolwire.wire import system
+from toolwire.wire import platforms
 from toolwire.wire.byte_channel import ByteChannel
 from toolwire.wire.streams import (
     CHUNK,
@@ -69,7 +69,7 @@ def _claim() -> Claimed:
     responses = os.dup(1) if present[1] else None
     for descriptor in (requests, responses):
         if descriptor is not None:
-            system.binary(descriptor)
+            platforms.binary(descriptor)
     if present[0]:
         os.dup2(null, 0)
     if present[1]:
@@ -138,7 +138,7 @@ def _open_source(stream: Stream) -> Source | None:
         read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
         return ThreadSource(lambda: read(CHUNK), _nothing)
     try:
-        end = system.shared_end(fd, False)
+        end = platforms.shared_end(fd, False)
         if end is not None:
             return ReadySource(end)
         duplicate = os.dup(fd)
@@ -155,7 +155,7 @@ def _open_sink(stream: Stream) -> Sink | None:
         assert not isinstance(stream, int)
         return ThreadSink(_writer(stream), _nothing)
     try:
-        end = system.shared_end(fd, True)
+        end = platforms.shared_end(fd, True)
         if end is not None:
             return ReadySink(end)
         duplicate = os.dup(fd)
@@ -184,11 +184,11 @@ def parent_watch(callback: Callable[[], None]) -> Callable[[], None]:
     There is no watch when there is no parent to outlive.
     """
     loop = asyncio.get_running_loop()
-    pid = system.parent()
+    pid = platforms.parent()
     if pid is None:
         return _nothing
-    stop = system.watch_exit(loop, pid, callback)
-    if system.parent() != pid:
+    stop = platforms.watch_exit(loop, pid, callback)
+    if platforms.parent() != pid:
         # It died while the watch was being set up, so the watch may be on another process of that number.
         stop()
         return loop.call_soon(callback).cancel

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, Protocol, TypeAlias
 
-from toolwire.wire import system
+from toolwire.wire import platforms
 from toolwire.wire.channel import Ended
 from toolwire.wire.handover import hand_over, start_daemon
 
@@ -268,7 +268,7 @@ def blocking_source(fd: int, release: Callable[[], None]) -> ThreadSource:
             try:
                 return os.read(fd, CHUNK)
             except BlockingIOError:
-                system.wait_ready(fd, False)
+                platforms.wait_ready(fd, False)
 
     return ThreadSource(read, release)
 
@@ -281,6 +281,6 @@ def blocking_sink(fd: int, release: Callable[[], None]) -> ThreadSink:
             try:
                 return os.write(fd, data)
             except BlockingIOError:
-                system.wait_ready(fd, True)
+                platforms.wait_ready(fd, True)
 
     return ThreadSink(write, release)

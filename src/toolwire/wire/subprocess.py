@@ -17,7 +17,7 @@ from typing import IO, Any, Final, Literal, Self, TypeAlias
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
-from toolwire.wire import system
+from toolwire.wire import platforms
 from toolwire.wire.byte_channel import ByteChannel
 from toolwire.wire.streams import ReadySink, ReadySource, Sink, Source, blocking_sink, blocking_source
 
@@ -47,7 +47,7 @@ class ProcessChannel(ByteChannel):
     ) -> None:
         super().__init__(limit=limit)
         self._process = process
-        self._tree = system.ProcessTree(process)
+        self._tree = platforms.ProcessTree(process)
         self._grace = grace
         self._on_stderr = on_stderr
         self._stderr: Source | None = None
@@ -57,7 +57,7 @@ class ProcessChannel(ByteChannel):
         self._exited = asyncio.Event()
         # Set when nobody in the tree holds the child's output any more.
         self._silent = asyncio.Event()
-        self._stop_watch: Callable[[], None] = system.watch_exit(
+        self._stop_watch: Callable[[], None] = platforms.watch_exit(
             asyncio.get_running_loop(), process.pid, self._child_exited
         )
 
@@ -123,7 +123,7 @@ class ProcessChannel(ByteChannel):
     # --- the end of the child
 
     def _child_exited(self) -> None:
-        self._status = system.peek_status(self._process)
+        self._status = platforms.peek_status(self._process)
         self._exited.set()
         if self._closer is None:
             assert self._loop is not None
@@ -233,26 +233,26 @@ class ProcessChannel(ByteChannel):
 def _start(command: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: bool) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
-            system.resolve(command, env, cwd),
+            platforms.resolve(command, env, cwd),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if stderr else None,
             bufsize=0,
             env=env,
             cwd=cwd,
-            **system.spawn_options(),
+            **platforms.spawn_options(),
         )
     except (OSError, ValueError, IndexError) as error:
         raise Unreachable(_why_not(command, cwd, error)) from error
 
 
 def _source(file: IO[bytes]) -> Source:
-    end = system.own_end(file)
+    end = platforms.own_end(file)
     return ReadySource(end) if end is not None else blocking_source(file.fileno(), file.close)
 
 
 def _sink(file: IO[bytes]) -> Sink:
-    end = system.own_end(file)
+    end = platforms.own_end(file)
     return ReadySink(end) if end is not None else blocking_sink(file.fileno(), file.close)
 
 

@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Callable
 
-from toolwire.wire import platform_posix as posix
+from toolwire.wire.platforms import posix
 
 # Tells the type checker, which looks at every module, where this one belongs.
 assert sys.platform == "linux"

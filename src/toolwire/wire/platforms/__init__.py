@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 if sys.platform == "win32":
-    from toolwire.wire.platform_windows import (
+    from toolwire.wire.platforms.windows import (
         ProcessTree,
         binary,
         own_end,
@@ -18,7 +18,7 @@ if sys.platform == "win32":
         watch_exit,
     )
 else:
-    from toolwire.wire.platform_posix import (
+    from toolwire.wire.platforms.posix import (
         ProcessTree,
         binary,
         own_end,
@@ -30,12 +30,12 @@ else:
     )
 
     if sys.platform == "linux":
-        from toolwire.wire.platform_linux import shared_end, watch_exit
+        from toolwire.wire.platforms.linux import shared_end, watch_exit
     elif sys.platform == "darwin":
-        from toolwire.wire.platform_darwin import watch_exit
-        from toolwire.wire.platform_posix import shared_end
+        from toolwire.wire.platforms.darwin import watch_exit
+        from toolwire.wire.platforms.posix import shared_end
     else:
-        from toolwire.wire.platform_posix import shared_end, watch_exit
+        from toolwire.wire.platforms.posix import shared_end, watch_exit
 
 __all__ = [
     "ProcessTree",
