@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
 from toolwire import Client, Context, Server, testing
+from toolwire.client import http_target
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.revisions import MODERN, REVISIONS, supports
+from toolwire.wire.http_pool import HttpPool
 
 WAYS = [
     *(("http", revision) for revision in REVISIONS),
@@ -130,3 +133,10 @@ async def test_an_unknown_way_is_refused() -> None:
     with pytest.raises(ValueError, match="over= is one of memory, stdio, http, sse, port"):
         async with testing.connect(make(), over="pigeon"):  # type: ignore[arg-type]
             pass
+
+
+async def test_an_answer_finds_a_connection_however_many_calls_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_target, "HttpPool", partial(HttpPool, connections=4))
+    async with testing.connect(make(), revision="2025-11-25", over="port", elicit=name_it) as (client, _):
+        answers = await asyncio.gather(*(client.call_tool("ask", returns=str) for _ in range(12)))
+    assert answers == ["anna"] * 12

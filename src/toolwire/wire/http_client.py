@@ -42,6 +42,9 @@ log: logging.Logger = logging.getLogger("toolwire.http")
 MAX_RESUMES: Final = 5
 # 2025-11-25 basic/transports, backwards compatibility: these statuses of `initialize` mean an older transport.
 _OLD_TRANSPORT: Final = frozenset({400, 404, 405})
+# Connections that no request takes: one for what is posted besides, one for the server's own stream. A server that asks
+# something before it answers would otherwise wait for ever, because the answer would wait for a connection.
+_SPARE: Final = 2
 
 
 class Exchange:
@@ -134,6 +137,8 @@ class HttpSession(Session):
         self._endpoint = endpoint
         self._idle = asyncio.Event()
         self._idle.set()
+        at_once = endpoint.pool.at_once
+        self._turns = None if at_once is None else asyncio.Semaphore(max(1, at_once - _SPARE))
 
     async def finished(self) -> None:
         """Wait until nothing is in flight."""
@@ -173,7 +178,11 @@ class HttpSession(Session):
         self._idle.clear()
         try:
             with exchange:
-                await self._exchange(exchange, sent, body)
+                if self._turns is None:
+                    await self._exchange(exchange, sent, body)
+                else:
+                    async with self._turns:
+                        await self._exchange(exchange, sent, body)
         except CancelledError:
             self._give_up(exchange, "The caller gave up")
             raise

@@ -44,6 +44,11 @@ _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 class Pool(ABC):
     """Whatever carries out HTTP requests: connections to other machines, or an application in this process."""
 
+    @property
+    def at_once(self) -> int | None:
+        """How many requests it carries out at once, while others wait; None for any number."""
+        return None
+
     @abstractmethod
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         """One request, without redirects; returns when the headers of the answer are there."""
@@ -148,6 +153,10 @@ class HttpPool(Pool):
         self._connections: Connections | None = None
         self._routes: dict[str, _Route] = {}
         self._closed = False
+
+    @property
+    def at_once(self) -> int:
+        return self._limit
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         if self._closed:
