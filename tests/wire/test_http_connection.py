@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -19,6 +20,7 @@ from toolwire.wire.http_response import TooLarge
 from toolwire.wire.http_unpacking import Unpacker
 
 OK = b"HTTP/1.1 200 OK\r\n"
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nlink: x\r\n\r\n"
 
 
 def saying(*pieces: bytes) -> Serve:
@@ -251,12 +253,25 @@ async def test_closing_the_pool_ends_what_is_in_flight() -> None:
             await asking
 
 
-async def test_who_gives_up_late_does_not_cut_what_is_somebody_elses() -> None:
-    connection = HttpConnection(asyncio.get_running_loop(), None, lambda _: None, lambda _: None)
+def made() -> tuple[HttpConnection, Mock]:
+    """A connection without a loop, and its transport."""
+    loop = Mock(asyncio.AbstractEventLoop)
+    loop.create_future = Future
+    connection = HttpConnection(loop, None, lambda _: None, lambda _: None)
     transport = Mock(asyncio.Transport)
-    transport.is_closing.return_value = False
+    transport.is_closing.side_effect = lambda: transport.abort.called or transport.close.called
     transport.get_write_buffer_size.return_value = 0
     connection.connection_made(transport)
+    return connection, transport
+
+
+class Future(asyncio.Future[None]):
+    def __init__(self) -> None:
+        super().__init__(loop=Mock(asyncio.AbstractEventLoop))
+
+
+def test_who_gives_up_late_does_not_cut_what_is_somebody_elses() -> None:
+    connection, transport = made()
     first = connection.exchange("GET", "http://a/", b"")
     first.send(None)
     receive(connection, OK + b"content-length: 0\r\n\r\n")
@@ -268,6 +283,44 @@ async def test_who_gives_up_late_does_not_cut_what_is_somebody_elses() -> None:
     with pytest.raises(asyncio.CancelledError):
         second.throw(asyncio.CancelledError)
     transport.abort.assert_called_once()
+
+
+def read(pieces: list[bytes]) -> tuple[Any, ...]:
+    """All that can be known about an answer that came in these pieces, up to the end of the connection."""
+    connection, transport = made()
+    asking = connection.exchange("POST", "http://a/", b"")
+    began: Any = asking.send(None)
+    response = connection._response
+    assert response is not None
+    for piece in pieces:
+        if not transport.is_closing():
+            receive(connection, piece)
+    connection.connection_lost(None)
+    failed = began.exception() if began.done() else None
+    asking.close()
+    return response.status, response.headers, b"".join(response._pieces), response._whole, response._error, str(failed)
+
+
+ANSWERS = [
+    OK + b"content-length: 12\r\nx: y\r\n\r\nhello, world",
+    OK + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n3;a=b\r\nyou\r\n0\r\nt: 1\r\n\r\n",
+    INTERIM + b"HTTP/1.0 404 No\r\nContent-Type: a\r\n\r\nuntil the end",
+    b"HTTP/1.1 202 Yes\r\ncontent-length: 0\r\n\r\n" + OK + b"\r\n",
+]
+
+
+@given(
+    st.sampled_from(ANSWERS),
+    st.lists(st.tuples(st.integers(0, 120), st.binary(max_size=3)), max_size=3),
+    st.lists(st.integers(0, 150), max_size=5),
+)
+def test_an_answer_means_the_same_in_any_pieces(said: bytes, changes: list[tuple[int, bytes]], cuts: list[int]) -> None:
+    for at, put in changes:
+        said = said[:at] + put + said[at + len(put) :]
+    ends = sorted({cut for cut in cuts if 0 < cut < len(said)} | {len(said)})
+    pieces = [said[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    whole = read([said])
+    assert read(pieces)[:4] == whole[:4]
 
 
 async def test_an_answer_after_the_connection_is_gone_is_nobodys() -> None:
