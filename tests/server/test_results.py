@@ -333,3 +333,17 @@ async def test_what_has_no_json_form_does_not_leave() -> None:
 async def test_numbers_that_json_lacks(value: Any) -> None:
     answer = await result(returning(value))
     json.dumps(answer, allow_nan=False)
+
+
+async def test_what_cannot_be_sent_is_named_where_it_is_inside_of_something_else() -> None:
+    server = Server("s", debug=True)
+
+    @server.tool
+    def report() -> Any:
+        return {"when": object()}
+
+    result = await server.call_tool("report")
+    assert result.is_error
+    assert (
+        "'report' returned a dict that cannot be sent as JSON: a value of type object has no JSON form" in result.text
+    )

@@ -146,8 +146,8 @@ class _Converter:
         lines = "; ".join(schemas.sentence(problem, "result") for problem in error.problems[:5])
         return ResultError(f"{self._name!r} returned what its output schema does not allow: {lines}")
 
-    def _not_json(self, value: Any) -> ResultError:
-        return ResultError(f"{self._name!r} returned a value of type {type(value).__name__}, which has no JSON form")
+    def _not_json(self, value: Any, error: Exception) -> ResultError:
+        return ResultError(f"{self._name!r} returned a {type(value).__name__} that cannot be sent as JSON: {error}")
 
 
 class _Typed(_Converter):
@@ -172,7 +172,7 @@ class _Typed(_Converter):
         except Invalid as error:
             raise self._mismatch(error) from None
         except (TypeError, ValueError, RecursionError) as error:
-            raise self._not_json(value) from error
+            raise self._not_json(value, error) from error
 
 
 class _Checked(_Converter):
@@ -194,7 +194,7 @@ class _Checked(_Converter):
             data = bytes(value) if isinstance(value, Raw) else msgspec.json.encode(value, enc_hook=adapters.encode_hook)
             plain = msgspec.json.decode(data)
         except (TypeError, ValueError, RecursionError) as error:
-            raise self._not_json(value) from error
+            raise self._not_json(value, error) from error
         if problems := self._validator.check(plain):
             raise self._mismatch(Invalid(problems))
         return data
@@ -234,7 +234,7 @@ class _Dynamic(_Converter):
         try:
             data = msgspec.json.encode(value, enc_hook=adapters.encode_hook)
         except (TypeError, ValueError, RecursionError) as error:
-            raise self._not_json(value) from error
+            raise self._not_json(value, error) from error
         is_typed = self._structured or (not self._text_only and _is_record(value))
         return CallToolResult(content=[TextContent(data.decode())], structured_content=Raw(data) if is_typed else UNSET)
 
