@@ -8,13 +8,13 @@ import json
 import os
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from tests.server.process_handlers import asks, asynchronous, compute, fail, hang
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Context, Limits, Resource, Server, Tool
+from toolwire import Context, Depends, Limits, Resource, Server, SyncContext, Tool
 from toolwire.protocol.errors import ServerError
 from toolwire.testing import elapse
 
@@ -362,6 +362,24 @@ def test_what_cannot_run_in_a_process_is_refused_at_registration() -> None:
 
 
 # --- A full house ---
+
+
+async def test_a_handler_in_the_only_thread_can_read_a_resource_that_needs_one() -> None:
+    server = Server("s", limits=Limits(threads=1))
+
+    def prefix() -> str:
+        return "read in "
+
+    @server.resource("note://a")
+    def note(start: Annotated[str, Depends(prefix)]) -> str:
+        return start + threading.current_thread().name
+
+    @server.tool
+    def read(ctx: SyncContext) -> str:
+        return str(ctx.read_resource("note://a")[0].text)
+
+    async with connect(server, MODERN) as client:
+        assert text(await client.call("read")) == "read in toolwire beside a worker"
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", MODERN])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from types import CoroutineType
 from typing import Any, Literal, TypeAlias, cast
@@ -57,9 +57,15 @@ def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | No
         return None
 
     async def invoke(ctx: Context, arguments: tuple[Any, ...]) -> Any:
-        return await _settled(await ctx._host.workers.run(function, *arguments))
+        return await _settled(await _in_thread(ctx)(function, *arguments))
 
     return invoke
+
+
+def _in_thread(ctx: Context) -> Callable[..., Awaitable[Any]]:
+    """What runs a function in a thread: a worker, unless one waits for it, as for a resource that its handler reads."""
+    workers = ctx._host.workers
+    return workers.run_beside if ctx._threaded else workers.run
 
 
 def _with_dependencies(call: Invoke, plan: depends.Plan) -> Invoke:
@@ -72,7 +78,7 @@ def _with_dependencies(call: Invoke, plan: depends.Plan) -> Invoke:
             stack.callback(_let_go, synchronous)
             return synchronous
 
-        values = await depends.resolve(plan, ctx, stack, ctx._host.workers.run, plain_context)
+        values = await depends.resolve(plan, ctx, stack, _in_thread(ctx), plain_context)
         arguments.update(values)
         return await call(ctx, arguments)
 
@@ -162,12 +168,12 @@ def _threaded(binding: Binding) -> Invoke:
 
     async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
         if not wants_context:
-            return await _settled(await ctx._host.workers.run(binding.call, arguments))
+            return await _settled(await _in_thread(ctx)(binding.call, arguments))
         synchronous = threaded_context(ctx)
         run = _run_generator if binding.is_generator else binding.call
         first = (binding,) if binding.is_generator else ()
         try:
-            return await _settled(await ctx._host.workers.run(run, *first, arguments, synchronous))
+            return await _settled(await _in_thread(ctx)(run, *first, arguments, synchronous))
         finally:
             _let_go(synchronous)
 

@@ -114,6 +114,15 @@ class ThreadWorkers:
             self._call()
         return future
 
+    def run_beside(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
+        """The same in a thread of its own, for what a worker waits for: all of them could wait for a free one."""
+        if self._closed:
+            raise Busy("the server is stopping")
+        loop = asyncio.get_running_loop()
+        job = _Job(_Mailbox(loop), loop.create_future(), contextvars.copy_context(), function, args)
+        start_daemon("beside a worker", _work_off, job)
+        return job.future
+
     def _check_room(self) -> None:
         """Jobs for which a thread is on its way, or can be had, do not count as waiting."""
         with self._lock:
@@ -177,6 +186,10 @@ class ThreadWorkers:
         self._returning = True
         job.mailbox.post(job.future, value, error)
         return True
+
+
+def _work_off(job: _Job) -> None:
+    job.mailbox.post(job.future, *_perform(job))
 
 
 def _perform(job: _Job) -> tuple[Any, BaseException | None]:
