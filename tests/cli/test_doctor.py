@@ -267,3 +267,18 @@ async def test_the_way_to_sign_in_is_walked(
 
     found = (await examine(monkeypatch, serve, URL))["sign-in"]
     assert (found.verdict, says in found.found) == (verdict, True), found
+
+
+async def test_an_authorization_server_that_is_away_is_not_blamed_on_the_metadata(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def serve(method: str, url: str, headers: Mapping[str, str], asked: str) -> Answer:
+        if method == "POST":
+            return 401, {"www-authenticate": 'Bearer resource_metadata="https://mcp.example/metadata"'}, []
+        if url != "https://mcp.example/metadata":
+            raise Unreachable("https://login.example cannot be reached")
+        return 200, {"content-type": "application/json"}, [json.dumps(RESOURCE).encode()]
+
+    found = (await examine(monkeypatch, serve, URL))["sign-in"]
+    assert (found.verdict, found.found) == ("bad", "https://login.example cannot be reached")
+    assert "check the address of the authorization server" in found.advice

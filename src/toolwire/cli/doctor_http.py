@@ -121,6 +121,9 @@ class _Doctor:
             )
         try:
             found = await self._walk(discover(self._url, challenge))
+        except TransportError as error:
+            advice = "Clients have to reach what the metadata names: check the address of the authorization server."
+            return bad("sign-in", str(error), advice)
         except ToolwireError as error:
             return bad(
                 "sign-in", str(error), "Publish protected-resource metadata that names the authorization server."
