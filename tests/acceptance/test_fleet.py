@@ -227,6 +227,27 @@ async def test_a_redis_that_goes_away_and_comes_back(tmp_path: Path) -> None:
             await Session(repeat(served.port), "2025-06-18").open()
 
 
+async def test_a_stream_outlives_a_restart_of_a_redis_that_keeps_its_data(tmp_path: Path) -> None:
+    uri = "note://1/first"
+    with running("--appendonly", "yes", "--appendfsync", "always") as redis:
+        async with two_servers(redis, tmp_path / "server.py", SERVER) as servers:
+            here, there = (served.port for served in servers)
+            session = Session(repeat(here), "2025-11-25")
+            await session.open()
+            await session.result("resources/subscribe", {"uri": uri})
+            async with session.get() as stream:
+                await session.touch(uri)
+                assert await stream.updated() == uri
+                redis.kill()
+                redis.start()
+                for port in (here, there):
+                    while (await probe(port, "/readyz"))[0] != 200:
+                        await asyncio.sleep(0.05)
+                session._ports = repeat(there)
+                await session.touch(uri)
+                assert await stream.updated() == uri
+
+
 async def probe(port: int, path: str) -> tuple[int, bytes]:
     async with connected(port) as connection:
         connection.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())

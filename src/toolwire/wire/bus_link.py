@@ -13,11 +13,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from toolwire.backoff import Backoff
+from toolwire.protocol.errors import ToolwireError
 from toolwire.stores import Bus
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
 
 MAX_WAITING: Final = 1024
+LONGEST_PAUSE: Final = 5.0
+#: Says that messages were never sent: everybody should look at everything again.
+_LOST: Final = "lost"
 
 
 class Link:
@@ -33,6 +38,7 @@ class Link:
         self._unsubscribe: Callable[[], None] | None = None
         self._waiting: deque[bytes] = deque()
         self._pump: asyncio.Task[None] | None = None
+        self._making_up: asyncio.Task[None] | None = None
 
     def on(self, kind: str, handler: Callable[[bytes], None]) -> Callable[[], None]:
         """Call `handler` for every message of a kind, our own included; returns what ends it."""
@@ -63,7 +69,9 @@ class Link:
     def _leave(self) -> None:
         if self._unsubscribe is not None:
             self._unsubscribe()
-        self._unsubscribe = self._loop = self._pump = None
+        if self._making_up is not None and self._loop is not None and not self._loop.is_closed():
+            self._making_up.cancel()
+        self._unsubscribe = self._loop = self._pump = self._making_up = None
         self._waiting.clear()
 
     async def publish(self, kind: str, data: bytes) -> None:
@@ -91,21 +99,45 @@ class Link:
         if len(self._waiting) >= MAX_WAITING:
             self._waiting.popleft()
             log.warning("the bus is too slow: a message to the other processes was dropped")
+            self._make_up()
         self._waiting.append(message)
-        if self._pump is None:
+        self._start_pump()
+
+    def _start_pump(self) -> None:
+        if self._pump is None and self._loop is not None and self._waiting:
             self._pump = self._loop.create_task(self._send())
 
     async def _send(self) -> None:
         try:
             while self._waiting:
                 await self._bus.publish(self._topic, self._waiting.popleft())
+        except ToolwireError as error:
+            log.error("publishing to the other processes failed: %s", error)
+            self._make_up()
         except Exception:
             log.exception("publishing to the other processes failed")
         finally:
             self._pump = None
 
+    def _make_up(self) -> None:
+        """What was not sent cannot be sent later, out of its order; but that it is missing can be said."""
+        if self._making_up is None and self._loop is not None:
+            self._making_up = self._loop.create_task(self._tell_lost())
+
+    async def _tell_lost(self) -> None:
+        backoff = Backoff(longest=LONGEST_PAUSE)
+        while True:
+            await asyncio.sleep(backoff.after(None))
+            with contextlib.suppress(ToolwireError):
+                await self.publish(_LOST, b"")
+                break
+        self._making_up = None
+        self._start_pump()
+
     def _heard(self, message: bytes) -> None:
         kind, _, data = message.partition(b" ")
+        if kind == _LOST.encode():
+            self._lost()
         for handler in tuple(self._handlers.get(kind.decode("ascii", "replace"), ())):
             try:
                 handler(data)

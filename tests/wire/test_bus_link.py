@@ -1,0 +1,64 @@
+"""The topic of all processes of a server, on a bus that fails now and then."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.stores.contract import Heard
+
+from toolwire.stores import MemoryBus, StoreFailed
+from toolwire.wire.bus_link import Link
+
+
+class FailingBus(MemoryBus):
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 0
+
+    async def publish(self, topic: str, data: bytes) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StoreFailed("it is not reached")
+        await super().publish(topic, data)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+
+
+async def test_messages_that_could_not_be_sent_are_made_up_for(caplog: pytest.LogCaptureFixture) -> None:
+    bus = FailingBus()
+    links = [Link(bus, "t"), Link(bus, "t")]
+    heard = [Heard(), Heard()]
+    for link, ears in zip(links, heard, strict=True):
+        link.on("say", ears)
+        link.on_lost(lambda ears=ears: ears(b"look again"))  # type: ignore[misc]
+        link.open()
+    links[0].post("say", b"1")
+    await heard[1].until(1)
+    bus.failures = 3
+    for text in (b"2", b"3", b"4"):
+        links[0].post("say", text)
+    for ears in heard:
+        # One was lost, which everybody is told, and those behind it arrive.
+        while not {b"look again", b"4"} <= set(ears):
+            await ears.until(len(ears) + 1)
+        assert b"2" not in ears
+    assert "publishing to the other processes failed: it is not reached" in caplog.text
+    for link in links:
+        link.close()
+
+
+async def test_a_link_that_is_left_makes_up_for_nothing() -> None:
+    bus = FailingBus()
+    link = Link(bus, "t")
+    link.open()
+    bus.failures = 10**9
+    link.post("say", b"1")
+    while bus.failures > 10**9 - 3:
+        await asyncio.sleep(0)
+    link.close()
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == 1
