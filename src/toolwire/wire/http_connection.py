@@ -22,9 +22,9 @@ from toolwire.wire.http_url import origin
 
 HEADER_BYTES: Final = 64 * 1024
 HEADER_COUNT: Final = 200
-#: How much is read at once. Without a buffer of our own, asyncio makes one of 256 KiB for every piece that arrives,
-#: which takes longer than reading it.
-READ_BYTES: Final = 64 * 1024
+#: How much is read at once; little, because every open stream keeps a buffer of that size. Without one of our own,
+#: asyncio makes 256 KiB for every piece that arrives, which takes longer than reading it.
+READ_BYTES: Final = 16 * 1024
 #: How much of a body is held for its reader.
 HELD_BYTES: Final = 256 * 1024
 # How long the end of an answer may take of which nothing but the end is wanted, and how long it may be.
@@ -43,7 +43,7 @@ class Lost(Exception):
 
     def __init__(self, why: str, silent: bool) -> None:
         super().__init__(why)
-        self.silent = silent
+        self.silent: bool = silent
 
 
 class HttpConnection(asyncio.BufferedProtocol):
