@@ -106,6 +106,31 @@ def toolwire(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=30)
 
 
+async def test_stores_that_are_named_outlive_the_process(tmp_path: Path) -> None:
+    file, stores = write(tmp_path), str(tmp_path / "state.db")
+    async with running(file, "--stores", stores) as served:
+        await ask(served.port, "remember", key="a", value="kept")
+    async with running(file, environment={"TOOLWIRE_STORES": stores}) as served:
+        assert await ask(served.port, "recall", key="a") == "kept"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_store_that_is_not_reached_is_named_without_its_password(tmp_path: Path, workers: str) -> None:
+    address = "redis://:hunter2@127.0.0.1:1/0?timeout=0.1"
+    done = toolwire(write(tmp_path), "--transport", "http", "--port", "0", "--workers", workers, "--stores", address)
+    assert done.returncode == 1
+    assert "The store redis://127.0.0.1:1/0 cannot be used: it is not reached" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+def test_an_address_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
+    done = toolwire(write(tmp_path), "--stores", "redis://:hunter/2@host/0")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("toolwire: The address of the store is not one of a Redis: write it as redis://")
+    assert "hunter" not in done.stderr
+
+
 async def test_a_file_that_runs_its_server_says_where(tmp_path: Path) -> None:
     file = tmp_path / "served.py"
     file.write_text("from toolwire import Server\nServer('served').run('http', port=0)\n")
