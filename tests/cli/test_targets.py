@@ -47,6 +47,12 @@ def test_a_single_word_is_a_command_if_there_is_one(monkeypatch: pytest.MonkeyPa
         locate("wether-mcp")
 
 
+@pytest.mark.parametrize("target", ["missing.json", "missing.json:weather"])
+def test_a_configuration_that_is_not_there_is_named(target: str) -> None:
+    with pytest.raises(UsageError, match=r"^there is no file 'missing\.json'$"):
+        locate(target)
+
+
 def test_an_entry_of_a_configuration_file(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps(CONFIGURATION))

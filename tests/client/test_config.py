@@ -73,7 +73,7 @@ def test_what_an_entry_may_say() -> None:
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({}, "not a configuration"),
+        ({}, "no mcpServers, nor servers as VS Code has"),
         ({"mcpServers": []}, "not a configuration"),
         ({"mcpServers": {"a": {"command": 1}}}, "not a configuration"),
         ({"mcpServers": {"a": {}}}, "either a command or a url"),
@@ -89,6 +89,17 @@ def test_what_an_entry_may_say() -> None:
 def test_what_is_no_configuration(config: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Client(config)
+
+
+def test_vs_code_calls_it_servers_and_a_broken_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"inputs": [], "servers": {"one": {"type": "stdio", "command": "npx", "args": ["server"]}}}')
+    (found,) = read_config(file).values()
+    assert isinstance(found, CommandTarget)
+    assert found.command == ["npx", "server"]
+    file.write_text('{"mcpServers": {},}')
+    with pytest.raises(ValueError, match=r"mcp\.json' is not a configuration with mcpServers: JSON is malformed"):
+        Client(file)
 
 
 def test_options_belong_to_the_entries() -> None:

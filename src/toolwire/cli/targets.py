@@ -127,6 +127,8 @@ def locate(target: str) -> Place:
         return entry
     if words and (len(words) > 1 or shutil.which(words[0])):
         return Place(words)
+    if (missing := file if file.endswith(".json") else target).endswith(".json"):
+        raise UsageError(f"there is no file {missing!r}")
     raise UsageError(f"{target!r} is no server: TARGET is {HELP}")
 
 

@@ -1,6 +1,8 @@
 """`mcpServers` configurations, as many programs keep them: several servers by name, each a command or a URL.
 
 {"mcpServers": {"files": {"command": "npx", "args": ["some-server"]}, "weather": {"url": "https://…/mcp"}}}
+
+VS Code calls the same `servers`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class ServerEntry(Struct):
 
 
 class _Config(Struct):
-    servers: dict[str, ServerEntry] = msgspec.field(name="mcpServers")
+    servers: dict[str, ServerEntry] | None = msgspec.field(name="mcpServers", default=None)
+    vscode: dict[str, ServerEntry] | None = msgspec.field(name="servers", default=None)
 
 
 def read_config(source: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Target]:
@@ -50,15 +53,22 @@ def read_config(source: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
         else:
             config = msgspec.json.decode(Path(source).read_bytes(), type=_Config)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise ValueError(f"This is not a configuration with mcpServers: {error}") from None
+        raise ValueError(f"{_named(source)} is not a configuration with mcpServers: {error}") from None
     except OSError as error:
         raise ValueError(f"The configuration {os.fspath(source)!r} cannot be read: {error.strerror}") from None  # type: ignore[arg-type]
-    entries = {name: entry for name, entry in config.servers.items() if not entry.disabled}
+    servers = config.vscode if config.servers is None else config.servers
+    if servers is None:
+        raise ValueError(f"{_named(source)} is not a configuration: it has no mcpServers, nor servers as VS Code has")
+    entries = {name: entry for name, entry in servers.items() if not entry.disabled}
     if not entries:
         raise ValueError("The configuration names no server")
     if len(entries) > MAX_SERVERS:
         raise ValueError(f"The configuration names more than {MAX_SERVERS} servers")
     return {name: _target(name, entry) for name, entry in entries.items()}
+
+
+def _named(source: Mapping[str, Any] | str | os.PathLike[str]) -> str:
+    return "This" if isinstance(source, Mapping) else repr(os.fspath(source))
 
 
 def _target(name: str, entry: ServerEntry) -> Target:

@@ -19,7 +19,7 @@ from toolwire.client.client import Client as AsyncClient
 from toolwire.client.connect import TargetLike
 from toolwire.client.listen import Change
 from toolwire.client.stub import make_stub
-from toolwire.client.tasks import TaskHandle, TaskState
+from toolwire.client.tasks import TaskHandle, TaskState, WaitOptions
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
@@ -177,8 +177,14 @@ class BlockingTaskHandle:
         state: TaskState = self._wait(self._handle.status(timeout=timeout))
         return state
 
-    def wait(self, **options: Any) -> Any:
-        return self._wait(self._handle.wait(**options))
+    @overload
+    def wait(self, *, returns: None = None, **options: Unpack[WaitOptions]) -> ToolResult: ...
+    @overload
+    def wait(self, *, returns: type[T], **options: Unpack[WaitOptions]) -> T: ...
+    @overload
+    def wait(self, *, returns: Any, **options: Unpack[WaitOptions]) -> Any: ...
+    def wait(self, *, returns: Any = None, **options: Unpack[WaitOptions]) -> Any:
+        return self._wait(self._handle.wait(returns=returns, **options))
 
     def cancel(self, *, timeout: float | None = None) -> None:
         self._wait(self._handle.cancel(timeout=timeout))

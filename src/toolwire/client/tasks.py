@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -19,6 +19,7 @@ from toolwire.client.connection import CEILING_SECONDS, Connection, OnProgress
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.handlers import Accept, Cancel, Decline
 from toolwire.client.tools import decode_result, decode_typed
+from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     INVALID_PARAMS,
@@ -30,6 +31,8 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.tasks import TERMINAL
+
+T = TypeVar("T")
 
 # How long to wait between two looks where the server does not say, and at least and at most whatever it says.
 _POLL: Final = 1.0
@@ -63,6 +66,15 @@ class TaskState(Struct, frozen=True):
     @property
     def over(self) -> bool:
         return self.status in TERMINAL
+
+
+class WaitOptions(TypedDict, total=False):
+    """How to wait for a task."""
+
+    timeout: float | None
+    """How many seconds at most."""
+    on_progress: OnProgress | None
+    """Is told how far it has come."""
 
 
 class Caller(Protocol):
@@ -122,6 +134,12 @@ class TaskHandle:
             if not state.over:
                 await asyncio.sleep(state.poll_interval)
 
+    @overload
+    async def wait(self, *, returns: None = None, **options: Unpack[WaitOptions]) -> ToolResult: ...
+    @overload
+    async def wait(self, *, returns: type[T], **options: Unpack[WaitOptions]) -> T: ...
+    @overload
+    async def wait(self, *, returns: Any, **options: Unpack[WaitOptions]) -> Any: ...
     async def wait(
         self, *, returns: Any = None, timeout: float | None = None, on_progress: OnProgress | None = None
     ) -> Any:
