@@ -625,7 +625,7 @@ app = server.http_app()
 
 RUN = """
 if __name__ == "__main__":
-    server.run("http", port=0, on_ready=say)
+    server.run("http", port=0)
 """
 
 UVICORN = [sys.executable, "-m", "uvicorn", "--port", "0", "--app-dir"]
