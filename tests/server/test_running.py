@@ -15,6 +15,7 @@ from tests.server.process_handlers import asks, asynchronous, compute, fail, han
 from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Context, Depends, Limits, Resource, Server, SyncContext, Tool
+from toolwire.client import sync
 from toolwire.protocol.errors import ServerError
 from toolwire.testing import elapse
 
@@ -362,6 +363,21 @@ def test_what_cannot_run_in_a_process_is_refused_at_registration() -> None:
 
 
 # --- A full house ---
+
+
+async def test_a_handler_has_its_time_on_whichever_loop_it_runs() -> None:
+    server = Server("s")
+
+    @server.tool(timeout=0.01)
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    def call() -> str:
+        with sync.Client(server, timeout=5) as client:
+            return client.call_tool("hang").text
+
+    async with connect(server, MODERN):  # It lives on this loop.
+        assert await asyncio.to_thread(call) == "hang did not finish within 0.01 seconds"
 
 
 async def test_a_handler_in_the_only_thread_can_read_a_resource_that_needs_one() -> None:

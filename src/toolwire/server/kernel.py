@@ -284,8 +284,10 @@ class Kernel(Offering):
         seconds = component.timeout if component.timeout is not None else self.limits.tool
         if ctx._guard is not None:
             seconds, coroutine = ctx._guard(seconds, coroutine)
-        deadlines = self._deadlines or Deadlines(asyncio.get_running_loop())
-        loop, running = deadlines.loop, deadlines.running
+        loop, deadlines = asyncio.get_running_loop(), self._deadlines
+        if deadlines is None or deadlines.loop is not loop:
+            deadlines = Deadlines(loop)  # A blocking client, for one, has a loop of its own.
+        running = deadlines.running
         deadline = ctx._deadline = Deadline(seconds, asyncio.current_task(loop), loop)
         if seconds < LONG:
             deadline.count()
