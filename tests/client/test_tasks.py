@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from tests.server.tasks.talking import CORE, EXTENSION, RELATED, WAYS, Way, dial
 from tests.wireclient import LEGACY, MODERN, PREFIX
 
 from toolwire import Client, Context, Limits, Server, testing, types
-from toolwire.client import Accept, Decline, InvalidResponse, TaskCancelled, TaskHandle
-from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolFailed
+from toolwire.client import Accept, Decline, InvalidResponse, TaskCancelled, TaskHandle, TaskState
+from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, ToolFailed
 from toolwire.testing import elapse
 
 FAST = Limits(task_window=0.0, task_poll=0.01)
@@ -311,3 +312,28 @@ async def test_a_task_in_a_context_is_told_by_the_context() -> None:
         assert await client.call_tool("tell", returns=bool) is True
     async with testing.connect(server, revision="2025-06-18") as (client, _):
         assert await client.call_tool("tell", returns=bool) is False
+
+
+async def test_a_wait_that_is_lost_every_time_is_taken_up_as_often_as_the_server_wants_to_be_asked() -> None:
+    asked: list[str] = []
+
+    class Lossy:
+        async def _usable(self) -> Any:
+            return SimpleNamespace(modern=False)
+
+        async def _ask(self, method: str, params: Any, decode: Any, **options: Any) -> Any:
+            asked.append(method)
+            await asyncio.sleep(0)
+            if method == "tasks/result":
+                raise OutcomeUnknown("cut off")
+            return TaskState("t", "working", None, "", "", None, poll_interval=1.0)
+
+    waiting = asyncio.ensure_future(TaskHandle(Lossy(), "t").wait())  # type: ignore[arg-type]
+    for times in (1, 2, 3):
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert asked == ["tasks/result", "tasks/get"] * times
+        await elapse(1.0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

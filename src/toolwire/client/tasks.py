@@ -197,8 +197,11 @@ class TaskHandle:
                 return await self._fetched()
             except TransportError:
                 # The wait was lost, not the task: whoever is reached next knows it too.
-                if (await self.status()).over:
+                state = await self.status()
+                if state.over:
                     return await self._fetched()
+                # What lost it, a proxy perhaps, may do so every time.
+                await asyncio.sleep(state.poll_interval)
 
     async def _fetched(self) -> Raw:
         """2025-11-25: one long request, during which the server asks its questions."""
