@@ -299,6 +299,15 @@ async def test_garbage_in_its_own_keys(redis: RedisServer, stores: RedisStores) 
     with pytest.raises(StoreFailed, match="cannot be used"):
         await stores.kv.put("b", b"1")
     assert await stores.kv.get("a") == b"1"
+    redis.command("ZADD", "{toolwire}:kv-names", "0", b"\xc3\x28")
+    with pytest.raises(StoreFailed, match="another program uses the prefix"):
+        await stores.kv.keys("")
+    redis.command("XTRIM", "{toolwire}:bus", "MAXLEN", "0")
+    redis.command("XADD", "{toolwire}:bus", f"{9 * 10**15}-0", "t", b"\xff\xfe", "d", "x", "s", "0")
+    redis.command("SET", "{toolwire}:bus-last", str(9 * 10**15))
+    await stores.bus.publish("t", b"2")
+    await heard.until(2)
+    assert heard == [b"1", b"2"]
 
 
 # --- what it leaves behind ---

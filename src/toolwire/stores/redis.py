@@ -158,11 +158,17 @@ class RedisKV:
         first, last = encode_name(prefix), encode_name(after)
         # Of the two places to begin, the later one.
         is_after = int(last >= first and after != "")
-        found: list[bytes] = await self._link.ask(scripts.LIST, self._now(), first, last, max(limit, 0), is_after)
-        return [decode_name(name) for name in found]
+        found: list[str] = await self._link.ask(
+            scripts.LIST, self._now(), first, last, max(limit, 0), is_after, then=_decode_names
+        )
+        return found
 
     def _now(self) -> str:
         return "" if self._clock is None else repr(self._clock() * 1000)
+
+
+def _decode_names(names: list[bytes]) -> list[str]:
+    return [decode_name(name) for name in names]
 
 
 def _milliseconds(ttl: float | None) -> str:
@@ -243,7 +249,8 @@ class RedisBus(MemoryBus):
 
     def first_look(self) -> tuple[scripts.Script, Sequence[Any], Callable[[Any], None]]:
         """What is asked before anything else: from then on no message is missed."""
-        return scripts.LOOK, [""], lambda reply: self._look(None, reply)
+        seen = self._seen
+        return scripts.LOOK, ["" if seen is None else seen], lambda reply: self._look(seen, reply)
 
     async def listen(self, ask: Ask) -> None:
         """Hand out what others send."""
@@ -282,7 +289,8 @@ class RedisBus(MemoryBus):
             if number != self._seen + 1:
                 self._tell_lost()
             self._seen = number
-            if len(fields) == 6:
-                self._hand_out(decode_name(fields[1]), fields[3], None)
-            else:
+            try:
+                _, topic, _, data, _, _ = fields
+                self._hand_out(decode_name(topic), data, None)
+            except ValueError:
                 _logger.warning("a message on the bus that nobody of us sent is passed over")

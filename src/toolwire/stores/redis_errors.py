@@ -59,7 +59,9 @@ class RedisErrors:
             return f"the user of its address may not do what the store needs ({text})"
         if isinstance(error, OSError | kinds.ConnectionError):
             return f"it is not reached, so see whether it runs and its address is right ({text})"
-        if "WRONGTYPE" in text:
+        if text.startswith("MOVED "):
+            return "it is a cluster, and the store needs one primary that holds all of its keys"
+        if "WRONGTYPE" in text or isinstance(error, UnicodeDecodeError):
             return f"another program uses the prefix {self._prefix!r} there: choose another one"
         return text or type(error).__name__
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from toolwire.backoff import Backoff
-from toolwire.protocol.errors import ToolwireError
 from toolwire.stores.jobs import Job, settle_all
 from toolwire.stores.memory import StoreFailed
 from toolwire.stores.redis_errors import AnswerLost, RedisErrors
@@ -244,8 +243,11 @@ class Speaker:
             return False
         except self._errors.response as error:
             question.fail(self._errors.failure(error))
-        except ToolwireError as error:
-            question.fail(error)
+        except self._errors.base:
+            raise
+        except Exception as error:
+            # What the reply holds is not ours, and must not keep the others from theirs.
+            question.fail(self._errors.failure(error))
         return True
 
     def _give_up(self, questions: list[Question], error: BaseException) -> list[Question]:
