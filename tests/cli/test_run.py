@@ -103,6 +103,14 @@ def test_a_missing_file_is_named(spec: str) -> None:
     assert (done.returncode, done.stderr) == (2, f"toolwire: there is no file {spec.removesuffix(':server')!r}\n")
 
 
+def test_the_file_beside_it_that_may_be_meant_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, "server = FakeServer('a')")
+    for typed in ("my_sever.py", "my_server", "my_sever.py:server"):
+        done = toolwire("run", str(tmp_path / typed))
+        assert (done.returncode, f"; did you mean {file!r}?" in done.stderr) == (2, True), done.stderr
+    assert "is a folder: name the Python file in it" in toolwire("run", str(tmp_path)).stderr
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [

@@ -47,6 +47,12 @@ def test_a_single_word_is_a_command_if_there_is_one(monkeypatch: pytest.MonkeyPa
         locate("wether-mcp")
 
 
+@pytest.mark.parametrize("target", ["localhost:8000/mcp", "127.0.0.1:8000", "mcp.example.com/mcp"])
+def test_an_address_without_its_scheme_is_told_so(target: str) -> None:
+    with pytest.raises(UsageError, match="is no URL: begin it with http:// or https://"):
+        locate(target)
+
+
 @pytest.mark.parametrize("target", ["missing.json", "missing.json:weather"])
 def test_a_configuration_that_is_not_there_is_named(target: str) -> None:
     with pytest.raises(UsageError, match=r"^there is no file 'missing\.json'$"):

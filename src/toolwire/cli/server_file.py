@@ -11,6 +11,7 @@ from typing import Any, Final
 from toolwire.cli.errors import UsageError
 from toolwire.extras import MissingExtra
 from toolwire.protocol.errors import ServerError
+from toolwire.schemas.wording import nearest
 
 #: Where this library is.
 OURS: Final = str(Path(__file__).resolve().parents[1])
@@ -50,7 +51,17 @@ def parse(spec: str) -> tuple[Path, str | None]:
         if not name:
             raise UsageError(f"{spec!r} ends with a colon: name the server object after it, or leave it out")
         return Path(file), name
-    raise UsageError(f"there is no file {(file if separator and file.endswith('.py') else spec)!r}")
+    raise UsageError(_missing(file if separator and file.endswith(".py") else spec))
+
+
+def _missing(file: str) -> str:
+    """What to say of a file that is not there, with the one beside it that may be meant."""
+    path = Path(file)
+    if path.is_dir():
+        return f"{file!r} is a folder: name the Python file in it that defines the server"
+    beside = {each.name: each for each in path.parent.glob("*.py")} if path.parent.is_dir() else {}
+    meant = nearest(path.name, beside)
+    return f"there is no file {file!r}" + (f"; did you mean {str(beside[meant])!r}?" if meant else "")
 
 
 def _imported(path: Path) -> ModuleType | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -29,6 +30,7 @@ HELP: Final = (
     "or an entry of a configuration (mcp.json:NAME, claude-desktop:NAME, cursor:NAME; without :NAME all of them)"
 )
 TOKEN_VARIABLE: Final = "TOOLWIRE_TOKEN"
+_ADDRESS: Final = re.compile(r"[A-Za-z0-9][\w.-]*(:\d+(/|$)|\.[A-Za-z]{2,}/)")
 _FILES: Final = (".py", ".js", ".mjs")
 
 
@@ -129,6 +131,8 @@ def locate(target: str) -> Place:
         return Place(words)
     if (missing := file if file.endswith(".json") else target).endswith(".json"):
         raise UsageError(f"there is no file {missing!r}")
+    if _ADDRESS.match(target):
+        raise UsageError(f"{target!r} is no URL: begin it with http:// or https://")
     raise UsageError(f"{target!r} is no server: TARGET is {HELP}")
 
 

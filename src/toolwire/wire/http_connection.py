@@ -406,11 +406,17 @@ class StreamedResponse(HttpResponse):
 _TOO_LONG: Final = f"its headers are over the limit of {HEADER_BYTES} bytes"
 
 
+# What OpenSSL, old and new, makes of an answer in plain HTTP.
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+
+
 def reason(error: BaseException) -> str:
     """Why a connection failed, in words that a person can use."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
+        if error.reason in _NO_TLS:
+            return "TLS failed: what answers there speaks none; is it http:// instead of https://?"
         return f"TLS failed: {(error.reason or 'unknown reason').replace('_', ' ').lower()}"
     number = getattr(error, "errno", None)
     if isinstance(number, int) and number > 0:
