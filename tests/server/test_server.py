@@ -14,6 +14,7 @@ import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, WireClient, connect, modern_meta
 
 from toolwire import Context, Limits, Prompt, Resource, ResourceTemplate, Server, Tool, testing, types
+from toolwire.client import sync
 from toolwire.protocol.errors import ServerError
 from toolwire.wire.channel import Channel, memory_pair
 
@@ -631,6 +632,37 @@ async def test_the_lifespan_is_entered_once_for_all_connections() -> None:
         assert (await other.call("look"))["content"][0]["text"] == "value"
         assert events == ["enter s"]
     assert events == ["enter s", "leave"]
+
+
+async def test_the_lifespan_is_shared_by_loops_and_left_when_the_last_of_them_is_done() -> None:
+    log: list[str] = []
+    entered, release = threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[str]:
+        log.append("up")
+        yield "shared"
+        log.append("down")
+
+    server = Server("s", lifespan=lifespan)
+
+    @server.tool
+    async def look(ctx: Context) -> str:
+        return str(ctx.lifespan)
+
+    def elsewhere() -> str:
+        with sync.Client(server) as client:
+            entered.set()
+            release.wait(10)
+            return client.call_tool("look").text
+
+    async with connect(server, MODERN):
+        there = asyncio.create_task(asyncio.to_thread(elsewhere))
+        await asyncio.to_thread(entered.wait, 10)
+    assert log == ["up"]
+    release.set()
+    assert await there == "shared"
+    assert log == ["up", "down"]
 
 
 async def test_a_lifespan_that_fails_fails_serving() -> None:

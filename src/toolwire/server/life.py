@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+
+from toolwire.wire.handover import hand_over
 
 
 class Held(ABC):
@@ -28,41 +32,55 @@ class Held(ABC):
 
 
 class Life(Held):
-    """The lifespans of a server and those mounted in it, left in the task that entered them."""
+    """The lifespans of a server and those mounted in it, left in the task that entered them.
+
+    They live on the loop of whoever needed them first. Others may come from loops of their own, as blocking clients do.
+    """
 
     def __init__(self, server: Any) -> None:
         self._server = server
-        self.holders: int = 0
-        self._task: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[None] | None = None
-        self._leave: asyncio.Event | None = None
+        self._lock = threading.Lock()
+        self._span: _Span | None = None
+        # What is held on each loop; one entry a holder.
+        self._held: dict[asyncio.AbstractEventLoop, list[_Span]] = {}
 
     async def enter(self) -> None:
-        if self._task is not None and self._task.done():
-            # It ended with its event loop, and whoever held it there is gone.
-            self._task, self.holders = None, 0
-        self.holders += 1
-        if self._task is None:
-            loop = asyncio.get_running_loop()
-            self._ready = loop.create_future()
-            self._leave = asyncio.Event()
-            self._task = loop.create_task(self._live(self._ready, self._leave))
-        assert self._ready is not None
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._span is None or self._span.is_over:
+                # One that is over ended with its event loop, and whoever held it there is gone.
+                self._held = {each: spans for each, spans in self._held.items() if not each.is_closed()}
+                self._span = _Span(loop)
+                self._span.task = loop.create_task(self._live(self._span))
+            span = self._span
+            span.holders += 1
+            self._held.setdefault(loop, []).append(span)
         try:
-            await asyncio.shield(self._ready)
+            await _seen_from_here(span.ready)
         except BaseException:
-            self.holders -= 1
+            self._let_go(loop)
             raise
 
     async def exit(self) -> None:
-        self.holders -= 1
-        if self.holders or self._task is None or self._leave is None:
-            return
-        task, self._task = self._task, None
-        self._leave.set()
-        await asyncio.shield(task)
+        ended = self._let_go(asyncio.get_running_loop())
+        if ended is not None and not ended.is_over:
+            await _seen_from_here(ended.over)
 
-    async def _live(self, ready: asyncio.Future[None], leave: asyncio.Event) -> None:
+    def _let_go(self, loop: asyncio.AbstractEventLoop) -> _Span | None:
+        """Give up one hold; what ends, where nobody else has one."""
+        with self._lock:
+            span = self._held[loop].pop()
+            if not self._held[loop]:
+                del self._held[loop]
+            span.holders -= 1
+            if span.holders:
+                return None
+            if self._span is span:
+                self._span = None
+        hand_over(span.loop, span.leave.set)
+        return span
+
+    async def _live(self, span: _Span) -> None:
         servers = [self._server, *(catalog.owner for catalog in self._server.catalog.family())]
         try:
             async with AsyncExitStack() as stack:
@@ -70,13 +88,43 @@ class Life(Held):
                     if server.lifespan is not None:
                         server.lifespan_value = await stack.enter_async_context(server.lifespan(server))
                 await self._server.kernel.start()
-                ready.set_result(None)
+                span.ready.set_result(None)
                 try:
-                    await leave.wait()
+                    await span.leave.wait()
                 finally:
                     await self._server.kernel.stop()
         except BaseException as error:
-            if ready.done():
+            # Whoever waits is told: those who enter, or the last who leaves.
+            if not span.ready.done():
+                span.ready.set_exception(error)
+            elif isinstance(error, Exception):
+                span.over.set_exception(error)
+            else:
                 raise
-            self._task = None
-            ready.set_exception(error)
+        finally:
+            if not span.over.done():
+                span.over.set_result(None)
+
+
+class _Span:
+    """From entering the lifespans to leaving them, on the loop that came first."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.holders = 0
+        self.ready: Future[None] = Future()
+        self.leave = asyncio.Event()
+        self.over: Future[None] = Future()
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.over.done() or self.loop.is_closed()
+
+
+async def _seen_from_here(future: Future[None]) -> None:
+    """Wait for something that may happen on another loop."""
+    if future.done():
+        future.result()
+    else:
+        await asyncio.shield(asyncio.wrap_future(future))
