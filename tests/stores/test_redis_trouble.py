@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import subprocess
 import sys
@@ -225,6 +226,20 @@ async def test_a_user_who_may_not(redis: RedisServer) -> None:
         await stores.check()
     assert SECRET not in str(raised.value)
     stores.close()
+
+
+async def test_a_user_who_may_not_listen_is_told_so_once(redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    redis.command("ACL", "SETUSER", "deaf", "on", f">{SECRET}", "~*", "+@all", "-xread")
+    stores = RedisStores(f"unix://deaf:{SECRET}@{redis.socket}", timeout=QUICK)
+    heard = Heard()
+    stores.bus.subscribe("t", heard)
+    await stores.bus.publish("t", b"1")
+    await heard.until(1)
+    while not re.search(rb"cmdstat_xread:.*rejected_calls=[3-9]", redis.command("INFO", "commandstats")):
+        await asyncio.sleep(0.02)
+    stores.close()
+    assert caplog.text.count("is not heard: the user of its address may not do what the store needs") == 1
+    assert SECRET not in caplog.text
 
 
 async def test_a_replica_takes_no_changes(redis: RedisServer, stores: RedisStores) -> None:

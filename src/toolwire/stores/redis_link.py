@@ -133,8 +133,8 @@ class RedisLink:
                 # `wait_for` of Python 3.11, which the library uses, sometimes swallows a cancellation.
                 listening.cancel()
                 await asyncio.wait({listening}, timeout=0.05)
-            await speaking.disconnect()
-            await waiting.disconnect()
+            await self._let_go(speaking)
+            await self._let_go(waiting)
 
     def _connect(self, timeout: float) -> Connection:
         """A connection that is not open yet."""
@@ -161,20 +161,27 @@ class RedisLink:
             await connection.ensure()
             await connection.send([command])
             reply = await connection.read()
-            backoff.reset()
             if is_lost:
                 # Before anybody is told that messages were missed, and wants to know what has changed.
+                is_lost = False
                 speaker.hope()
-            is_lost = False
             return reply
 
+        is_said = False
         while True:
+            began = time.monotonic()
             try:
                 await self._listen(ask)
             except Exception as error:
-                if not is_lost:
+                if time.monotonic() - began > LONGEST_PAUSE:
+                    is_said = False
+                    backoff.reset()
+                if not is_said:
                     _logger.warning("the store %s is not heard: %s", self._errors.store, self._errors.reason(error))
-                is_lost = True
-                with contextlib.suppress(OSError, self._errors.base):
-                    await connection.disconnect()
+                is_lost = is_said = True
+                await self._let_go(connection)
             await asyncio.sleep(backoff.after(None))
+
+    async def _let_go(self, connection: Connection) -> None:
+        with contextlib.suppress(OSError, self._errors.base):
+            await connection.disconnect()
