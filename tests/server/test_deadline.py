@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ class Clock:
     def time(self) -> float:
         return self.now
 
-    def call_later(self, delay: float, callback: Any) -> Any:
-        self.timers.append((self.now + delay, callback))
+    def call_later(self, delay: float, callback: Any, *arguments: Any) -> Any:
+        self.timers.append((self.now + delay, partial(callback, *arguments)))
         return self
 
     def cancel(self) -> None:
@@ -47,10 +48,10 @@ class Task:
 def running(seconds: float) -> tuple[Any, Any, Deadlines, Deadline]:
     clock: Any = Clock()
     task: Any = Task()
-    deadlines = Deadlines(clock)
+    deadlines = Deadlines()
     deadline = Deadline(seconds, task, clock)
     deadlines.running.add(deadline)
-    deadlines.watch()
+    deadlines.watch(clock)
     return clock, task, deadlines, deadline
 
 

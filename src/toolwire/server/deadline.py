@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -83,22 +84,31 @@ class Deadline(Struct, eq=False):
 
 
 class Deadlines:
-    """Those of the handlers that run in one server, for as long as it lives on one loop."""
+    """Those of the handlers that run on one loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+    def __init__(self) -> None:
         self.running: set[Deadline] = set()
         self.watched: bool = False
 
-    def watch(self) -> None:
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Look at those that run every second, for as long as there are any."""
         self.watched = True
-        self.loop.call_later(LOOK_EVERY, self._look)
+        loop.call_later(LOOK_EVERY, self._look, loop)
 
-    def _look(self) -> None:
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self.watched = False
-        now = self.loop.time()
+        now = loop.time()
         for deadline in tuple(self.running):
             deadline.look(now)
         if self.running:
-            self.watch()
+            self.watch(loop)
+
+
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Deadlines] = WeakKeyDictionary()
+
+
+def deadlines_on(loop: asyncio.AbstractEventLoop) -> Deadlines:
+    found = _of_loops.get(loop)
+    if found is None:
+        found = _of_loops[loop] = Deadlines()
+    return found

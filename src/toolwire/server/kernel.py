@@ -36,7 +36,7 @@ from toolwire.server.catalog import Catalog, Found, Sees
 from toolwire.server.completing import Completions
 from toolwire.server.components import Cache, Component
 from toolwire.server.context import CURRENT, Context
-from toolwire.server.deadline import Deadline, Deadlines
+from toolwire.server.deadline import Deadline, Deadlines, deadlines_on
 from toolwire.server.failures import Failures, of_handler
 from toolwire.server.limits import Limits
 from toolwire.server.listening import listen
@@ -91,7 +91,8 @@ class Kernel(Offering):
         self._processes: ProcessWorkers | None = None
         self.audit: AuditLog | None = None
         self._tasks: TaskMethods | None = None
-        self._deadlines: Deadlines | None = None
+        # Of the loop that a handler ran on last; nearly always there is only one.
+        self._deadlines: tuple[asyncio.AbstractEventLoop, Deadlines] | None = None
         self._middleware: list[Middleware] = []
         self._results_are_read = False
         self._observers: list[Middleware] = []
@@ -139,8 +140,7 @@ class Kernel(Offering):
         return 0 if self._tasks is None else self._tasks.running
 
     async def start(self) -> None:
-        """Begin to live on this loop, and take up what an earlier process left behind."""
-        self._deadlines = Deadlines(asyncio.get_running_loop())
+        """Take up what an earlier process left behind."""
         if self._offers_tasks():
             await self.tasks.ready()
 
@@ -148,6 +148,7 @@ class Kernel(Offering):
         """Let go of what runs beside the loop; the next call starts it anew."""
         if self._tasks is not None:
             await self._tasks.stop()
+        self._deadlines = None
         self.hub.end_streams()
         workers, self.workers = self.workers, ThreadWorkers(self.limits.threads, self.limits.queue)
         workers.shutdown()
@@ -284,16 +285,20 @@ class Kernel(Offering):
         seconds = component.timeout if component.timeout is not None else self.limits.tool
         if ctx._guard is not None:
             seconds, coroutine = ctx._guard(seconds, coroutine)
-        loop, deadlines = asyncio.get_running_loop(), self._deadlines
-        if deadlines is None or deadlines.loop is not loop:
-            deadlines = Deadlines(loop)  # A blocking client, for one, has a loop of its own.
+        connection = ctx._outlet.connection
+        # To ask for the running loop is a system call on Python 3.11, and a session knows its own.
+        loop = connection.loop if type(connection) is Session else asyncio.get_running_loop()
+        known = self._deadlines
+        if known is None or known[0] is not loop:
+            known = self._deadlines = (loop, deadlines_on(loop))
+        deadlines = known[1]
         running = deadlines.running
         deadline = ctx._deadline = Deadline(seconds, asyncio.current_task(loop), loop)
         if seconds < LONG:
             deadline.count()
         running.add(deadline)
         if not deadlines.watched:
-            deadlines.watch()
+            deadlines.watch(loop)
         failure: Exception | None = None
         try:
             result = await coroutine
