@@ -16,6 +16,7 @@ from tests.wireclient import LEGACY, MODERN, REVISIONS, WireClient, connect, mod
 from toolwire import Context, Limits, Prompt, Resource, ResourceTemplate, Server, Tool, testing, types
 from toolwire.client import sync
 from toolwire.protocol.errors import ServerError
+from toolwire.server.life import Life
 from toolwire.wire.channel import Channel, memory_pair
 
 ICON = {"src": "https://example.net/i.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "light"}
@@ -663,6 +664,18 @@ async def test_the_lifespan_is_shared_by_loops_and_left_when_the_last_of_them_is
     release.set()
     assert await there == "shared"
     assert log == ["up", "down"]
+
+
+def test_leaving_where_nothing_was_entered_does_no_harm() -> None:
+    life = Life(Server("s"))
+    asyncio.run(life.enter())
+
+    async def again() -> None:
+        await life.exit()
+        async with life.held():
+            pass
+
+    asyncio.run(again())
 
 
 async def test_a_lifespan_that_fails_fails_serving() -> None:

@@ -69,8 +69,11 @@ class Life(Held):
     def _let_go(self, loop: asyncio.AbstractEventLoop) -> _Span | None:
         """Give up one hold; what ends, where nobody else has one."""
         with self._lock:
-            span = self._held[loop].pop()
-            if not self._held[loop]:
+            spans = self._held.get(loop)
+            if spans is None:
+                return None  # It was held on a loop that is gone, and with it the hold.
+            span = spans.pop()
+            if not spans:
                 del self._held[loop]
             span.holders -= 1
             if span.holders:
