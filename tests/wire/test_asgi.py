@@ -635,7 +635,8 @@ async def test_a_browser_may_ask_first(server: Server) -> None:
     assert answer.headers["vary"] == "Origin"
     assert {"POST", "GET", "DELETE"} <= set(answer.headers["access-control-allow-methods"].split(", "))
     allowed = answer.headers["access-control-allow-headers"].lower().split(", ")
-    for name in ("content-type", "mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id"):
+    protocol = ("mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id")
+    for name in ("content-type", "authorization", "dpop", *protocol):
         assert name in allowed
     assert app.sessions is None
     # The answer to the request itself can be read, too.

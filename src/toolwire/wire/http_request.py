@@ -11,6 +11,7 @@ from toolwire.wire.http_reply import HeaderList, Refused, Scope
 
 _BROWSERS_MAY_SEND: Final = (
     "Authorization",
+    "DPoP",
     "Content-Type",
     "Accept",
     "MCP-Protocol-Version",
