@@ -18,8 +18,8 @@ from toolwire import Context, Server
 from toolwire.auth import JWT, Anonymous, ApiKeys, InvalidToken, Principal, ResourceServer, Unavailable, bearer_token
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.http import DUPLICATE
-from toolwire.wire import http_server
-from toolwire.wire.asgi import HttpApp
+from toolwire.wire.http_server import serving as http_server
+from toolwire.wire.http_server.asgi import HttpApp
 
 ALICE, BOB = "alices-key-123", "bobs-key-4567"
 KEYS = ApiKeys({ALICE: Principal("alice", scopes=frozenset({"read"})), BOB: "bob"})

@@ -15,8 +15,8 @@ from tests.cli.command import Command
 from toolwire.cli import doctor_http, doctor_stdio
 from toolwire.cli.diagnosis import Diagnosis
 from toolwire.protocol.errors import Unreachable
-from toolwire.wire.http_pool import Pool
-from toolwire.wire.http_response import HttpResponse
+from toolwire.wire.http_client.pool import Pool
+from toolwire.wire.http_client.response import HttpResponse
 
 HELLO = Path(__file__).parents[2] / "examples" / "hello.py"
 

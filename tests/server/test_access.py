@@ -19,7 +19,7 @@ from toolwire.auth import ApiKeys, Principal, ResourceServer
 from toolwire.protocol.errors import CALL_FORBIDDEN, InsufficientScope, ProtocolError, ServerError
 from toolwire.server.components import Cache
 from toolwire.server.headers import Header
-from toolwire.wire.asgi import HttpApp
+from toolwire.wire.http_server.asgi import HttpApp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
 

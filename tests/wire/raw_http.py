@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from toolwire.wire.http_pool import HttpPool
-from toolwire.wire.http_response import HttpResponse
+from toolwire.wire.http_client.pool import HttpPool
+from toolwire.wire.http_client.response import HttpResponse
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -15,8 +15,9 @@ from tests.wireclient import LEGACY, MODERN, PREFIX, modern_meta
 from toolwire import Context, Limits, Server, Tool
 from toolwire.protocol.errors import ServerError
 from toolwire.server.headers import Header
-from toolwire.wire import http_outlet, http_server
-from toolwire.wire.asgi import HttpApp
+from toolwire.wire.http_server import outlet as http_outlet
+from toolwire.wire.http_server import serving as http_server
+from toolwire.wire.http_server.asgi import HttpApp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
 

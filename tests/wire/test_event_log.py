@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.stores import MemoryLog, PositionLost
-from toolwire.wire import event_log
-from toolwire.wire.event_log import END, LAST, MESSAGE, EventLog, Resume, event_id, parse_event_id, stream_name
+from toolwire.wire.http_server import event_log
+from toolwire.wire.http_server.event_log import (
+    END,
+    LAST,
+    MESSAGE,
+    EventLog,
+    Resume,
+    event_id,
+    parse_event_id,
+    stream_name,
+)
 
 POSITIONS = st.one_of(
     st.none(), st.integers(0, 2**63), st.text(st.sampled_from("0123456789-"), min_size=1, max_size=40)

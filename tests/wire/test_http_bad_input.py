@@ -19,7 +19,7 @@ from tests.wireclient import MODERN, PREFIX, modern_meta
 from toolwire import Context, Limits, Server
 from toolwire.server.headers import Header
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
-from toolwire.wire.asgi import HttpApp
+from toolwire.wire.http_server.asgi import HttpApp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
 

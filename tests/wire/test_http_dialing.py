@@ -16,9 +16,9 @@ import pytest
 from tests.wire.raw_http import answering, certificate, serving
 
 from toolwire.protocol.errors import Unreachable
-from toolwire.wire.http_dialing import Destination, parse_proxy
-from toolwire.wire.http_pool import HttpPool
-from toolwire.wire.http_url import parse_url
+from toolwire.wire.http_client.dialing import Destination, parse_proxy
+from toolwire.wire.http_client.pool import HttpPool
+from toolwire.wire.http_client.url import parse_url
 
 LOOPS = ["asyncio"] if sys.platform == "win32" else ["asyncio", "uvloop"]
 
@@ -198,7 +198,7 @@ def reaching(monkeypatch: pytest.MonkeyPatch, silent: set[str], refused: set[str
 async def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, "127.0.0.9", "127.0.0.8", "127.0.0.1", "::2")
     tried = reaching(monkeypatch, {"127.0.0.9"}, {"::2", "127.0.0.8"})
-    monkeypatch.setattr("toolwire.wire.http_dialing._STAGGER_SECONDS", 0.01)
+    monkeypatch.setattr("toolwire.wire.http_client.dialing._STAGGER_SECONDS", 0.01)
     async with serving(answering(b"204 No")) as url, HttpPool() as pool:
         response = await pool.request("GET", url.replace("127.0.0.1", "some.example"), timeout=20)
         assert response.status == 204

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from tests.http_process import Connection, connected
 
-from toolwire.wire import http_cycle, http_server
-from toolwire.wire.http_outlet import DIRECT
+from toolwire.wire.http_server import cycle as http_cycle
+from toolwire.wire.http_server import serving as http_server
+from toolwire.wire.http_server.outlet import DIRECT
 
 Answering = Callable[[Any, Any, Any], Awaitable[None]]
 JSON = (b"content-type", b"application/json")

@@ -24,7 +24,9 @@ from tests.http_process import Connection, Served, call, connected, modern, post
 
 from toolwire import Limits, Server
 from toolwire.protocol.errors import ServerError
-from toolwire.wire import http_host, http_protocol, http_server
+from toolwire.wire.http_server import host as http_host
+from toolwire.wire.http_server import protocol as http_protocol
+from toolwire.wire.http_server import serving as http_server
 
 ready_for_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 

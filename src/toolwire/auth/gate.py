@@ -16,8 +16,8 @@ from toolwire.auth.resource import WELL_KNOWN, Pages, ResourceServer, as_resourc
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV
-from toolwire.wire.http_outlet import Receive, SendMessage
-from toolwire.wire.http_reply import JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.wire.http_server.outlet import Receive, SendMessage
+from toolwire.wire.http_server.reply import JSON_TYPE, HeaderList, Refused, Scope, respond
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 

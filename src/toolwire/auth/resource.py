@@ -13,8 +13,8 @@ from toolwire.auth.verify.verifier import Verifier, Verifies, as_verifier
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV
-from toolwire.wire.http_outlet import Receive, SendMessage
-from toolwire.wire.http_reply import Scope
+from toolwire.wire.http_server.outlet import Receive, SendMessage
+from toolwire.wire.http_server.reply import Scope
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 # 2026-07-28 basic/authorization, scopes: refresh tokens are between the client and its authorization server.

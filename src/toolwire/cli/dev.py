@@ -25,8 +25,9 @@ from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.protocol.errors import ServerError
 from toolwire.server.app import Server
 from toolwire.server.stage import Stage
-from toolwire.wire import http_server, stdio
+from toolwire.wire import stdio
 from toolwire.wire.channel import Channel
+from toolwire.wire.http_server import serving as http_server
 from toolwire.wire.loops import run
 
 if TYPE_CHECKING:

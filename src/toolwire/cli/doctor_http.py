@@ -18,10 +18,10 @@ from toolwire.extras import MissingExtra
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, TransportError
 from toolwire.protocol.revisions import MODERN
-from toolwire.wire import addresses
-from toolwire.wire.http_guard import is_loopback
-from toolwire.wire.http_pool import HttpPool, Pool
-from toolwire.wire.http_response import HttpResponse
+from toolwire.wire.http_client import addresses
+from toolwire.wire.http_client.pool import HttpPool, Pool
+from toolwire.wire.http_client.response import HttpResponse
+from toolwire.wire.http_server.guard import is_loopback
 
 STRANGER: Final = "doctor.invalid"
 _READ: Final = 1 << 20

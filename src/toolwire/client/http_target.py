@@ -13,11 +13,11 @@ from toolwire.client.link import Link, Target
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
-from toolwire.wire.http_client import HttpSession
-from toolwire.wire.http_endpoint import Endpoint
-from toolwire.wire.http_pool import HttpPool, Pool
+from toolwire.wire.http_client.endpoint import Endpoint
+from toolwire.wire.http_client.pool import HttpPool, Pool
+from toolwire.wire.http_client.session import HttpSession
+from toolwire.wire.http_client.sse import SseChannel
 from toolwire.wire.session import ClientHandler, Session
-from toolwire.wire.sse_client import SseChannel
 from toolwire.wire.tapped import Tap
 
 # ERA-10: what an endpoint turned out to be, for every client of this process. Modern ones are asked anyway.

@@ -85,7 +85,7 @@ class Endpoint:
         return self._anonymous if principal is None else self.offer
 
     async def start(self) -> None:
-        from toolwire.wire.http_host import watch_host
+        from toolwire.wire.http_server.host import watch_host
 
         await self._server._life.enter()
         self.link.open()

@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from toolwire import logs
 from toolwire.protocol.errors import ServerError
-from toolwire.wire import http_server, stdio
+from toolwire.wire import stdio
+from toolwire.wire.http_server import serving as http_server
 from toolwire.wire.loops import run
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _run_workers(server: Any, options: Options, sockets: list[socket], ready: Ca
 
 def _supervisor() -> Any:
     if sys.platform != "win32":
-        from toolwire.wire.http_workers import Supervisor
+        from toolwire.wire.http_server.workers import Supervisor
 
         return Supervisor
     raise ServerError("Several workers need fork, which Windows does not have: start several servers instead")

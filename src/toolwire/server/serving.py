@@ -101,9 +101,9 @@ class Serving:
         without. `auth` says who is let in, instead of the server's own. `stateless` gives legacy clients no session:
         each of their requests stands alone. `sse` adds the transport of 2024-11-05 at `/sse` and `/messages`.
         """
-        from toolwire.wire.asgi import HttpApp
-        from toolwire.wire.http_guard import Guard
-        from toolwire.wire.http_limits import HttpLimits
+        from toolwire.wire.http_server.asgi import HttpApp
+        from toolwire.wire.http_server.guard import Guard
+        from toolwire.wire.http_server.limits import HttpLimits
 
         guard = Guard(allowed_hosts=allowed_hosts, allowed_origins=[*allowed_origins, *cors], public_url=public_url)
         limits = HttpLimits(
@@ -191,7 +191,7 @@ class Serving:
 
     async def _serve_http(self, application: Any, sockets: Any, signals: Any, ready: Callable[[], None]) -> None:
         """Serve an application of this server on sockets until `stop`, or what `signals` watches, ends it."""
-        from toolwire.wire.http_server import HttpServer
+        from toolwire.wire.http_server.serving import HttpServer
 
         loop = asyncio.get_running_loop()
         await self.stores.check()

@@ -13,7 +13,7 @@ import msgspec
 from toolwire.auth.proxy.sealed import Registration, Seals
 from toolwire.auth.verify.fetching import Answer, fetch_from_anywhere
 from toolwire.auth.verify.verifier import Unavailable
-from toolwire.wire.http_guard import is_loopback
+from toolwire.wire.http_server.guard import is_loopback
 
 MAX_REDIRECTS: Final = 10
 MAX_URI: Final = 1024

@@ -22,9 +22,9 @@ from toolwire.auth.proxy.tokens import OAuthError, TokenDesk
 from toolwire.auth.proxy.upstream import Upstream
 from toolwire.protocol.http import DUPLICATE
 from toolwire.stores import KV
-from toolwire.wire.http_body import read_body
-from toolwire.wire.http_outlet import Receive, SendMessage
-from toolwire.wire.http_reply import JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.wire.http_server.body import read_body
+from toolwire.wire.http_server.outlet import Receive, SendMessage
+from toolwire.wire.http_server.reply import JSON_TYPE, HeaderList, Refused, Scope, respond
 
 AUTHORIZE, CALLBACK, TOKEN, REGISTER = "/oauth/authorize", "/oauth/callback", "/oauth/token", "/oauth/register"
 METADATA: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")

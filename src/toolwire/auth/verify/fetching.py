@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.errors import ServerError, TransportError
-from toolwire.wire.addresses import Vet, is_public
-from toolwire.wire.http_guard import is_loopback
+from toolwire.wire.http_client.addresses import Vet, is_public
+from toolwire.wire.http_server.guard import is_loopback
 
 MAX_BYTES: Final = 512 * 1024
 SECONDS: Final = 5.0
@@ -68,7 +68,7 @@ async def fetch_from_anywhere(url: str) -> Answer:
 async def _fetch(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None, seconds: float, vet: Vet | None = None
 ) -> Answer:
-    from toolwire.wire.http_pool import HttpPool
+    from toolwire.wire.http_client.pool import HttpPool
 
     host = urlsplit(url).hostname
     try:

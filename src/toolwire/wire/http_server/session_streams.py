@@ -20,11 +20,11 @@ from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import Log
 from toolwire.wire.bus_link import Link
-from toolwire.wire.event_log import EventLog, Resume, stream_name
-from toolwire.wire.get_stream import GetStream, Listener
-from toolwire.wire.post_stream import KEPT_FOR_RETURN, PostStream
-from toolwire.wire.session_records import Record, Records
-from toolwire.wire.session_token import SessionToken
+from toolwire.wire.http_server.event_log import EventLog, Resume, stream_name
+from toolwire.wire.http_server.get_stream import GetStream, Listener
+from toolwire.wire.http_server.post_stream import KEPT_FOR_RETURN, PostStream
+from toolwire.wire.http_server.session_records import Record, Records
+from toolwire.wire.http_server.session_token import SessionToken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -7,10 +7,10 @@ from collections import deque
 from typing import Final
 
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
-from toolwire.wire.http_connection import HttpConnection, Lost
-from toolwire.wire.http_dialing import Destination, Dialer
-from toolwire.wire.http_response import HttpResponse
-from toolwire.wire.http_url import origin
+from toolwire.wire.http_client.connection import HttpConnection, Lost
+from toolwire.wire.http_client.dialing import Destination, Dialer
+from toolwire.wire.http_client.response import HttpResponse
+from toolwire.wire.http_client.url import origin
 
 # Below the 5 seconds after which uvicorn closes an idle connection, so that a request is not sent into the closing.
 IDLE_SECONDS: Final = 4.0

@@ -21,10 +21,10 @@ from toolwire.protocol.jsonrpc import (
 )
 from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import LEGACY
-from toolwire.wire.first_step import watched
-from toolwire.wire.http_limits import HttpLimits
-from toolwire.wire.http_outlet import ExchangeOutlet, Receive, SendMessage
-from toolwire.wire.http_reply import JSON_TYPE, HeaderList, refused, respond
+from toolwire.wire.http_server.first_step import watched
+from toolwire.wire.http_server.limits import HttpLimits
+from toolwire.wire.http_server.outlet import ExchangeOutlet, Receive, SendMessage
+from toolwire.wire.http_server.reply import JSON_TYPE, HeaderList, refused, respond
 from toolwire.wire.session import Handler
 
 log: logging.Logger = logging.getLogger("toolwire.http")

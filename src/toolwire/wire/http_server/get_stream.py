@@ -18,11 +18,11 @@ from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, PositionLost
-from toolwire.wire.event_log import END, LAST, MAX_ENTRY, MESSAGE, PAGE, EventLog, Resume, event_id
-from toolwire.wire.http_outlet import KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage, version_header
-from toolwire.wire.http_reply import HeaderList
-from toolwire.wire.post_stream import DEFAULT_RETRY
-from toolwire.wire.session_token import SessionToken
+from toolwire.wire.http_server.event_log import END, LAST, MAX_ENTRY, MESSAGE, PAGE, EventLog, Resume, event_id
+from toolwire.wire.http_server.outlet import KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage, version_header
+from toolwire.wire.http_server.post_stream import DEFAULT_RETRY
+from toolwire.wire.http_server.reply import HeaderList
+from toolwire.wire.http_server.session_token import SessionToken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

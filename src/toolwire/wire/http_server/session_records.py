@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
 from toolwire.stores import KV
-from toolwire.wire.session_token import HOME_BYTES, SessionToken
+from toolwire.wire.http_server.session_token import HOME_BYTES, SessionToken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from toolwire.wire.http_outlet import Receive, SendMessage
-from toolwire.wire.http_reply import Scope
+from toolwire.wire.http_server.outlet import Receive, SendMessage
+from toolwire.wire.http_server.reply import Scope
 
 
 class Gate(Protocol):

@@ -22,11 +22,11 @@ from toolwire.protocol.jsonrpc import (
 )
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.shaping import shape
-from toolwire.wire.first_step import watched
-from toolwire.wire.post_stream import PostStream
+from toolwire.wire.http_server.first_step import watched
+from toolwire.wire.http_server.post_stream import PostStream
+from toolwire.wire.http_server.session_records import Record
+from toolwire.wire.http_server.session_token import SessionToken
 from toolwire.wire.session import Handler, Pending
-from toolwire.wire.session_records import Record
-from toolwire.wire.session_token import SessionToken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
-from toolwire.wire.http_pool import USER_AGENT, Pool
-from toolwire.wire.http_response import HttpResponse, joined
-from toolwire.wire.http_url import origin
+from toolwire.wire.http_client.pool import USER_AGENT, Pool
+from toolwire.wire.http_client.response import HttpResponse, joined
+from toolwire.wire.http_client.url import origin
 
 Application: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 

@@ -11,10 +11,10 @@ from urllib.parse import urljoin
 from toolwire.protocol.errors import ToolwireError, TransportError, Unreachable
 from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
-from toolwire.wire.http_channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM
-from toolwire.wire.http_endpoint import Endpoint, failure
-from toolwire.wire.http_response import HttpResponse
-from toolwire.wire.http_url import origin
+from toolwire.wire.http_client.channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM
+from toolwire.wire.http_client.endpoint import Endpoint, failure
+from toolwire.wire.http_client.response import HttpResponse
+from toolwire.wire.http_client.url import origin
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from toolwire.wire import addresses
+from toolwire.wire.http_client import addresses
 
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _NAME: Final = re.compile("[0-9A-Za-z._-]+")

@@ -18,8 +18,8 @@ from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
 from toolwire.protocol.http import SESSION, VERSION
 from toolwire.protocol.revisions import MODERN, is_modern, supports
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
-from toolwire.wire.http_endpoint import Endpoint, failure
-from toolwire.wire.http_response import HttpResponse
+from toolwire.wire.http_client.endpoint import Endpoint, failure
+from toolwire.wire.http_client.response import HttpResponse
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

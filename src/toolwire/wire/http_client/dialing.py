@@ -17,9 +17,9 @@ from urllib import request
 from urllib.parse import urlsplit
 
 from toolwire.protocol.errors import Unreachable
-from toolwire.wire import addresses
-from toolwire.wire.http_connection import HttpConnection, Lost, reason
-from toolwire.wire.http_url import HttpUrl, parse_url, port_of
+from toolwire.wire.http_client import addresses
+from toolwire.wire.http_client.connection import HttpConnection, Lost, reason
+from toolwire.wire.http_client.url import HttpUrl, parse_url, port_of
 
 # RFC 8305 section 5: how long an address may be silent before the next one is tried beside it.
 _STAGGER_SECONDS: Final = 0.25

@@ -17,8 +17,8 @@ from urllib.parse import unquote
 
 import httptools
 
-from toolwire.wire.http_cycle import STATUS_LINES, RequestCycle
-from toolwire.wire.http_outlet import DIRECT
+from toolwire.wire.http_server.cycle import STATUS_LINES, RequestCycle
+from toolwire.wire.http_server.outlet import DIRECT
 from toolwire.wire.loops import task_starter
 
 if TYPE_CHECKING:

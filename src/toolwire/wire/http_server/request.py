@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from toolwire.protocol.http import DUPLICATE, METHOD, NAME, PARAMETER, SESSION, VERSION
-from toolwire.wire.http_reply import HeaderList, Refused, Scope
+from toolwire.wire.http_server.reply import HeaderList, Refused, Scope
 
 _BROWSERS_MAY_SEND: Final = (
     "Authorization",

@@ -20,14 +20,14 @@ from urllib.parse import urljoin
 from toolwire._version import __version__
 from toolwire.extras import require
 from toolwire.protocol.errors import Timeout, ToolwireError, Unreachable
-from toolwire.wire import addresses
-from toolwire.wire.http_response import HttpResponse
-from toolwire.wire.http_unpacking import ENCODINGS
-from toolwire.wire.http_url import origin, parse_url
+from toolwire.wire.http_client import addresses
+from toolwire.wire.http_client.response import HttpResponse
+from toolwire.wire.http_client.unpacking import ENCODINGS
+from toolwire.wire.http_client.url import origin, parse_url
 
 if TYPE_CHECKING:
-    from toolwire.wire.http_connections import Connections
-    from toolwire.wire.http_dialing import Destination
+    from toolwire.wire.http_client.connections import Connections
+    from toolwire.wire.http_client.dialing import Destination
 
 USER_AGENT: Final = f"toolwire/{__version__}"
 CONNECTIONS: Final = 100
@@ -174,15 +174,15 @@ class HttpPool(Pool):
     def _open(self) -> Connections:
         # Imported here because only who speaks HTTP needs it.
         require("httptools", extra="http", what="Reaching a server by URL")
-        from toolwire.wire.http_connections import Connections
-        from toolwire.wire.http_dialing import Dialer
+        from toolwire.wire.http_client.connections import Connections
+        from toolwire.wire.http_client.dialing import Dialer
 
         self._connections = Connections(Dialer(self._vet, self._tls, self._connect_timeout), self._limit)
         return self._connections
 
     def _route(self, url: str) -> _Route:
         """Read a URL, and what the environment says of it, once."""
-        from toolwire.wire.http_dialing import Destination, parse_proxy, proxy_of
+        from toolwire.wire.http_client.dialing import Destination, parse_proxy, proxy_of
 
         try:
             to = parse_url(url)

@@ -30,9 +30,9 @@ from toolwire.protocol.http import SESSION, standard_headers
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle
 from toolwire.protocol.peer import Peer
-from toolwire.wire.http_channel import ACCEPT_STREAM, EVENT_STREAM, HttpChannel
-from toolwire.wire.http_endpoint import ERROR_BODY, Endpoint, failure
-from toolwire.wire.http_response import HttpResponse, TooLarge
+from toolwire.wire.http_client.channel import ACCEPT_STREAM, EVENT_STREAM, HttpChannel
+from toolwire.wire.http_client.endpoint import ERROR_BODY, Endpoint, failure
+from toolwire.wire.http_client.response import HttpResponse, TooLarge
 from toolwire.wire.session import ClientHandler, OnProgress, Session
 from toolwire.wire.timeouts import LONG
 

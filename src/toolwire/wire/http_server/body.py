@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from toolwire.wire.first_step import watched
-from toolwire.wire.http_outlet import Direct, Receive
-from toolwire.wire.http_reply import Refused
+from toolwire.wire.http_server.first_step import watched
+from toolwire.wire.http_server.outlet import Direct, Receive
+from toolwire.wire.http_server.reply import Refused
 
 
 def whole_body(direct: Direct | None, limit: int) -> bytes | None:

@@ -16,9 +16,9 @@ from typing import Any, Final
 import httptools
 
 from toolwire.protocol.errors import OutcomeUnknown
-from toolwire.wire.http_response import HttpResponse, joined
-from toolwire.wire.http_unpacking import Unpacker
-from toolwire.wire.http_url import origin
+from toolwire.wire.http_client.response import HttpResponse, joined
+from toolwire.wire.http_client.unpacking import Unpacker
+from toolwire.wire.http_client.url import origin
 
 HEADER_BYTES: Final = 64 * 1024
 HEADER_COUNT: Final = 200

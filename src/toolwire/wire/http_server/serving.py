@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolwire.extras import require
 from toolwire.protocol.errors import ServerError
-from toolwire.wire.http_guard import is_loopback
-from toolwire.wire.http_outlet import Receive, SendMessage
+from toolwire.wire.http_server.guard import is_loopback
+from toolwire.wire.http_server.outlet import Receive, SendMessage
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -166,7 +166,7 @@ class HttpServer:
     def _make(self) -> Server:
         from uvicorn import Config, Server
 
-        from toolwire.wire.http_protocol import HttpProtocol
+        from toolwire.wire.http_server.protocol import HttpProtocol
 
         config = Config(
             self._application,

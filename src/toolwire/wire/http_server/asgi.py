@@ -26,18 +26,18 @@ from toolwire.protocol.jsonrpc import encode_error, encode_response
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed
-from toolwire.wire.first_step import watched
-from toolwire.wire.get_stream import GetStream
-from toolwire.wire.http_body import read_body, whole_body
-from toolwire.wire.http_gate import Gate
-from toolwire.wire.http_guard import Guard
-from toolwire.wire.http_limits import HttpLimits
-from toolwire.wire.http_outlet import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
-from toolwire.wire.http_reply import JSON_TYPE, TEXT_TYPE, HeaderList, Page, Refused, Scope, refused, respond
-from toolwire.wire.http_request import check_media, headers_of, path_of, preflight
-from toolwire.wire.http_sessions import SessionHost, Sessions
-from toolwire.wire.http_sse import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
-from toolwire.wire.http_stateless import Stateless
+from toolwire.wire.http_server.body import read_body, whole_body
+from toolwire.wire.http_server.first_step import watched
+from toolwire.wire.http_server.gate import Gate
+from toolwire.wire.http_server.get_stream import GetStream
+from toolwire.wire.http_server.guard import Guard
+from toolwire.wire.http_server.limits import HttpLimits
+from toolwire.wire.http_server.outlet import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
+from toolwire.wire.http_server.reply import JSON_TYPE, TEXT_TYPE, HeaderList, Page, Refused, Scope, refused, respond
+from toolwire.wire.http_server.request import check_media, headers_of, path_of, preflight
+from toolwire.wire.http_server.sessions import SessionHost, Sessions
+from toolwire.wire.http_server.sse import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
+from toolwire.wire.http_server.stateless import Stateless
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from toolwire.protocol.errors import InvalidResponse, TransportError
-from toolwire.wire.http_url import origin
+from toolwire.wire.http_client.url import origin
 
 
 class TooLarge(TransportError, InvalidResponse):

@@ -23,10 +23,10 @@ from toolwire.protocol.http import accepts
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import Bus, Stores
 from toolwire.wire.channel import Channel, Ended, Feed, Inbox
-from toolwire.wire.http_limits import HttpLimits
-from toolwire.wire.http_outlet import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
-from toolwire.wire.http_reply import HeaderList, Scope, refused, respond
-from toolwire.wire.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
+from toolwire.wire.http_server.limits import HttpLimits
+from toolwire.wire.http_server.outlet import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.wire.http_server.reply import HeaderList, Scope, refused, respond
+from toolwire.wire.http_server.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
 
 STREAM_PATH: Final = "/sse"
 MESSAGES_PATH: Final = "/messages"

@@ -13,8 +13,8 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from toolwire.wire.http_outlet import Receive, SendMessage
-from toolwire.wire.http_reply import HeaderList
+from toolwire.wire.http_server.outlet import Receive, SendMessage
+from toolwire.wire.http_server.reply import HeaderList
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

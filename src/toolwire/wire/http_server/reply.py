@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from toolwire.protocol.errors import INVALID_REQUEST
 from toolwire.protocol.jsonrpc import RequestId, encode_error
-from toolwire.wire.http_outlet import SendMessage
+from toolwire.wire.http_server.outlet import SendMessage
 
 Scope: TypeAlias = MutableMapping[str, Any]
 HeaderList: TypeAlias = tuple[tuple[bytes, bytes], ...]

@@ -40,17 +40,17 @@ from toolwire.protocol.revisions import LEGACY
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import PositionLost, StoreFull, Stores
 from toolwire.wire.bus_link import Link
-from toolwire.wire.event_log import Resume, parse_event_id
-from toolwire.wire.get_stream import GetStream
-from toolwire.wire.http_limits import HttpLimits
-from toolwire.wire.http_outlet import Receive, SendMessage, version_header
-from toolwire.wire.http_reply import JSON_TYPE, HeaderList, refused, respond
-from toolwire.wire.post_stream import PostStream
+from toolwire.wire.http_server.event_log import Resume, parse_event_id
+from toolwire.wire.http_server.get_stream import GetStream
+from toolwire.wire.http_server.limits import HttpLimits
+from toolwire.wire.http_server.outlet import Receive, SendMessage, version_header
+from toolwire.wire.http_server.post_stream import PostStream
+from toolwire.wire.http_server.reply import JSON_TYPE, HeaderList, refused, respond
+from toolwire.wire.http_server.session_calls import Calls, StateChange
+from toolwire.wire.http_server.session_records import RENEWAL, Record, Records
+from toolwire.wire.http_server.session_streams import SessionStreams
+from toolwire.wire.http_server.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.wire.session import Handler
-from toolwire.wire.session_calls import Calls, StateChange
-from toolwire.wire.session_records import RENEWAL, Record, Records
-from toolwire.wire.session_streams import SessionStreams
-from toolwire.wire.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -16,9 +16,9 @@ from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import RequestId, encode_batch, encode_error
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, StoreFailed, StoreFull
-from toolwire.wire.event_log import END, LAST, MAX_ENTRY, MESSAGE, PRIMING, EventLog, event_id
-from toolwire.wire.http_outlet import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
-from toolwire.wire.http_reply import JSON_TYPE, HeaderList, respond
+from toolwire.wire.http_server.event_log import END, LAST, MAX_ENTRY, MESSAGE, PRIMING, EventLog, event_id
+from toolwire.wire.http_server.outlet import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.wire.http_server.reply import JSON_TYPE, HeaderList, respond
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

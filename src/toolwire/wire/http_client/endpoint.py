@@ -10,9 +10,9 @@ from typing import Final, Protocol
 from toolwire.auth.contract import Auth
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT
-from toolwire.wire.http_pool import Pool
-from toolwire.wire.http_response import HttpResponse
-from toolwire.wire.http_url import origin
+from toolwire.wire.http_client.pool import Pool
+from toolwire.wire.http_client.response import HttpResponse
+from toolwire.wire.http_client.url import origin
 from toolwire.wire.tapped import Tap
 
 # What is shown of the text of an error page, and how much of one is read at all.
