@@ -10,6 +10,7 @@ from tests.wireclient import MODERN, connect
 
 from toolwire import Policy, Server
 from toolwire.auth import Principal
+from toolwire.client import sync
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.server.policy import Slots
 from toolwire.server.policy.concurrency import Gates, Placed
@@ -156,3 +157,36 @@ async def test_gates_nobody_uses_are_forgotten() -> None:
 def test_slots_that_make_no_sense(slots: Any) -> None:
     with pytest.raises(ServerError):
         Slots(*slots)
+
+
+async def test_slots_are_shared_by_loops() -> None:
+    server = Server("s", policy=Policy(concurrency=1))
+    holding, release = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def hold() -> str:
+        holding.set()
+        await release.wait()
+        return "held"
+
+    @server.tool
+    async def pass_by() -> str:
+        return "passed"
+
+    def elsewhere() -> str:
+        with sync.Client(server) as client:
+            return client.call_tool("pass_by").text
+
+    async with connect(server, MODERN) as client:
+        held = asyncio.create_task(client.call("hold"))
+        await holding.wait()
+        here = asyncio.create_task(client.call("pass_by"))
+        there = asyncio.create_task(asyncio.to_thread(elsewhere))
+        enforcer = server.enforcer
+        assert enforcer is not None
+        while enforcer.gates.waiting < 2 and not there.done():
+            await asyncio.sleep(0)
+        release.set()
+        assert await there == text(await here) == "passed"
+        assert text(await held) == "held"
+        assert not enforcer.gates.waiting

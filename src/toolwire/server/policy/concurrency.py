@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.server.policy.rates import in_words
+from toolwire.wire.handover import hand_over
 
 
 class Slots(Struct, frozen=True):
@@ -46,12 +50,32 @@ def compile_slots(given: Concurrency, place: str) -> list[Placed]:
 class _Gate:
     """The slots of one place, for one caller or for all. It exists while somebody holds or wants one."""
 
-    __slots__ = ("key", "semaphore", "users")
+    __slots__ = ("free", "key", "queue", "users")
 
     def __init__(self, key: tuple[str, str, Slots], running: int) -> None:
         self.key = key
-        self.semaphore = asyncio.Semaphore(running)
+        self.free = running
         self.users = 0
+        self.queue: deque[_Waiter] = deque()
+
+
+class _Waiter:
+    """Somebody in a queue, on whichever loop."""
+
+    __slots__ = ("_turn", "has_slot", "loop")
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.has_slot = False
+        self._turn: asyncio.Future[None] = self.loop.create_future()
+
+    async def turn(self, seconds: float) -> None:
+        async with asyncio.timeout(seconds):
+            await self._turn
+
+    def call(self) -> None:
+        if not self._turn.done():
+            self._turn.set_result(None)
 
 
 class Gates:
@@ -60,6 +84,8 @@ class Gates:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._gates: dict[tuple[str, str, Slots], _Gate] = {}
         self._clock = clock
+        # A server may be used on several loops at once, as by blocking clients.
+        self._lock = threading.Lock()
         # How long calls hold a slot, on average and of late: what a caller that is turned away is told to wait.
         self._usual = 1.0
         self.waiting: int = 0
@@ -68,43 +94,60 @@ class Gates:
         """Wait for a slot and hold it; call what is returned to give it back. `CallRefused` when it takes too long."""
         slots = placed.slots
         key = (placed.place, caller if slots.per == "caller" else "", slots)
-        gate = self._gates.get(key)
-        if gate is None:
-            gate = self._gates[key] = _Gate(key, slots.running)
-        if gate.users >= slots.running + slots.queue:
-            raise self._refusal(slots, name, slots.queue)
-        gate.users += 1
-        try:
-            if gate.semaphore.locked():
-                await self._wait(gate, slots, name)
+        waiter: _Waiter | None = None
+        with self._lock:
+            gate = self._gates.get(key)
+            if gate is None:
+                gate = self._gates[key] = _Gate(key, slots.running)
+            if gate.users >= slots.running + slots.queue:
+                raise self._refusal(slots, name, slots.queue)
+            gate.users += 1
+            if gate.free:
+                gate.free -= 1
             else:
-                await gate.semaphore.acquire()
-        except BaseException:
-            self._leave(gate)
-            raise
+                waiter = _Waiter()
+                gate.queue.append(waiter)
+                self.waiting += 1
+        if waiter is not None:
+            await self._wait(gate, waiter, slots, name)
         started = self._clock()
 
         def release() -> None:
             self._usual += (self._clock() - started - self._usual) / 16
-            gate.semaphore.release()
-            self._leave(gate)
+            with self._lock:
+                self._leave(gate)
 
         return release
 
-    async def _wait(self, gate: _Gate, slots: Slots, name: str) -> None:
-        self.waiting += 1
+    async def _wait(self, gate: _Gate, waiter: _Waiter, slots: Slots, name: str) -> None:
         try:
-            async with asyncio.timeout(slots.wait):
-                await gate.semaphore.acquire()
-        except TimeoutError:
-            raise self._refusal(slots, name, gate.users - slots.running) from None
+            await waiter.turn(slots.wait)
+        except BaseException as error:
+            with self._lock:
+                waiting = gate.users - slots.running
+                self._leave(gate, waiter)
+            if isinstance(error, TimeoutError):
+                raise self._refusal(slots, name, waiting) from None
+            raise
         finally:
-            self.waiting -= 1
+            with self._lock:
+                self.waiting -= 1
 
-    def _leave(self, gate: _Gate) -> None:
+    def _leave(self, gate: _Gate, waiter: _Waiter | None = None) -> None:
+        """Somebody is done; their slot goes to whoever waits longest."""
         gate.users -= 1
         if not gate.users:
             self._gates.pop(gate.key, None)
+        if waiter is not None and not waiter.has_slot:
+            with suppress(ValueError):  # Where its loop was gone when its turn came.
+                gate.queue.remove(waiter)
+            return
+        while gate.queue:
+            following = gate.queue.popleft()
+            if hand_over(following.loop, following.call):
+                following.has_slot = True
+                return
+        gate.free += 1
 
     def _refusal(self, slots: Slots, name: str, waiting: int) -> CallRefused:
         seconds = max(1.0, self._usual * (waiting + 1) / slots.running)
