@@ -44,6 +44,11 @@ class Life(Held):
         # What is held on each loop; one entry a holder.
         self._held: dict[asyncio.AbstractEventLoop, list[_Span]] = {}
 
+    @property
+    def holders(self) -> int:
+        """How many keep it alive."""
+        return sum(len(spans) for spans in self._held.values())
+
     async def enter(self) -> None:
         loop = asyncio.get_running_loop()
         with self._lock:
