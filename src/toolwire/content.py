@@ -405,7 +405,7 @@ class ToolResult:
         made.content = result.content
         made.structured = result.structured_content
         made.is_error = result.is_error is True
-        made.meta = result.meta if isinstance(result.meta, dict) else {}
+        made.meta = {} if result.meta is UNSET else result.meta  # type: ignore[assignment]
         return made
 
     def to_wire(self) -> CallToolResult:

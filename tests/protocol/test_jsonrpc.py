@@ -13,6 +13,8 @@ from msgspec import UNSET, Raw
 
 from toolwire.protocol import errors
 from toolwire.protocol.jsonrpc import (
+    EXPECT_REQUESTS,
+    EXPECT_RESPONSES,
     Batch,
     ErrorObject,
     ErrorResponse,
@@ -466,6 +468,25 @@ def test_reading_never_raises_and_blames_only_what_is_wrong(data: bytes) -> None
             assert not is_strict_json(data)
     else:
         assert is_strict_json(data)
+
+
+@given(
+    st.binary(max_size=80)
+    | (MEMBERS | MEMBERS.map(lambda value: {"jsonrpc": "2.0", "id": 1, **value})).map(
+        lambda value: json.dumps(value).encode()
+    ),
+    st.sampled_from([EXPECT_REQUESTS, EXPECT_RESPONSES]),
+)
+@example(b'{"jsonrpc":"2.0","id":1,"method":"a","result":1}', EXPECT_REQUESTS)
+@example(b'{"jsonrpc":"2.0","id":true,"method":"a"}', EXPECT_REQUESTS)
+@example(b'{"id":1,"method":"a"}', EXPECT_REQUESTS)
+@example(b'{"jsonrpc":"2.0","id":null,"result":1}', EXPECT_RESPONSES)
+@example(b'{"jsonrpc":"2.0","id":1,"result":1,"error":null}', EXPECT_RESPONSES)
+def test_what_is_expected_makes_no_difference_to_what_is_read(data: bytes, expected: Any) -> None:
+    message, read = decode(data), decode(data, expected=expected)
+    assert isinstance(read, type(message))
+    for name in message.__struct_fields__:
+        assert getattr(read, name) == getattr(message, name)
 
 
 @given(MEMBERS | st.lists(MEMBERS, max_size=3))

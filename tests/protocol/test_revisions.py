@@ -890,3 +890,16 @@ def test_rounds_can_not_be_told_to_older_peers() -> None:
     for revision in LEGACY:
         with pytest.raises(ValueError, match="input_required"):
             shape(result, revision)
+
+
+def test_the_current_revision_knows_all_of_a_tool_result() -> None:
+    # Servers count on it, and do not look.
+    content: list[Any] = [
+        types.TextContent("a", annotations=types.Annotations(last_modified="2026-01-01T00:00:00Z"), meta={"a": 1}),
+        types.ImageContent(data=b"a", mime_type="image/png"),
+        types.AudioContent(data=b"a", mime_type="audio/wav"),
+        types.ResourceLink(uri="a:b", name="b", title="B", icons=[types.Icon(src="https://a/b")]),
+        types.EmbeddedResource(resource=types.ResourceContents(uri="a:b", text="b", meta={"a": 1})),
+    ]
+    result = types.CallToolResult(content=content, structured_content={"a": 1}, is_error=True, meta={"a": 1})
+    assert shape(result, MODERN) is result

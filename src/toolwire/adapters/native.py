@@ -39,6 +39,8 @@ class NativeAdapter(GraphAdapter):
         native = root.native_type()
         self._decode = msgspec.json.Decoder(native, dec_hook=decode_hook).decode
         self._open = root.has_open_records()
+        # A value of the very type is what it was declared to be, where the type says it all.
+        self._plain = native if native in (int, bool) else None
         self.field_type: Any = None if self._open else native
 
     def read(self, data: bytes | msgspec.Raw) -> Any:
@@ -54,6 +56,8 @@ class NativeAdapter(GraphAdapter):
 
     def validate_output(self, value: Any) -> bytes:
         data = _encode(value)
+        if type(value) is self._plain:
+            return data
         try:
             self._decode(data)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:

@@ -7,6 +7,7 @@ any, the sender is owed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -66,6 +67,21 @@ class Response(Struct, gc=False):
     result: Raw
 
 
+class PlainRequest(Request, kw_only=True, gc=False, forbid_unknown_fields=True):
+    """A request that is read in one go, because there is nothing in it but what a request has."""
+
+    jsonrpc: Literal["2.0"]
+    id: _Integer | str
+    params: Raw | UnsetType = UNSET
+
+
+class PlainResponse(Response, kw_only=True, gc=False, forbid_unknown_fields=True):
+    """The same for the result of a request."""
+
+    jsonrpc: Literal["2.0"]
+    id: _Integer | str
+
+
 class ErrorResponse(Struct):
     # 2025-11-25 and 2026-07-28 schema: absent when the request was too broken to read its id; some peers write null.
     id: RequestId | None
@@ -89,6 +105,9 @@ class Batch(Struct):
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse | Malformed
 
+# What a server, and what a client, is sent nearly always.
+EXPECT_REQUESTS: Final = msgspec.json.Decoder(PlainRequest).decode
+EXPECT_RESPONSES: Final = msgspec.json.Decoder(PlainResponse).decode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_id = msgspec.json.Decoder(_IdOnly).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
@@ -117,8 +136,13 @@ def too_deep(data: bytes, limit: int = MAX_DEPTH) -> bool:
     return max(accumulate(steps), default=0) > limit
 
 
-def decode(data: bytes, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATCH) -> Message | Batch:
-    """One frame to one message, or to a batch if the frame is an array."""
+def decode(
+    data: bytes,
+    max_depth: int = MAX_DEPTH,
+    max_batch: int = MAX_BATCH,
+    expected: Callable[[bytes], Message] | None = None,
+) -> Message | Batch:
+    """One frame to one message, or to a batch if the frame is an array; `expected` is tried first."""
     # msgspec does not look inside raw parts, so the encoding is checked here, for the whole frame.
     if not data.isascii():
         try:
@@ -130,6 +154,11 @@ def decode(data: bytes, max_depth: int = MAX_DEPTH, max_batch: int = MAX_BATCH) 
     if data.count(b"[") + len(data) // 4 > max_depth and too_deep(data, max_depth):
         text = f"The message is nested more than {max_depth} levels deep"
         return _refused(data, Malformed(INVALID_REQUEST, text, _readable_id(data)))
+    if expected is not None:
+        try:
+            return expected(data)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            pass  # It may be anything else, which is found out below.
     try:
         return _classify(_decode_envelope(data))
     except (msgspec.DecodeError, RecursionError, ValueError) as error:

@@ -16,12 +16,16 @@ from msgspec import UNSET, Raw, Struct
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, InvalidResponse, ProtocolError, ToolwireError
 from toolwire.protocol.jsonrpc import (
+    EXPECT_REQUESTS,
+    EXPECT_RESPONSES,
     MAX_BATCH,
     MAX_DEPTH,
     Batch,
     ErrorResponse,
     Malformed,
     Notification,
+    PlainRequest,
+    PlainResponse,
     Request,
     RequestId,
     Response,
@@ -110,15 +114,16 @@ class Peer:
         self.next_id: Callable[[], int] = count(1).__next__
         self._max_depth = max_depth
         self._max_batch = max_batch
+        self._expected: Any = EXPECT_REQUESTS if self._serves else EXPECT_RESPONSES
 
     # --- what arrives ---
 
     def receive(self, data: bytes, about: RequestId | None = None) -> Sequence[Event]:
         """The events of one frame; `about` is the request of ours that it came back for, where that is known."""
-        message = decode(data, self._max_depth, self._max_batch)
+        message = decode(data, self._max_depth, self._max_batch, self._expected)
         if type(message) is Batch:
             return self._batch(message)
-        if about is not None and type(message) in (Response, ErrorResponse) and not _concerns(message, about):
+        if about is not None and isinstance(message, Response | ErrorResponse) and not _concerns(message, about):
             return (Garbage("an answer to another request"),)
         event = _TAKEN[type(message)](self, message)
         return () if event is None else (event,)
@@ -282,6 +287,8 @@ class Peer:
 
 # How each kind of message becomes an event.
 _TAKEN: Final[Mapping[type[Any], Callable[[Peer, Any], Event | None]]] = {
+    PlainRequest: Peer._request,
+    PlainResponse: Peer._response,
     Request: Peer._request,
     Response: Peer._response,
     Notification: Peer._notification,

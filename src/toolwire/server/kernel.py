@@ -210,6 +210,8 @@ class Kernel(Offering):
                     result.meta = self._result_meta
                 elif isinstance(result.meta, dict):
                     result.meta = {**self._server_info, **result.meta}
+                if type(result) is t.CallToolResult:
+                    return result  # There is nothing in it that 2026-07-28 does not know.
             return shape(result, revision)
         if isinstance(result, dict) and revision == MODERN:
             return {"resultType": "complete", **result, "_meta": {**self._server_info, **result.get("_meta", {})}}
