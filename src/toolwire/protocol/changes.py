@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from typing import Any, Final
 
 from msgspec import UNSET, Raw, Struct
@@ -38,6 +38,14 @@ def covers(subscribed: Set[str], uri: str) -> bool:
     if uri in subscribed:
         return True
     return any(uri.startswith(one if one.endswith("/") else one + "/") for one in subscribed)
+
+
+def everything(subscribed: Set[str]) -> Iterator[Change]:
+    """What a client is told when nobody knows which changes were missed: to look at everything again."""
+    for family in LIST_CHANGED:
+        yield Change(family)
+    for uri in subscribed:
+        yield Change("updated", uri)
 
 
 def legacy_notification(change: Change, subscribed: Set[str]) -> tuple[str, Any] | None:

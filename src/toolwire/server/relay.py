@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import LIST_CHANGED, Change, FrozenParams, Logged, Published
+from toolwire.protocol.changes import Change, FrozenParams, Logged, Published
 from toolwire.server.subscriptions import Hub
 from toolwire.wire.bus_link import Link
 
@@ -43,9 +43,7 @@ class BusRelay:
         self._hub.tell_here(change)
 
     def _lost(self) -> None:
-        # Which changes were missed nobody knows; whoever asks for the lists sees them all.
-        for family in LIST_CHANGED:
-            self._hub.tell_here(Change(family))
+        self._hub.tell_everything_here()
 
 
 _decode = msgspec.json.Decoder(Published).decode

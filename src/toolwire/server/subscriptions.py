@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from msgspec import UNSET
 
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import LIST_CHANGED, UPDATED, Change, covers
+from toolwire.protocol.changes import LIST_CHANGED, UPDATED, Change, covers, everything
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.wire.session import Outlet, Session
 
@@ -54,6 +54,10 @@ class LegacyClient:
             self._hold(change)
         else:
             self._send(change)
+
+    def tell_everything(self) -> None:
+        for change in everything(self.uris):
+            self.tell(change)
 
     def _wants(self, uri: str) -> bool:
         return covers(self.uris, uri) and (self._hears is None or self._hears(uri))
@@ -128,6 +132,10 @@ class Stream:
             return
         self._send(change)
 
+    def tell_everything(self) -> None:
+        for change in everything(self._uris):
+            self.tell(change)
+
     def _wants(self, change: Change) -> bool:
         if change.method:
             wanted = self.extra.get(change.kind)
@@ -190,9 +198,16 @@ class Hub:
 
     def tell_here(self, change: Change) -> None:
         """Tell those who are connected to this process."""
-        listeners: list[LegacyClient | Stream] = [*self.clients.values(), *self.streams]
-        for listener in listeners:
+        for listener in self._listeners():
             _on_loop(listener.loop, listener.tell, change)
+
+    def tell_everything_here(self) -> None:
+        """What changed elsewhere was missed: tell those who are connected to this process to look again."""
+        for listener in self._listeners():
+            _on_loop(listener.loop, listener.tell_everything)
+
+    def _listeners(self) -> list[LegacyClient | Stream]:
+        return [*self.clients.values(), *self.streams]
 
     def log(self, params: t.LoggingMessageNotificationParams) -> None:
         for client in tuple(self.clients.values()):

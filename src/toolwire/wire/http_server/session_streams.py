@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import LIST_CHANGED, Change, Logged, Published
+from toolwire.protocol.changes import Logged, Published, everything
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import Log
@@ -383,11 +383,8 @@ def _has_the_word(stream: GetStream) -> None:
 
 
 def _tell_everything(listener: Listener) -> None:
-    """Nobody knows what was missed, so the client is told to look at everything again."""
-    for family in LIST_CHANGED:
-        listener.changed(Change(family))
-    for uri in listener.uris:
-        listener.changed(Change("updated", uri))
+    for change in everything(listener.uris):
+        listener.changed(change)
 
 
 _encode = msgspec.json.encode
