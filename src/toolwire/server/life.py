@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from toolwire.wire.handover import hand_over
+from toolwire.wire.handover import hand_over, seen_from_here
 
 
 class Held(ABC):
@@ -61,7 +61,7 @@ class Life(Held):
             span.holders += 1
             self._held.setdefault(loop, []).append(span)
         try:
-            await _seen_from_here(span.ready)
+            await seen_from_here(span.ready)
         except BaseException:
             self._let_go(loop)
             raise
@@ -69,7 +69,7 @@ class Life(Held):
     async def exit(self) -> None:
         ended = self._let_go(asyncio.get_running_loop())
         if ended is not None and not ended.is_over:
-            await _seen_from_here(ended.over)
+            await seen_from_here(ended.over)
 
     def _let_go(self, loop: asyncio.AbstractEventLoop) -> _Span | None:
         """Give up one hold; what ends, where nobody else has one."""
@@ -128,11 +128,3 @@ class _Span:
     @property
     def is_over(self) -> bool:
         return self.over.done() or self.loop.is_closed()
-
-
-async def _seen_from_here(future: Future[None]) -> None:
-    """Wait for something that may happen on another loop."""
-    if future.done():
-        future.result()
-    else:
-        await asyncio.shield(asyncio.wrap_future(future))

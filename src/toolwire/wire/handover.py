@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVarTuple
 
 Arguments = TypeVarTuple("Arguments")
@@ -24,6 +25,14 @@ def hand_over(loop: asyncio.AbstractEventLoop, callback: Callable[[*Arguments], 
     except RuntimeError:
         return False
     return True
+
+
+async def seen_from_here(future: Future[None]) -> None:
+    """Wait for something that may happen on another loop."""
+    if future.done():
+        future.result()
+    else:
+        await asyncio.shield(asyncio.wrap_future(future))
 
 
 def call_after(

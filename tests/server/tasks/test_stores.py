@@ -31,6 +31,7 @@ from tests.wireclient import MODERN
 from toolwire import Context
 from toolwire.auth import Principal
 from toolwire.server.tasks import liveness
+from toolwire.server.tasks.processes import Processes
 from toolwire.stores.sqlite import SqliteStores
 
 ADA = Principal("ada", provider="tests", scopes=frozenset({"work"}))
@@ -283,3 +284,33 @@ async def test_nothing_is_left_running(file: Path) -> None:
     async with process(file, MODERN) as (_, client):
         await begin(client, "hold")
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+async def test_a_start_is_awaited_on_any_loop(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, starting, go_on = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    start = Processes.start
+
+    async def start_slowly(self: Processes) -> None:
+        starting.set()
+        await go_on.wait()
+        await start(self)
+
+    monkeypatch.setattr(Processes, "start", start_slowly)
+    held = Process(file)
+    tasks = held.server.kernel.tasks
+
+    async def elsewhere() -> None:
+        ready = asyncio.ensure_future(tasks.ready())
+        await asyncio.sleep(0)  # It waits by now.
+        loop.call_soon_threadsafe(go_on.set)
+        await ready
+
+    here = asyncio.create_task(tasks.ready())
+    await starting.wait()
+    try:
+        await asyncio.to_thread(asyncio.run, elsewhere())
+    finally:
+        go_on.set()
+        await here
+        await tasks.stop()
+        held.stores.close()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Final, cast
 
 import msgspec
@@ -28,6 +30,7 @@ from toolwire.server.tasks.records import NoRoom, Records
 from toolwire.server.tasks.repeating import Gone, again_of, request_of
 from toolwire.server.tasks.runs import Followed, Run
 from toolwire.stores import MemoryKV
+from toolwire.wire.handover import seen_from_here
 from toolwire.wire.workers import ThreadWorkers
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
@@ -67,7 +70,9 @@ class Tasks:
         self._followed: dict[str, Followed] = {}
         self._running: set[str] = set()
         self._repeated: dict[Incoming, tuple[str, Record]] = {}
-        self._starting: asyncio.Task[None] | None = None
+        # A server may be used on several loops at once, as by blocking clients.
+        self._lock = threading.Lock()
+        self._started: Future[None] | None = None
         self._looking: set[str] = set()
         self._background: set[asyncio.Task[Any]] = set()
         self.processes: Processes | None = None
@@ -264,10 +269,22 @@ class Tasks:
 
     async def ready(self) -> None:
         """Take part, and take over what a process that is gone has left behind; once, before anything else."""
-        if self._starting is None:
-            self._starting = asyncio.get_running_loop().create_task(self._start())
-        if not self._starting.done():
-            await asyncio.shield(self._starting)
+        with self._lock:
+            started = self._started
+            if started is None:
+                started = self._started = Future()
+                self.in_background(self._start_once(started))
+        if not started.done():
+            await seen_from_here(started)
+
+    async def _start_once(self, started: Future[None]) -> None:
+        try:
+            await self._start()
+        except BaseException as error:
+            self._started = None  # Its loop may be at an end; the next who comes tries again.
+            started.set_exception(error)
+        else:
+            started.set_result(None)
 
     async def _start(self) -> None:
         kv = self._kernel.stores.kv
@@ -337,7 +354,7 @@ class Tasks:
         if self._background:
             await asyncio.wait(set(self._background), timeout=1.0)
         self.records.close()
-        self._starting = self.processes = None
+        self._started = self.processes = None
         if self._host is not None:
             self._host.workers.shutdown()
             self._host = None
