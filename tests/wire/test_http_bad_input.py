@@ -141,6 +141,12 @@ async def test_other_methods_are_405(place: Place, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+async def test_only_post_is_left_on_2026_07_28(place: Place, method: str) -> None:
+    answer = await place.plain.start(method, headers={"mcp-protocol-version": MODERN}).finished()
+    assert (answer.status, answer.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
 async def test_without_sessions_only_post_is_left(method: str) -> None:
     place = Place(stateless=True)
     answer = await place.plain.start(method).finished()

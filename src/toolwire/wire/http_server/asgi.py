@@ -280,8 +280,9 @@ class HttpApp:
     ) -> GetStream | None:
         """GET and DELETE, which belong to legacy sessions (2026-07-28 has neither)."""
         method = scope["method"]
-        if self._stateless or method not in ("GET", "DELETE") or headers.get(VERSION) == MODERN:
-            allowed = b"POST" if self._stateless else b"GET, POST, DELETE"
+        only_post = self._stateless or headers.get(VERSION) == MODERN
+        if only_post or method not in ("GET", "DELETE"):
+            allowed = b"POST" if only_post else b"GET, POST, DELETE"
             raise Refused(405, "Send a POST", ((b"allow", allowed),))
         await self._ensure_started()
         assert self.sessions is not None
