@@ -14,7 +14,7 @@ import pytest
 from tests.server.process_handlers import asks, asynchronous, compute, fail, hang
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Context, Depends, Limits, Resource, Server, SyncContext, Tool
+from toolwire import Context, Depends, Limits, Resource, Server, SyncContext, Tool, ToolError
 from toolwire.client import sync
 from toolwire.protocol.errors import ServerError
 from toolwire.testing import elapse
@@ -198,6 +198,24 @@ async def test_a_tool_that_takes_too_long_is_ended(revision: str, kind: str) -> 
         assert text(result) == f"{kind} did not finish within 0.01 seconds"
         assert stopped.is_set() is (kind == "async")
         assert "tools" in await client.result("tools/list"), "the connection lives on"
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [(OSError("no"), "hang did not finish within 0.01 seconds"), (ToolError("half is done"), "half is done")],
+)
+async def test_what_cleaning_up_raises_does_not_hide_the_timeout(raised: Exception, told: str) -> None:
+    server = Server("s")
+
+    @server.tool(timeout=0.01)
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise raised
+
+    async with connect(server, MODERN) as client:
+        assert text(await client.call("hang")) == told
 
 
 @pytest.mark.covers("R20")

@@ -115,20 +115,29 @@ class Failures:
 def of_handler(ctx: Context, component: Component, deadline: Deadline, error: BaseException) -> Exception:
     """What went wrong in a handler; what is not the handler's to answer for is raised on."""
     if isinstance(error, Exception):
-        return _telling(error)
+        telling = _telling(error)
+        if not deadline.expired or isinstance(telling, ToolwireError):
+            return telling
+        log.warning("%s failed to clean up after its timeout", component.key, exc_info=error)
+        return _out_of_time(ctx, component, deadline)
     if is_abandoned(error):
         raise error
     if not isinstance(error, asyncio.CancelledError | Unwind):
         # SystemExit and its like are the failure of this call, never the end of the server.
         return _caused(RuntimeError(f"the handler raised {type(error).__name__}"), error)
-    ctx._cancelled = True
     if deadline.expired:
-        uncancel()
-        return ToolError(f"{component.key} did not finish within {deadline.seconds:g} seconds")
+        return _out_of_time(ctx, component, deadline)
+    ctx._cancelled = True
     if _is_cancelled():
         raise error
     # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
     return _caused(RuntimeError("the handler was cancelled from within"), error)
+
+
+def _out_of_time(ctx: Context, component: Component, deadline: Deadline) -> ToolError:
+    ctx._cancelled = True
+    uncancel()
+    return ToolError(f"{component.key} did not finish within {deadline.seconds:g} seconds")
 
 
 def _telling(error: Exception) -> Exception:
