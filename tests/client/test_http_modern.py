@@ -202,7 +202,7 @@ async def test_a_deadline_closes_the_connection() -> None:
         calling = asyncio.create_task(client.call_tool("x", timeout=5))
         request = await script.until("tools/call")
         await elapse(5)
-        with pytest.raises(Timeout, match="tools/call was not answered in time"):
+        with pytest.raises(Timeout, match="x: tools/call was not answered within 5 seconds"):
             await calling
         await request.disconnected.wait()
 

@@ -24,6 +24,7 @@ from toolwire.protocol.errors import (
     NotSupported,
     OutcomeUnknown,
     ProtocolError,
+    Timeout,
     ToolwireError,
     TransportError,
     Unreachable,
@@ -234,6 +235,8 @@ class Connection:
                 raw = await self._attempt(method, params, timeout, on_progress, meta, headers)
             except TransportError as error:
                 raise await self.lost(error) from None
+            except Timeout as error:
+                raise _naming(params, error) from None
             except ProtocolError as error:
                 await self._may_repeat(error)
                 raw = await self._told(method, self._attempt(method, params, timeout, on_progress, meta, headers))
@@ -438,6 +441,12 @@ class Connection:
 
 def _cancelled(method: str) -> InvalidResponse:
     return InvalidResponse(f"The server cancelled {method}, which only its caller may do")
+
+
+def _naming(params: t.RequestParams, late: Timeout) -> Timeout:
+    """Which tool, prompt or resource it was that took too long."""
+    named = getattr(params, "name", None) or getattr(params, "uri", None)
+    return Timeout(f"{named}: {late}") if named else late
 
 
 def _for_task(answer: t.Wire, asked: t.RequestMeta | UnsetType) -> t.Wire:

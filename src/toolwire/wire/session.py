@@ -80,6 +80,7 @@ OnProgress: TypeAlias = Callable[[t.ProgressNotificationParams], None]
 class Timed(Protocol):
     """A request of ours, as far as time is concerned."""
 
+    method: str
     timeout: float | None
     expires: float
     ceiling: float
@@ -441,7 +442,14 @@ class Session:
     def _expire(self, identifier: RequestId, pending: Pending) -> None:
         if self.peer.forget(identifier):
             self._tell_cancelled(identifier, pending.method, "The deadline passed")
-        pending.resolve(None, Timeout(f"{pending.method} was not answered in time"))
+        pending.resolve(None, self._too_late(pending))
+
+    def _too_late(self, pending: Timed) -> Timeout:
+        assert pending.timeout is not None
+        # Where progress went on and on, it was the hard limit that ended it.
+        is_ceiling = pending.expires >= pending.ceiling
+        seconds = max(pending.timeout, self._ceiling) if is_ceiling else pending.timeout
+        return Timeout(f"{pending.method} was not answered within {seconds:g} seconds")
 
     def _tell_cancelled(self, identifier: RequestId, method: str, reason: str) -> None:
         if method == "initialize":

@@ -21,7 +21,6 @@ from toolwire.protocol.errors import (
     InvalidResponse,
     NotStreamable,
     OutcomeUnknown,
-    Timeout,
     TransportError,
     Unreachable,
 )
@@ -200,7 +199,7 @@ class HttpSession(Session):
             self._tell_cancelled(exchange.identifier, exchange.method, reason)
 
     def _expire(self, identifier: RequestId, exchange: Any) -> None:
-        if exchange.interrupt(Timeout(f"{exchange.method} was not answered in time")):
+        if exchange.interrupt(self._too_late(exchange)):
             self._give_up(exchange, "The deadline passed")
 
     def time_again(self, exchange: Exchange, left: float) -> None:

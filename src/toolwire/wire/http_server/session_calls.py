@@ -255,7 +255,7 @@ class Calls:
                 answer = await pending.future
         except TimeoutError:
             self._take_back(call, identifier, "The deadline passed")
-            raise Timeout(f"{method} was not answered in time") from None
+            raise Timeout(f"{method} was not answered within {timeout:g} seconds") from None
         except asyncio.CancelledError:
             self._take_back(call, identifier, "The caller gave up")
             raise
