@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -35,7 +36,13 @@ class BreakableKV(MemoryKV, Breakable):
 
 
 class BreakableLog(MemoryLog, Breakable):
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed = asyncio.Event()
+
     async def append(self, stream: str, data: bytes) -> int:
+        if self.broken:
+            self.failed.set()
         self.check()
         return await super().append(stream, data)
 
@@ -46,8 +53,19 @@ def stores() -> Stores:
 
 
 @pytest.fixture
-async def app(stores: Stores) -> AsyncIterator[Any]:
+async def gate() -> asyncio.Event:
+    return asyncio.Event()
+
+
+@pytest.fixture
+async def app(stores: Stores, gate: asyncio.Event) -> AsyncIterator[Any]:
     server = Server("s", stores=stores)
+
+    @server.tool
+    async def hold(ctx: Context) -> str:
+        await ctx.info("under way")
+        await gate.wait()
+        return "done"
 
     @server.tool
     async def tell(ctx: Context) -> str:
@@ -99,6 +117,46 @@ async def test_events_that_cannot_be_kept_are_told_all_the_same(app: Any, stores
     assert [each.get("method") for each in call.messages] == ["notifications/message", None]
     assert call.answer()["result"]["content"][0]["text"] == "done"
     assert call.last_event_id == "", "with which nobody could come back"
+
+
+@pytest.mark.parametrize("notices", [True, False], ids=["a connection that is gone", "one that seems to be there"])
+async def test_an_answer_that_cannot_be_kept_is_kept_later(
+    app: Any, stores: Stores, gate: asyncio.Event, notices: bool
+) -> None:
+    client = SessionClient(app)
+    await client.initialize()
+    call = client.start_call("hold")
+    await call.message("notifications/message")
+    if notices:
+        await call.disconnect()
+    log: Any = stores.log
+    log.broken = True
+    gate.set()
+    await log.failed.wait()
+    last_event_id = call.last_event_id
+    if not notices:
+        # The answer was sent, and whether the client got it nobody knows; no id comes with it.
+        await call.finished()
+    resumed = await client.get({"last-event-id": last_event_id})
+    log.broken = False
+    await resumed.finished()
+    assert [each["result"]["content"][0]["text"] for each in resumed.messages] == ["done"]
+
+
+async def test_an_answer_that_cannot_be_kept_does_not_hold_up_the_end(
+    app: Any, stores: Stores, gate: asyncio.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = SessionClient(app)
+    await client.initialize()
+    call = client.start_call("hold")
+    await call.message("notifications/message")
+    await call.disconnect()
+    log: Any = stores.log
+    log.broken = True
+    gate.set()
+    await log.failed.wait()
+    await app.stop()
+    assert "the answer of a call is lost to a client that comes back" in caplog.text
 
 
 async def test_a_record_that_cannot_be_read_is_the_end_of_its_session(app: Any, stores: Stores) -> None:

@@ -7,6 +7,7 @@ belongs to the stream it names. The session is part of the key, so an id of anot
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import logging
 import re
@@ -15,8 +16,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from toolwire.backoff import Backoff
 from toolwire.protocol.sealing import encode_base64url
-from toolwire.stores import Log, Position
+from toolwire.stores import Log, Position, StoreFailed, StoreFull
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -33,6 +35,10 @@ MAX_ENTRIES: Final = 4096
 PAGE: Final = 64
 # Streams that came to their end and are kept for a client that missed it.
 MAX_RETIRED: Final = 1000
+# What may wait, all together, for a store that fails; each entry counts for at least what a waiting stream takes.
+MAX_WAITING: Final = 16 * 1024 * 1024
+LEAST_WAITING: Final = 16 * 1024
+LONGEST_PAUSE: Final = 5.0
 
 _STREAM: Final = re.compile(r"[pg][A-Za-z0-9_-]{11}")
 
@@ -89,9 +95,36 @@ class EventLog:
         self._retired: list[tuple[float, str]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._deleting: set[asyncio.Task[None]] = set()
+        self._waiting = 0
+        self._hurried = asyncio.Event()
 
     async def append(self, session: str, stream: str, kind: bytes, data: bytes) -> Position:
         return await self._log.append(_key(session, stream), kind + data)
+
+    async def end_later(self, session: str, stream: str, kind: bytes, data: bytes, within: float) -> None:
+        """Append the end that the store has failed to take, when it takes it again; raises what it says at last."""
+        size = max(len(data), LEAST_WAITING)
+        if self._waiting + size > MAX_WAITING:
+            raise StoreFull("Too much waits for the store already.")
+        until = asyncio.get_running_loop().time() + within
+        backoff = Backoff(longest=LONGEST_PAUSE)
+        self._waiting += size
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(backoff.after(None)):
+                        await self._hurried.wait()
+                try:
+                    # It may have been taken, and only the answer of the store been lost.
+                    kept = await self._kept(session, stream)
+                    if not kept or kept[-1].kind not in (LAST, END):
+                        await self.append(session, stream, kind, data)
+                    return
+                except StoreFailed:
+                    if self._hurried.is_set() or asyncio.get_running_loop().time() >= until:
+                        raise
+        finally:
+            self._waiting -= size
 
     async def read(self, session: str, resume: Resume, limit: int = PAGE) -> list[Entry]:
         """What follows; raises `PositionLost`."""
@@ -100,8 +133,11 @@ class EventLog:
 
     async def is_over(self, session: str, resume: Resume) -> bool:
         """Whether this is the position of a stream's last message, after which nothing ever comes."""
-        kept = await self.read(session, Resume(resume.stream, None), MAX_ENTRIES)
+        kept = await self._kept(session, resume.stream)
         return bool(kept) and kept[-1].kind == LAST and kept[-1].position == resume.position
+
+    async def _kept(self, session: str, stream: str) -> list[Entry]:
+        return await self.read(session, Resume(stream, None), MAX_ENTRIES)
 
     def retire(self, session: str, stream: str, seconds: float) -> None:
         """Nothing more will be appended: forget the stream in a while."""
@@ -114,6 +150,10 @@ class EventLog:
     def forget(self, session: str, stream: str) -> None:
         """Forget the stream at once."""
         self._forget(_key(session, stream))
+
+    def hurry(self) -> None:
+        """What waits for the store is tried once more, at once, and then given up."""
+        self._hurried.set()
 
     async def close(self) -> None:
         """Leave what is still kept to the store's own limits: a client may ask another process for it."""

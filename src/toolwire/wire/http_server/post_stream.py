@@ -74,6 +74,7 @@ class PostStream:
         self._queued = 0
         self._position: Position | None = None
         self._named = False  # Whether the client has an id to come back with.
+        self._unkept: tuple[bytes, bytes] | None = None  # The end of the stream, where the log failed to take it.
         self._retry: int | None = None
         self._closing = False
         self._sending = False
@@ -222,6 +223,8 @@ class PostStream:
         try:
             await self._begin()
             await self._carry()
+            if self._unkept is not None and self._named:
+                await self._keep_later(*self._unkept)
         except Exception:
             log.exception("the stream of a request broke")
         finally:
@@ -326,9 +329,21 @@ class PostStream:
             self._position = await self._streams.events.append(self.session, self.name, kind, data)
         except (StoreFailed, StoreFull) as error:
             log.error("an event could not be kept for a client that comes back: %s", error)
+            if kind in (LAST, END):
+                self._unkept = (kind, data)
             return False
         self._named = True
         return True
+
+    async def _keep_later(self, kind: bytes, data: bytes) -> None:
+        """Log the end of the stream after all: a client that missed it waits for it when it comes back."""
+        self._disconnect()
+        try:
+            await self._streams.events.end_later(self.session, self.name, kind, data, KEPT_FOR_RETURN)
+        except (StoreFailed, StoreFull) as error:
+            log.error("the answer of a call is lost to a client that comes back: %s", error)
+        else:
+            self._streams.woken(self.session, self.name)
 
     def _make_room(self) -> None:
         if self._room is not None:

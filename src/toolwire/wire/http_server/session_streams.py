@@ -362,6 +362,7 @@ class SessionStreams:
         self.drain()
         if self._catching_up is not None:
             self._catching_up.cancel()
+        self.events.hurry()
         posts = [asyncio.ensure_future(stream.finished()) for stream in self._posts.values()]
         if posts:
             await asyncio.wait(posts, timeout=FLUSH_TIME)
