@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, Raw
 
+from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.types import (
     Annotations,
     AudioContent,
@@ -440,7 +441,7 @@ def _plain(value: Any) -> Any:
 
 
 def _json_text(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=_dump_model).decode()
+    return encode_readable(value, _dump_model).decode()
 
 
 def _dump_model(value: Any) -> Any:

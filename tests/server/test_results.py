@@ -347,3 +347,34 @@ async def test_what_cannot_be_sent_is_named_where_it_is_inside_of_something_else
     assert (
         "'report' returned a dict that cannot be sent as JSON: a value of type object has no JSON form" in result.text
     )
+
+
+@dataclass
+class Named:
+    name: str
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize(
+    ("value", "annotation", "text"),
+    [
+        ("caf\udce9", str, "caf\ufffd"),
+        (["caf\udce9"], list[str], '["caf\ufffd"]'),
+        (Named("caf\udce9"), Named, '{"name":"caf\ufffd"}'),
+        ({"name": "caf\udce9"}, None, '{"name":"caf\ufffd"}'),
+        (ToolResult("caf\udce9", structured={"name": "caf\udce9"}), ToolResult, "caf\ufffd"),
+    ],
+)
+async def test_a_name_that_utf8_cannot_carry_does_not_cost_the_answer(
+    value: Any, annotation: Any, text: str, revision: str
+) -> None:
+    answer = await result(returning(value, annotation), revision)
+    assert answer["content"] == [{"type": "text", "text": text}]
+    assert "isError" not in answer or answer["isError"] is False
+
+
+async def test_an_error_that_utf8_cannot_carry_is_told() -> None:
+    async def tool() -> str:
+        raise ToolError("no caf\udce9")
+
+    assert (await result(Server("s", tools=Tool(tool))))["content"] == [{"type": "text", "text": "no caf\ufffd"}]

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol.errors import INVALID_REQUEST, PARSE_ERROR, ProtocolError
+from toolwire.protocol.readable import encode_readable
 
 # 2026-07-28 basic, requests: an id is a string or an integer, never null. The bound keeps hostile ids of millions of
 # digits from being turned into a number.
@@ -293,16 +294,27 @@ def encode_request(identifier: RequestId, method: str, params: Any = UNSET) -> b
 
 
 def encode_notification(method: str, params: Any = UNSET) -> bytes:
-    return _encode(_NotificationOut("2.0", method, params))
+    message = _NotificationOut("2.0", method, params)
+    try:
+        return _encode(message)
+    except UnicodeEncodeError:
+        return encode_readable(message)
 
 
 def encode_response(identifier: RequestId, result: Any) -> bytes:
-    return _encode(_ResponseOut("2.0", identifier, result))
+    try:
+        return _encode(_ResponseOut("2.0", identifier, result))
+    except UnicodeEncodeError:
+        return encode_readable(_ResponseOut("2.0", identifier, result))
 
 
 def encode_error(identifier: RequestId | None, code: int, message: str, data: Any = UNSET) -> bytes:
     # 1.1.6: an unreadable id is left out, never written as null.
-    return _encode(_ErrorOut("2.0", ErrorObject(code, message, data), UNSET if identifier is None else identifier))
+    answer = _ErrorOut("2.0", ErrorObject(code, message, data), UNSET if identifier is None else identifier)
+    try:
+        return _encode(answer)
+    except UnicodeEncodeError:
+        return encode_readable(answer)
 
 
 def encode_batch(messages: list[bytes]) -> bytes:

@@ -14,6 +14,7 @@ from toolwire import adapters, schemas
 from toolwire.adapters import Adapter, Invalid
 from toolwire.content import Audio, File, Image, ToolResult, to_blocks
 from toolwire.protocol.errors import ServerError, ToolwireError
+from toolwire.protocol.readable import encode_readable, readable
 from toolwire.protocol.types import (
     AudioContent,
     CallToolResult,
@@ -171,6 +172,8 @@ class _Typed(_Converter):
             return self._validate(msgspec.json.decode(value) if isinstance(value, Raw) else value)
         except Invalid as error:
             raise self._mismatch(error) from None
+        except UnicodeEncodeError:
+            return self._validate(readable(value, adapters.encode_hook))
         except (TypeError, ValueError, RecursionError) as error:
             raise self._not_json(value, error) from error
 
@@ -191,7 +194,7 @@ class _Checked(_Converter):
 
     def _checked(self, value: Any) -> bytes:
         try:
-            data = bytes(value) if isinstance(value, Raw) else msgspec.json.encode(value, enc_hook=adapters.encode_hook)
+            data = bytes(value) if isinstance(value, Raw) else encode_readable(value, adapters.encode_hook)
             plain = msgspec.json.decode(data)
         except (TypeError, ValueError, RecursionError) as error:
             raise self._not_json(value, error) from error
@@ -232,7 +235,7 @@ class _Dynamic(_Converter):
         if blocks is not None:
             return CallToolResult(content=blocks)
         try:
-            data = msgspec.json.encode(value, enc_hook=adapters.encode_hook)
+            data = encode_readable(value, adapters.encode_hook)
         except (TypeError, ValueError, RecursionError) as error:
             raise self._not_json(value, error) from error
         is_typed = self._structured or (not self._text_only and _is_record(value))

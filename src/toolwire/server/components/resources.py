@@ -13,6 +13,7 @@ from toolwire.adapters import Invalid
 from toolwire.content import Audio, File, Image, blob_contents, text_contents
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
+from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
 from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind
 from toolwire.server.components.base import Cache, Component, annotations_of, given
@@ -209,7 +210,7 @@ def to_contents(value: Any, uri: str, mime_type: str) -> list[t.ResourceContents
     if isinstance(value, dict) and isinstance(value.get("blob"), bytes):
         return [blob_contents(uri, value["blob"], mime_type=value.get("mimeType", "application/octet-stream"))]
     try:
-        text = msgspec.json.encode(value, enc_hook=_dump).decode()
+        text = encode_readable(value, _dump).decode()
     except (TypeError, ValueError, RecursionError, Invalid) as error:
         raise ResultError(f"A resource returned {type(value).__name__}, which is not JSON: {error}") from None
     return [text_contents(uri, text, mime_type=mime_type)]

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
+from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.server.binding import Binding, InvalidArguments, bind
 from toolwire.server.components.base import Component, checked_name, given, wire_value
@@ -149,7 +149,7 @@ def _as_object(structured: Any, wraps: bool, revision: str) -> Any:
     """Structured content as the revisions before 2026-07-28 know it: an object, or none at all."""
     if not supports(revision, "structured_output"):
         return UNSET
-    text = bytes(structured) if isinstance(structured, Raw) else msgspec.json.encode(structured)
+    text = bytes(structured) if isinstance(structured, Raw) else encode_readable(structured)
     return Raw(b'{"result":' + text + b"}") if wraps or not text.startswith(b"{") else structured
 
 

@@ -18,6 +18,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.tasks import Record
 from toolwire.server.asking import Asking
 from toolwire.server.catalog import Found
@@ -196,7 +197,7 @@ class Tasks:
         if isinstance(outcome, ProtocolError):
             return lambda record: rules.fail(record, outcome)
         try:
-            result = Raw(msgspec.json.encode(self._kernel.finish(revision, outcome)))
+            result = Raw(encode_readable(self._kernel.finish(revision, outcome)))
         except (TypeError, ValueError, RecursionError):
             log.exception("the outcome of a task could not be written as JSON")
             failure = ProtocolError(INTERNAL_ERROR, "Internal error")

@@ -1,0 +1,47 @@
+"""Text that UTF-8 cannot carry: halves of surrogate pairs, which names of files have that are in no known encoding.
+
+What comes from a handler is sent all the same, with U+FFFD in their place, because one such name must not cost the
+whole answer. Looked for only where encoding failed, so that all other text pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+Hook: TypeAlias = Callable[[Any], Any]
+
+
+def encode_readable(value: Any, enc_hook: Hook | None = None) -> bytes:
+    """A value as JSON, whatever its text is made of."""
+    try:
+        return msgspec.json.encode(value, enc_hook=enc_hook)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(readable(value, enc_hook))
+
+
+def readable(value: Any, enc_hook: Hook | None = None) -> Any:
+    """The same value in JSON types, with text that can be encoded."""
+
+    def plain(other: Any) -> Any:
+        if isinstance(other, Raw):
+            return msgspec.json.decode(other)
+        if enc_hook is None:
+            raise TypeError(f"{type(other).__name__} is not a JSON value")
+        return enc_hook(other)
+
+    return _mended(msgspec.to_builtins(value, str_keys=True, enc_hook=plain))
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        # Two halves that belong together become the one character that they stand for.
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, dict):
+        return {_mended(name): _mended(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mended(each) for each in value]
+    return value
