@@ -216,6 +216,60 @@ async def test_what_was_turned_away_is_sent_again(status: int, quick: None) -> N
     assert len(script.of("tools/call")) == 2
 
 
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long somebody slept, in no time."""
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def sleep_fast(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep_fast)
+    return pauses
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(status: int, slept: list[float]) -> None:
+    # The call is turned away, and then the sign of life.
+    busy: list[tuple[str, str]] = []
+    script = Script(
+        lambda request: Reply(status, {"retry-after": busy.pop(0)[1]}) if busy and request.rpc == busy[0][0] else None
+    )
+    async with script.client() as client:
+        busy += [("tools/call", "20"), ("server/discover", "7")]
+        assert (await client.call_tool("plain")).text == "ok"
+    assert [pause for pause in slept if pause > 1] == [20.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("later", "timeout"), [("20", 10), ("31", None), ("9" * 400, None), ("Fri, 01 Jan 2999 00:00:00 GMT", None)]
+)
+async def test_a_server_that_wants_more_time_than_there_is_is_not_asked_again(
+    later: str, timeout: float | None, slept: list[float]
+) -> None:
+    failing = Failing(Reply(429, {"retry-after": later}))
+    failing.broken = True
+    script = Script(failing.answer)
+    async with script.client() as client:
+        with pytest.raises(Unreachable, match="status 429") as caught:
+            await client.call_tool("plain", timeout=timeout)
+    assert caught.value.retry_after is not None
+    assert caught.value.retry_after >= 20
+    assert len(script.of("tools/call")) == 1
+
+
+@pytest.mark.parametrize("later", ["", "soon", "-1", "1.5", "²", "Sun, 01 Jan 2023 00:00:00 GMT"])
+async def test_a_time_that_is_over_or_none_is_a_short_one(later: str, slept: list[float]) -> None:
+    failing = Failing(Reply(503, {"retry-after": later}))
+    failing.broken = True
+    script = Script(failing.answer)
+    async with script.client() as client:
+        assert (await client.call_tool("plain")).text == "ok"
+    assert max(slept) < 1
+
+
 async def test_a_busy_server_is_asked_for_a_sign_of_life_by_one_for_all(quick: None) -> None:
     failing = Failing(*[Reply(503, {}) for _ in range(8)])
     failing.broken = True

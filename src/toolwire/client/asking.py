@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar, cast
@@ -9,10 +10,11 @@ from typing import Any, Final, TypeAlias, TypedDict, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Raw
 
+from toolwire.backoff import LONGEST_SECONDS, Backoff
 from toolwire.client.cache import CACHEABLE, CacheView
 from toolwire.client.connection import OnProgress
 from toolwire.client.healing import may_repeat
-from toolwire.client.keeping import Keeper
+from toolwire.client.keeping import Keeper, pause_after
 from toolwire.client.link import Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, ProtocolError, TransportError, Unreachable
@@ -57,6 +59,20 @@ class CallOptions(TypedDict, total=False):
     """Goes along as `_meta`, beside what the protocol puts there."""
     headers: Mapping[str, str] | None
     """HTTP headers of this request, where the server is reached by URL."""
+
+
+async def _waited(error: TransportError, deadline: float | None) -> float | None:
+    """Leave a server that is busy alone for a while, and tell what is left of the deadline; raises when that is less.
+
+    One that wants to be left alone for longer than anybody waits is not asked again.
+    """
+    if error.status is None:
+        return deadline
+    pause = pause_after(error, Backoff().after(None))
+    if pause > LONGEST_SECONDS or (deadline is not None and pause >= deadline):
+        raise error
+    await asyncio.sleep(pause)
+    return None if deadline is None else deadline - pause
 
 
 class Asking:
@@ -105,6 +121,7 @@ class Asking:
         except TransportError as error:
             if not (self._target.restartable and may_repeat(error, connection, method, params)):
                 raise
+            deadline = await _waited(error, deadline)
         connection = await self._keeper.recovered(deadline)
         connection.require(method)
         return await connection.ask(method, params, decode, deadline, report, meta, headers)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from toolwire.backoff import Backoff
+from toolwire.backoff import LONGEST_SECONDS, Backoff
 from toolwire.client.connection import Connection
 from toolwire.client.opening import Opener
 from toolwire.protocol.errors import Timeout, TransportError, Unreachable
@@ -111,7 +111,7 @@ class Keeper:
                 if isinstance(error, Unreachable) and not is_passing(error):
                     raise
                 pause = backoff.next()
-                if pause is None:
+                if pause is None or (pause := pause_after(error, pause)) > LONGEST_SECONDS:
                     raise
                 log.info("%s is not back yet: %s", self._target.label, error)
                 await asyncio.sleep(pause)
@@ -135,6 +135,11 @@ class Keeper:
 def is_passing(error: Unreachable) -> bool:
     """Whether a server that could not be reached may be reached a moment later: it is down, or busy (429, 503)."""
     return error.status is None or error.status in (429, 503)
+
+
+def pause_after(error: TransportError, pause: float) -> float:
+    """How long to leave a server alone: at least for as long as it asked to be."""
+    return pause if error.retry_after is None else max(pause, error.retry_after)
 
 
 class _Shared:

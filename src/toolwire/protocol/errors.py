@@ -98,10 +98,14 @@ class NotSupported(ToolwireError):
 
 
 class TransportError(ToolwireError):
-    """Bytes could not be moved. Over HTTP, `status` and `url` say what answered, where something did."""
+    """Bytes could not be moved. Over HTTP, `status` and `url` say what answered, where something did.
+
+    `retry_after` is in how many seconds a server that turned the request away (429, 503) wants to see it again.
+    """
 
     status: int | None = None
     url: str | None = None
+    retry_after: float | None = None
 
 
 class Unreachable(TransportError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -113,7 +114,22 @@ async def failure(response: HttpResponse) -> TransportError:
     lost = status >= 500 and status not in _TURNED_AWAY
     error: TransportError = OutcomeUnknown(told) if lost else Unreachable(told)
     error.status, error.url = status, response.url
+    if status in _TURNED_AWAY:
+        error.retry_after = _seconds(response.header("retry-after") or "")
     return error
+
+
+def _seconds(later: str) -> float | None:
+    """RFC 9110, Retry-After: a number of seconds, or a date; None for anything else."""
+    if later.isascii() and later.isdigit():
+        return float(later)
+    # Imported here because hardly anybody says it with a date.
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, parsedate_to_datetime(later).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
 
 
 async def _text(response: HttpResponse) -> str:
