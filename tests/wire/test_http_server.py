@@ -21,6 +21,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.http_process import Connection, Served, call, connected, modern, post, started, text_of_call
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from toolwire import Limits, Server
 from toolwire.protocol.errors import ServerError
@@ -388,23 +390,32 @@ async def answers_at_once(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
+def make_protocol(state: ServerState) -> Any:
+    protocol = http_protocol.protocol_for(asyncio.get_running_loop())
+    config = Config(answers_at_once, http=protocol, ws="none", log_config=None, interface="asgi3")
+    config.load()
+    return protocol(config=config, server_state=state, app_state={})
+
+
+async def test_connections_are_read_into_one_buffer() -> None:
+    first, second = (make_protocol(ServerState()).get_buffer(-1) for _ in range(2))
+    assert first.obj is second.obj, "an idle connection has to stay small"
+
+
 @settings(deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.binary(max_size=20)), max_size=12), st.integers(1, 5000))
 async def test_whatever_arrives_is_answered_or_refused(fragments: list[bytes], size: int) -> None:
-    from uvicorn import Config
-    from uvicorn.server import ServerState
-
-    config = Config(answers_at_once, http=http_protocol.HttpProtocol, ws="none", log_config=None, interface="asgi3")
-    config.load()
     state = ServerState()
-    protocol = http_protocol.HttpProtocol(config=config, server_state=state, app_state={})
+    protocol = make_protocol(state)
     transport = Sink()
     protocol.connection_made(transport)
     data = b"".join(fragments)
     for start in range(0, len(data), size):
         if transport.closed:
             break
-        protocol.data_received(data[start : start + size])
+        piece = data[start : start + size]
+        protocol.get_buffer(len(piece))[: len(piece)] = piece
+        protocol.buffer_updated(len(piece))
         await asyncio.sleep(0)
     for _ in range(http_protocol.PIPELINED + 5):
         await asyncio.sleep(0)

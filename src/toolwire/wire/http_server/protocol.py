@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections import deque
 from collections.abc import MutableMapping
 from functools import lru_cache
@@ -32,6 +33,8 @@ HEADER_SECONDS: Final = 10.0
 PIPELINED: Final = 16
 #: How long a connection is read to nowhere, so that a client that is still sending gets to see why it was refused.
 LINGER_SECONDS: Final = 2.0
+#: How much is read at once into a buffer of our own.
+READ_BYTES: Final = 256 * 1024
 
 _METHODS: Final = {name.encode(): name for name in ("POST", "GET", "DELETE", "OPTIONS", "HEAD")}
 
@@ -161,14 +164,14 @@ class HttpProtocol(asyncio.Protocol):
 
     # --- what arrives ---
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | memoryview) -> None:
         if self._refusal is not None:
             return
         self._received = self._fresh = len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(data[upgrade.args[0] :])
+            self._decline_upgrade(bytes(data[upgrade.args[0] :]))
             return
         except httptools.HttpParserError:
             self._refuse(*(self._cause or (400, "This is not HTTP/1.1")))
@@ -372,6 +375,41 @@ class HttpProtocol(asyncio.Protocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._expect_within(LINGER_SECONDS)
+
+
+class BufferedHttpProtocol(HttpProtocol, asyncio.BufferedProtocol):
+    """The same for the selector loop of asyncio, which otherwise makes 256 KiB anew for every piece that arrives.
+
+    All connections of a thread share one buffer: what is read is parsed before anybody else reads.
+    """
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._buffer = _thread_buffer()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(self._buffer[:nbytes])
+
+
+def protocol_for(loop: asyncio.AbstractEventLoop) -> type[HttpProtocol]:
+    """The protocol class that is fast on a loop: others, uvloop's among them, have a buffer themselves."""
+    return BufferedHttpProtocol if isinstance(loop, asyncio.SelectorEventLoop) else HttpProtocol
+
+
+_of_thread: Final = threading.local()
+
+
+def _thread_buffer() -> memoryview:
+    try:
+        buffer: memoryview = _of_thread.buffer
+    except AttributeError:
+        buffer = _of_thread.buffer = memoryview(bytearray(READ_BYTES))
+    return buffer
 
 
 def _new_parser(protocol: HttpProtocol) -> Any:

@@ -166,11 +166,11 @@ class HttpServer:
     def _make(self) -> Server:
         from uvicorn import Config, Server
 
-        from toolwire.wire.http_server.protocol import HttpProtocol
+        from toolwire.wire.http_server.protocol import protocol_for
 
         config = Config(
             self._application,
-            http=HttpProtocol,
+            http=protocol_for(asyncio.get_running_loop()),
             ws="none",
             interface="asgi3",
             lifespan="on",
