@@ -437,3 +437,23 @@ async def test_a_call_too_many_is_refused_and_says_so(revision: str) -> None:
         assert "try again later" in text(refused)
         release.set()
         assert text((await first)["result"]) == "done"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="asks for a process by its number as POSIX systems do")
+async def test_processes_serve_several_loops_at_once() -> None:
+    server = Server("s", tools=Tool(compute, executor="process"))
+    pids: set[int] = set()
+
+    def elsewhere() -> None:
+        with sync.Client(server) as client:
+            pids.update(json.loads(client.call_tool("compute", {"base": base}).text)["pid"] for base in range(2))
+
+    async with connect(server, MODERN) as client:
+        here = (await client.call("compute", {"base": 1}))["content"][0]["text"]
+        await asyncio.to_thread(elsewhere)
+        again = (await client.call("compute", {"base": 1}))["content"][0]["text"]
+        assert here == again, "the same process, still warm"
+    assert len(pids) == 1
+    for pid in {*pids, json.loads(here)["pid"]}:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

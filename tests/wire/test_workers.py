@@ -425,7 +425,7 @@ async def test_exceptions_come_back_described(processes: ProcessWorkers) -> None
         {"field": "x"},
     )
     # None of that cost the process.
-    assert len(processes._all) == 1
+    assert len(processes._pool()._all) == 1
 
 
 async def test_a_crash_is_a_clean_error_and_the_next_call_works(processes: ProcessWorkers) -> None:
@@ -440,7 +440,7 @@ async def test_stopping_kills_the_process_and_its_children(processes: ProcessWor
     started = asyncio.Event()
 
     def message(pid: int) -> None:
-        pids.extend((pid, next(iter(processes._all)).pid))
+        pids.extend((pid, next(iter(processes._pool()._all)).pid))
         started.set()
 
     running = asyncio.ensure_future(

@@ -152,12 +152,15 @@ class Kernel(Offering):
         self.hub.end_streams()
         workers, self.workers = self.workers, ThreadWorkers(self.limits.threads, self.limits.queue)
         workers.shutdown()
-        if self._processes is not None:
-            processes, self._processes = self._processes, None
-            await processes.close()
+        await self.leave_loop()
         if self.audit is not None:
             # In a thread, because where the log goes may not answer.
             await asyncio.to_thread(self.audit.close)
+
+    async def leave_loop(self) -> None:
+        """Let go of what belongs to the running loop alone."""
+        if self._processes is not None:
+            await self._processes.close()
 
     # --- the one function ---
 

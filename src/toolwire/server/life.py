@@ -67,9 +67,18 @@ class Life(Held):
             raise
 
     async def exit(self) -> None:
-        ended = self._let_go(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        if self._is_last_elsewhere(loop):
+            await self._server.kernel.leave_loop()
+        ended = self._let_go(loop)
         if ended is not None and not ended.is_over:
             await seen_from_here(ended.over)
+
+    def _is_last_elsewhere(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether a loop on which no lifespan lives is about to have no holder left."""
+        with self._lock:
+            spans = self._held.get(loop, ())
+            return len(spans) == 1 and spans[0].loop is not loop
 
     def _let_go(self, loop: asyncio.AbstractEventLoop) -> _Span | None:
         """Give up one hold; what ends, where nobody else has one."""

@@ -105,17 +105,16 @@ def _decode(line: bytes) -> Any:
 
 
 class ProcessWorkers:
-    """At most `count` children (one a processor), kept warm, and at most `queue` calls that wait for one."""
+    """At most `count` children (one a processor), kept warm, and at most `queue` calls that wait for one.
+
+    Children belong to the loop that reads from them, so each loop on which calls are made has its own.
+    """
 
     def __init__(self, count: int | None = None, queue: int = 1000) -> None:
         self._count = count or os.cpu_count() or 1
         self._queue = queue
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._slots = asyncio.Semaphore(self._count)
-        self._waiting = 0
-        self._idle: list[ProcessChannel] = []
-        self._all: set[ProcessChannel] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._lock = threading.Lock()
+        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
 
     async def run(
         self,
@@ -132,7 +131,39 @@ class ProcessWorkers:
         An exception comes back as `ProcessFailed`, except for this library's own, which come back as they are.
         """
         job = _encode((_reference(function), _pack((tuple(args), dict(kwargs or {})))))
-        self._bind()
+        return await self._pool().run(job, timeout, on_message)
+
+    async def close(self) -> None:
+        """Kill every child of the running loop, and see them gone."""
+        with self._lock:
+            pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.close()
+
+    def _pool(self) -> _Pool:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            pool = self._pools.get(loop)
+            if pool is None:
+                for ended in [each for each in self._pools if each.is_closed()]:
+                    self._pools.pop(ended).kill()
+                pool = self._pools[loop] = _Pool(self._count, self._queue)
+            return pool
+
+
+class _Pool:
+    """The children of one loop."""
+
+    def __init__(self, count: int, queue: int) -> None:
+        self._count = count
+        self._queue = queue
+        self._slots = asyncio.Semaphore(self._count)
+        self._waiting = 0
+        self._idle: list[ProcessChannel] = []
+        self._all: set[ProcessChannel] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def run(self, job: bytes, timeout: float | None, on_message: Callable[[Any], None] | None) -> Any:
         if self._slots.locked() and self._waiting >= self._queue:
             raise Busy(f"{self._count} processes are running and {self._queue} calls are waiting; try again later")
         self._waiting += 1
@@ -148,22 +179,16 @@ class ProcessWorkers:
         finally:
             self._slots.release()
 
+    def kill(self) -> None:
+        """End the children of a loop that is closed, where nobody can see them gone."""
+        for worker in self._all:
+            worker.kill()
+
     async def close(self) -> None:
-        """Kill every child, and see them gone."""
         self._idle.clear()
         for worker in list(self._all):
             self._discard(worker)
         await asyncio.gather(*self._closing)
-
-    def _bind(self) -> None:
-        """Children belong to the loop that reads from them; those of an earlier loop end with it."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop = loop
-            self._slots = asyncio.Semaphore(self._count)
-            self._idle.clear()
-            self._all.clear()
-            self._closing.clear()
 
     def _discard(self, worker: ProcessChannel) -> None:
         worker.kill()
