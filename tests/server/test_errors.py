@@ -191,16 +191,6 @@ async def test_a_result_over_the_limit_is_an_error() -> None:
     assert "1000 bytes" in error["message"]
 
 
-async def test_a_text_that_is_not_utf8_encodable_is_an_error() -> None:
-    async def lone() -> str:
-        return "\ud800"
-
-    async with connect(Server("s", tools=lone), MODERN) as client:
-        response = await client.request("tools/call", {"name": "lone"})
-        assert "error" in response or response["result"]["isError"] is True
-        await client.result("tools/list")
-
-
 @pytest.mark.covers("E8")
 async def test_an_exception_group_with_one_tool_error_is_that_error() -> None:
     async def many() -> None:
