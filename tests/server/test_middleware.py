@@ -142,3 +142,28 @@ async def test_local_calls_pass_through_too() -> None:
     server = Server("s", tools=echo, middleware=watch)
     assert (await server.call_tool("echo", {"word": "hi"})).text == "hi"
     assert seen == ["tools/call"]
+
+
+async def test_an_answer_that_is_kept_serves_both_eras() -> None:
+    server = Server("s")
+    kept: list[Any] = []
+
+    @server.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.use
+    async def keep(ctx: Context, call_next: Any) -> Any:
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        if not kept:
+            kept.append(await call_next(ctx))
+        return kept[0]
+
+    async with connect(server, MODERN) as modern, connect(server, "2024-11-05") as legacy:
+        for _ in range(2):
+            new = await modern.result("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+            old = await legacy.result("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+            assert new["resultType"] == "complete"
+            assert new["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "s"
+            assert old == {"content": [{"type": "text", "text": "3"}]}

@@ -214,7 +214,13 @@ class Kernel(Offering):
                 elif isinstance(result.meta, dict):
                     result.meta = {**self._server_info, **result.meta}
                 if type(result) is t.CallToolResult:
+                    result.result_type = "complete"
                     return result  # There is nothing in it that 2026-07-28 does not know.
+            elif type(result) is t.CallToolResult:
+                # What a middleware keeps may have been an answer to either era; and shaping would make a copy for this.
+                result.result_type = UNSET
+                if result.meta is self._result_meta:
+                    result.meta = UNSET
             return shape(result, revision)
         if isinstance(result, dict) and revision == MODERN:
             return {"resultType": "complete", **result, "_meta": {**self._server_info, **result.get("_meta", {})}}

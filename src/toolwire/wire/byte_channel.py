@@ -37,6 +37,7 @@ class ByteChannel(Channel):
         self._queued = 0
         self._in_sink = 0
         self._flushing = False
+        self._alone = False
         self._writable = True
         self._drained: list[asyncio.Future[None]] = []
         self._closer: asyncio.Task[None] | None = None
@@ -92,7 +93,13 @@ class ByteChannel(Channel):
             message = message.replace(b"\n", b" ")
         self._queue.append(message)
         self._queued += len(message) + 1
-        if not self._flushing:
+        if self._flushing:
+            return
+        if self._alone:
+            # What came was one message, and this is what follows from it: there is nothing to wait for.
+            self._alone = False
+            self._flush()
+        else:
             # Everything written in one turn of the loop leaves in one call.
             self._flushing = True
             assert self._loop is not None
@@ -174,7 +181,9 @@ class ByteChannel(Channel):
 
     def _received(self, chunk: bytes) -> None:
         deliver = self._inbox.deliver
-        for message in self._decoder.feed(chunk):
+        messages = self._decoder.feed(chunk)
+        self._alone = len(messages) == 1
+        for message in messages:
             deliver(message)
         self._adjust()
 

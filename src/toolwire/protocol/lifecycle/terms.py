@@ -80,7 +80,9 @@ def reason(error: Exception) -> str:
 
 
 def is_declared(capabilities: Mapping[str, Any], row: Method) -> bool:
-    return row.capability is None or t.has_capability(capabilities, row.capability)
+    name = row.capability
+    # Most are there by name; those within others, and extensions, take a closer look.
+    return name is None or name in capabilities or t.has_capability(capabilities, name)
 
 
 class Unanswerable(Exception):
