@@ -106,6 +106,21 @@ def node_recipe() -> str:
     return json.dumps({"node": NODE, **NODE_PACKAGES})
 
 
+def needed(name: str) -> Peer:
+    """A peer for a test, which fails where it is not installed: what proves something must not pass by in silence."""
+    peer = BY_NAME[name]
+    if not peer.ready:
+        raise AssertionError(f"{name} is not installed: run make interop")
+    return peer
+
+
+def needed_node() -> Path:
+    """The same for Node and the packages from npm."""
+    if not node_ready():
+        raise AssertionError("the packages from npm are not installed: run make interop")
+    return node()
+
+
 def install(peer: Peer) -> None:
     if peer.ready:
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -10,18 +9,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.interop import peers
 
-FOLDER = Path(os.environ["TOOLWIRE_PEERS"], "node")
+FOLDER = peers.node_folder()
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"
-
-needs_oidc_provider = pytest.mark.skipif(
-    not (FOLDER / "node_modules" / "oidc-provider").is_dir(), reason="oidc-provider is not installed: run make interop"
-)
 
 
 @contextmanager
@@ -32,7 +25,7 @@ def protected(*, seconds: int = 3600, skew: int = 60, proxy: bool = False) -> It
     """
     login_port, port = free_port(), free_port()
     url, issuer = f"http://127.0.0.1:{port}/mcp", f"http://127.0.0.1:{login_port}"
-    login = [str(peers.node()), str(peers.SCRIPTS / "serve_oidc.mjs"), str(login_port), url, str(seconds)]
+    login = [str(peers.needed_node()), str(peers.SCRIPTS / "serve_oidc.mjs"), str(login_port), url, str(seconds)]
     server = [sys.executable, str(peers.SCRIPTS / "serve_notes.py"), str(port), issuer, str(skew)]
     with (
         running(login, f"{issuer}/.well-known/openid-configuration", cwd=FOLDER),

@@ -70,12 +70,8 @@ class Client:
 
     def command(self) -> list[str]:
         if self.is_node:
-            if not peers.node_ready():
-                pytest.skip("no TypeScript clients installed")
-            return [str(peers.node()), str(peers.SCRIPTS / "drive_node.mjs")]
-        peer = peers.BY_NAME[self.name]
-        if not peer.ready:
-            pytest.skip(f"no {self.name} installed")
+            return [str(peers.needed_node()), str(peers.SCRIPTS / "drive_node.mjs")]
+        peer = peers.needed(self.name)
         return [str(peer.python), str(peer.driver)]
 
 

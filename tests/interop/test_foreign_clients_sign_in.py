@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from tests.interop import peers
-from tests.interop.protected import needs_oidc_provider, protected
+from tests.interop.protected import protected
 
 #: How long a token lives, and how long a client waits until its own has ended.
 LIFETIME, LONGER = 4, "5"
 
-pytestmark = [needs_oidc_provider, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +65,13 @@ def check(report: dict[str, Any], *, refreshes: bool = True) -> None:
 
 
 def play_python(url: str, mode: str) -> dict[str, Any]:
-    peer = peers.BY_NAME["mcp-2.3.0"]
-    if not peer.ready:
-        pytest.skip(f"no {peer.name} installed")
-    return play([str(peer.python), str(peers.SCRIPTS / "drive_oauth_mcp2.py")], None, url, DRIVE_MODE=mode)
+    return play(
+        [str(peers.needed("mcp-2.3.0").python), str(peers.SCRIPTS / "drive_oauth_mcp2.py")], None, url, DRIVE_MODE=mode
+    )
 
 
 def play_node(url: str, package: str, mode: str) -> dict[str, Any]:
-    if not peers.node_ready():
-        pytest.skip("no TypeScript clients installed")
-    command = [str(peers.node()), str(peers.SCRIPTS / "drive_oauth_node.mjs")]
+    command = [str(peers.needed_node()), str(peers.SCRIPTS / "drive_oauth_node.mjs")]
     return play(command, peers.node_folder(), url, DRIVE_PACKAGE=package, DRIVE_MODE=mode)
 
 

@@ -35,10 +35,7 @@ every_legacy_server = pytest.mark.parametrize(("name", "revision"), LEGACY)
 
 @asynccontextmanager
 async def connected(name: str, revision: str, **options: Any) -> AsyncIterator[Client]:
-    peer = peers.BY_NAME[name]
-    if not peer.ready:
-        pytest.skip(f"no {name} installed")
-    command = [str(peer.python), str(peers.SCRIPTS / "serve_features.py")]
+    command = [str(peers.needed(name).python), str(peers.SCRIPTS / "serve_features.py")]
     async with Client(command, revision=revision, **options) as client:
         assert client.revision == revision
         yield client

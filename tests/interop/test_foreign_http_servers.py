@@ -113,9 +113,7 @@ def free_port() -> int:
 
 @pytest.mark.parametrize(("library", "transport", "path", "revision"), PYTHON_SERVERS)
 async def test_servers_in_python(library: str, transport: str, path: str, revision: str, tmp_path: Path) -> None:
-    peer = peers.BY_NAME[library]
-    if not peer.python.exists():
-        pytest.skip(f"{library} is not installed")
+    peer = peers.needed(library)
     script = tmp_path / "server.py"
     script.write_text(PYTHON_SERVER, encoding="utf-8")
     port = free_port()
@@ -138,9 +136,7 @@ async def test_servers_in_python(library: str, transport: str, path: str, revisi
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"])
 async def test_every_revision_over_http(revision: str, tmp_path: Path) -> None:
-    peer = peers.BY_NAME["mcp-2.3.0"]
-    if not peer.python.exists():
-        pytest.skip("mcp 2.3.0 is not installed")
+    peer = peers.needed("mcp-2.3.0")
     script = tmp_path / "server.py"
     script.write_text(PYTHON_SERVER, encoding="utf-8")
     port = free_port()
@@ -155,9 +151,7 @@ async def test_every_revision_over_http(revision: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def node() -> str:
-    if not peers.node_ready():
-        pytest.skip("the packages from npm are not installed")
-    return str(peers.node())
+    return str(peers.needed_node())
 
 
 def package(name: str) -> str:

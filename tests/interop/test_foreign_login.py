@@ -17,12 +17,10 @@ from urllib.parse import urljoin
 
 import pytest
 from tests.interop import peers
-from tests.interop.protected import FOLDER, RESOURCE, free_port, needs_oidc_provider, protected, running
+from tests.interop.protected import FOLDER, RESOURCE, free_port, protected, running
 
 from toolwire.auth import FileStorage, NeedsLogin, OAuth
 from toolwire.client import Client
-
-pytestmark = needs_oidc_provider
 
 
 class Person:
@@ -105,9 +103,7 @@ async def test_headless(server_url: str, tmp_path: Path) -> None:
 
 async def test_a_server_of_fastmcp(tmp_path: Path) -> None:
     """Its authorization server holds clients to the scopes that they were registered with."""
-    port, peer = free_port(), peers.BY_NAME["fastmcp-4.1.2"]
-    if not peer.python.is_file():
-        pytest.skip("fastmcp is not installed: run make interop")
+    port, peer = free_port(), peers.needed("fastmcp-4.1.2")
     command = [str(peer.python), str(peers.SCRIPTS / "serve_fastmcp_login.py"), str(port)]
     with running(command, f"http://127.0.0.1:{port}{RESOURCE}"):
         await sign_in_and_come_back(f"http://127.0.0.1:{port}/mcp", tmp_path, "whoami", "let in")

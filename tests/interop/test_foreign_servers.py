@@ -1,22 +1,19 @@
 """Our client against servers written with another library, one release for each revision of the protocol.
 
-`TOOLWIRE_PEERS` names a folder of virtual environments, one a release of the Python package `mcp`, named `mcp-` and its
-version (see `peers.py`, which makes them); what is not there is skipped.
+Each release of the Python package `mcp` is installed in a virtual environment of its own (see `peers.py`).
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop import peers
 
 from toolwire.client import Client
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
-
-PEERS = os.environ.get("TOOLWIRE_PEERS")
 
 # The release, the revision it ends up with when ours is offered first, and the ones it can be pinned to.
 RELEASES = {
@@ -108,11 +105,7 @@ server.run()
 @pytest.fixture
 def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     release: str = request.param
-    if PEERS is None:
-        pytest.skip("TOOLWIRE_PEERS names no folder with other libraries")
-    python = Path(PEERS, f"mcp-{release}", "bin", "python")
-    if not python.exists():
-        pytest.skip(f"no mcp {release} in {PEERS}")
+    python = peers.needed(f"mcp-{release}").python
     script = tmp_path / "server.py"
     script.write_text(LOW_LEVEL if release == "1.2.1" else HIGH_LEVEL, encoding="utf-8")
     return [str(python), str(script)]

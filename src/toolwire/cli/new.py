@@ -89,7 +89,7 @@ def test_converting(client: Client) -> None:
 
 
 def test_an_unknown_currency_is_explained_to_the_model(client: Client) -> None:
-    result = client.call_tool("convert_amount", {{"value": 1, "currency": "XXX"}})
+    result = client.call_tool("convert_amount", {{"value": 1, "currency": "GBP"}})
     assert result.is_error
     assert "use one of EUR, NOK, USD" in result.text
 
