@@ -1,6 +1,6 @@
 """The inspector on servers that nobody here wrote: the reference server over stdio and HTTP, and one of fastmcp.
 
-`TOOLWIRE_PEERS` is where `tests/interop/peers.py` put them; those that are not there are skipped.
+`TOOLWIRE_PEERS` is where `tests/interop/peers.py` put them; one that is not there fails the tests that need it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ mcp.run(show_banner=False)
 @pytest.fixture
 def address() -> Iterator[str]:
     """The reference server over HTTP."""
-    if not EVERYTHING.is_file():
-        pytest.skip("server-everything is not installed")
+    assert EVERYTHING.is_file(), "server-everything is not installed: run make browser"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -101,8 +100,7 @@ def look_at_everything(tab: Any, name: str) -> None:
 
 
 def test_the_reference_server_over_stdio(inspect: Callable[..., Any], tab: Callable[..., Any]) -> None:
-    if not EVERYTHING.is_file():
-        pytest.skip("server-everything is not installed")
+    assert EVERYTHING.is_file(), "server-everything is not installed: run make browser"
     look_at_everything(tab(inspect("inspect", f"{NODE} {EVERYTHING} stdio")), "everything-stdio")
 
 
@@ -112,8 +110,7 @@ def test_the_reference_server_over_http(inspect: Callable[..., Any], tab: Callab
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 def test_a_fastmcp_server(inspect: Callable[..., Any], tab: Callable[..., Any], tmp_path: Path, revision: str) -> None:
-    if not FASTMCP.is_file():
-        pytest.skip("fastmcp is not installed")
+    assert FASTMCP.is_file(), "fastmcp is not installed: run make browser"
     file = tmp_path / "foreign.py"
     file.write_text(FASTMCP_SERVER)
     opened = tab(inspect("inspect", f"{FASTMCP} {file}", "--revision", revision))

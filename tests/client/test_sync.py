@@ -51,6 +51,10 @@ def test_the_same_without_a_loop(revision: str) -> None:
     assert not client.connected
 
 
+def test_an_editor_knows_the_options() -> None:
+    assert inspect.signature(Client) == inspect.signature(AsyncClient)
+
+
 def test_nothing_is_left_behind() -> None:
     before = set(threading.enumerate())
     for _ in range(3):

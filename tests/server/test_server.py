@@ -469,6 +469,12 @@ def test_mistakes_when_running(options: dict[str, Any], text: str) -> None:
         Server("s").run(**options)
 
 
+def test_what_a_type_checker_lets_through_is_what_running_over_http_takes() -> None:
+    from toolwire.server.run_http import HttpOptions, Options
+
+    assert set(HttpOptions.__annotations__) == set(Options.__struct_fields__)
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [

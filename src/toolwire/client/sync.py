@@ -42,9 +42,17 @@ def _blocking(
     return wait
 
 
+def _taking_options_of(
+    method: Callable[Concatenate[AsyncClient, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Client, P], None]]:
+    """The signature of another method, so that editors and type checkers know the options."""
+    return wraps(method)
+
+
 class Client:
     """The client of `toolwire.client`, blocking. Takes what that one takes."""
 
+    @_taking_options_of(AsyncClient.__init__)
     def __init__(self, target: TargetLike, **options: Any) -> None:
         self._client = AsyncClient(target, **options)
         self._loop = _LoopThread()

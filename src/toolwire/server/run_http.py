@@ -9,9 +9,9 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 from msgspec import Struct
@@ -28,8 +28,26 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("toolwire.http")
 
 
+class HttpOptions(TypedDict, total=False):
+    """What a caller may write in `run("http", ...)`."""
+
+    host: str
+    port: int
+    path: str
+    workers: int
+    public_url: str | None
+    allowed_hosts: Sequence[str]
+    allowed_origins: Sequence[str]
+    cors: Sequence[str]
+    allow_unauthenticated: bool
+    stateless: bool
+    sse: bool
+    log_level: str | None
+    on_ready: Callable[[str], object] | None
+
+
 class Options(Struct, kw_only=True, frozen=True):
-    """What `run("http")` can be told."""
+    """The same, as it is used, with what is meant by an option left out."""
 
     host: str = "127.0.0.1"
     port: int = 8000

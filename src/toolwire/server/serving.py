@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import UNSET
 
@@ -26,9 +26,10 @@ from toolwire.wire.session import Session
 
 if TYPE_CHECKING:
     from toolwire.server.metrics import Metrics
+    from toolwire.server.run_http import HttpOptions
 
 # What other libraries call it, for a server whose transport comes from a setting that its users already have.
-_NAMES_OF_HTTP: dict[str, dict[str, Any]] = {"streamable-http": {}, "sse": {"sse": True}}
+_NAMES_OF_HTTP: dict[str, HttpOptions] = {"streamable-http": {}, "sse": {"sse": True}}
 
 
 class Serving:
@@ -211,14 +212,13 @@ class Serving:
             object.__setattr__(self.stores, name, getattr(stores, name))
         self._link = None
 
-    def run(self, transport: str | Channel = "stdio", **options: Any) -> None:
+    def run(self, transport: str | Channel = "stdio", **options: Unpack[HttpOptions]) -> None:
         """Run until the client goes away or a signal comes. `transport` is "stdio", "http" or any `Channel`.
 
         The options of "http" are `host`, `port`, `path`, `workers`, `public_url`, `allowed_hosts`, `allowed_origins`,
         `cors`, `allow_unauthenticated`, `stateless`, `sse`, `log_level` and `on_ready`. "streamable-http" is "http",
         and "sse" is "http" with `sse=True`.
         """
-        transport = options.pop("transport", transport)
         if isinstance(transport, str) and transport in _NAMES_OF_HTTP:
             transport, options = "http", {**_NAMES_OF_HTTP[transport], **options}
         if options and transport != "http":
