@@ -158,10 +158,15 @@ class Client:
             yield change
 
     def call_tool_as_task(
-        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        ttl: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> BlockingTaskHandle:
         """Call a tool and return as soon as the server has taken it on; as `Client.call_tool_as_task` does."""
-        handle = self._loop.wait(self._client.call_tool_as_task(name, arguments, **options))
+        handle = self._loop.wait(self._client.call_tool_as_task(name, arguments, ttl=ttl, **options))
         return BlockingTaskHandle(handle, self._loop.wait)
 
     def task(self, id: str, tool: str | None = None) -> BlockingTaskHandle:
