@@ -149,6 +149,12 @@ def test_every_newline_also_when_split(newline: bytes) -> None:
     assert events_of([bytes([byte]) for byte in data]) == [Event("a\nb"), Event("c")]
 
 
+def test_what_follows_a_carriage_return_is_kept_unless_it_is_the_line_feed() -> None:
+    assert events_of([b"data: a\r", b"\tb: c\r", b"", b"data: d\n\n"]) == [Event("a\nd")]
+    assert events_of([b"data: a\r", b"\0\n\n"]) == [Event("a")]
+    assert events_of([b"data: a\r", b"", b"\n\n"]) == [Event("a")]
+
+
 def test_an_unfinished_event_is_dropped() -> None:
     assert events_of([b"data: a\n"]) == []
 

@@ -16,6 +16,7 @@ from toolwire.protocol.http import (
     DUPLICATE,
     Acknowledged,
     Rejection,
+    accepts,
     classify,
     decode_value,
     encode_value,
@@ -295,3 +296,28 @@ def test_the_era_of_a_post() -> None:
 def test_the_status_of_an_error(code: int, before: int, after: int) -> None:
     assert status_of(code, handled=False) == before
     assert status_of(code, handled=True) == after
+
+
+# --- what a client takes ---
+
+
+@pytest.mark.parametrize(
+    ("header", "json", "stream"),
+    [
+        (None, True, True),
+        ("*/*", True, True),
+        ("application/json", True, False),
+        ("application/json, text/event-stream", True, True),
+        ("Text/Event-Stream;q=0.5 , application/json; charset=utf-8", True, True),
+        (f"application/json{DUPLICATE}text/event-stream", True, True),
+        ("application/*", True, False),
+        ("text/*;q=0.1", False, True),
+        ("text/html, image/*", False, False),
+        ("", False, False),
+        (";application/json", False, False),
+    ],
+)
+def test_the_types_that_a_client_takes(header: str | None, json: bool, stream: bool) -> None:
+    headers = {} if header is None else {"accept": header}
+    assert accepts(headers, "application/json") is json
+    assert accepts(headers, "text/event-stream") is stream

@@ -128,6 +128,35 @@ def test_a_refused_request_holds_no_id() -> None:
     call(pair, 5)
 
 
+@pytest.mark.parametrize("answer", [{"result": {}}, {"error": {"code": 1, "message": "x"}}])
+def test_what_came_back_for_a_request_answers_that_request_alone(answer: dict[str, Any]) -> None:
+    """As over HTTP, where each request has an exchange of its own."""
+    pair = opened(MODERN)
+    call(pair, 5)
+    call(pair, 6)
+
+    def came_back(id: Any) -> list[Any]:
+        return list(pair.client.receive(json.dumps({"jsonrpc": "2.0", "id": id, **answer}).encode(), about=5))
+
+    (event,) = came_back(6)
+    assert isinstance(event, Garbage)
+    (event,) = came_back(5)
+    assert isinstance(event, Answer)
+    assert event.waiter == "waiter 5"
+    assert list(pair.client.outgoing) == [6]
+
+
+def test_an_error_that_cannot_name_its_request_is_the_answer_where_it_came_back() -> None:
+    pair = opened(MODERN)
+    call(pair, 5)
+    call(pair, 6)
+    nameless = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "x"}}).encode()
+    (event,) = pair.client.receive(nameless, about=5)
+    assert isinstance(event, Answer)
+    assert event.waiter == "waiter 5"
+    assert list(pair.client.outgoing) == [6]
+
+
 @pytest.mark.covers("CAN-3", "1.5.5")
 @pytest.mark.parametrize("answer", [{"result": {}}, {"error": {"code": 1, "message": "x"}}])
 def test_an_answer_that_nobody_waits_for_is_dropped(answer: dict[str, Any]) -> None:

@@ -139,6 +139,31 @@ def test_a_task_cannot_ask_for_ever() -> None:
         rules.ask(task, {"more": question()})
 
 
+def test_questions_that_were_answered_count_as_asked() -> None:
+    task = record()
+    half = rules.MAX_QUESTIONS // 2
+    rules.ask(task, {str(number): question() for number in range(half)})
+    rules.take_answers(task, {str(number): ACCEPTED for number in range(half)})
+    rest = {f"again {number}": question() for number in range(rules.MAX_QUESTIONS - half)}
+    with pytest.raises(ProtocolError):
+        rules.ask(task, {**rest, "one too many": question()})
+    assert rules.ask(task, rest)
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"), [(UNSET, UNSET), (Raw(b"{}"), UNSET), (Raw(b'{"ttl":0}'), 0), (Raw(b'{"ttl":60000}'), 60000)]
+)
+def test_the_time_to_live_that_a_call_asks_for(task: Any, expected: Any) -> None:
+    assert rules.wanted_ttl(task) == expected
+
+
+@pytest.mark.parametrize("task", [b"[]", b'{"ttl":"long"}', b'{"ttl":1.5}', b"true"])
+def test_a_time_to_live_that_cannot_be_read(task: bytes) -> None:
+    with pytest.raises(ProtocolError, match=r"Invalid params for tools/call: .* in `task`") as caught:
+        rules.wanted_ttl(Raw(task))
+    assert caught.value.code == -32602
+
+
 @pytest.mark.covers("J73", "E34", "T-27")
 def test_the_core_dialect() -> None:
     task = record()
