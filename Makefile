@@ -77,6 +77,7 @@ build: $(READY) ## build the sdist and the wheel into dist/, and try the wheel a
 	$(BIN)/python scripts/try_wheel.py --types
 
 mutation: $(READY) ## break the core 200 times and see whether the tests notice
+	$(BIN)/python -m pip install --quiet --group mutation
 	$(BIN)/python scripts/mutation.py
 
 fuzz: $(READY) ## send 20,000 mutated messages through a server on each era (TOOLWIRE_FUZZ for another number)
