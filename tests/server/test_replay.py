@@ -14,7 +14,8 @@ from tests.wireclient import MODERN, Message, connect
 from toolwire import Context, Limits, Server
 from toolwire.protocol.sealing import HmacSealer
 from toolwire.server.context import SyncContext
-from toolwire.server.questions import MAX_SEALED
+from toolwire.server.keeping import Keeping
+from toolwire.server.questions import MAX_KEPT, MAX_SEALED, MAX_STATE
 from toolwire.stores import Stores
 
 SECRET, OLD_SECRET = "a" * 32, "b" * 32
@@ -582,6 +583,39 @@ async def test_a_large_answer_is_carried_on() -> None:
         )
         assert done.text == f"Hello {'A' * MAX_SEALED} Lovelace"
     assert len(kv.kept) == 1
+
+
+async def test_answers_that_are_too_long_to_be_carried_on_are_refused() -> None:
+    stores, kv = counted()
+    async with connect(greeter(stores=stores), MODERN, EVERYTHING) as client:
+        first = await client.result("tools/call", HELLO)
+        error = await client.error("tools/call", HELLO | answered(first, first="A" * MAX_STATE))
+        assert error["code"] == -32602
+        assert f"{MAX_STATE} bytes" in error["message"]
+    assert kv.kept == {}
+
+
+async def test_one_client_does_not_fill_the_store_with_answers() -> None:
+    stores, kv = counted()
+    async with connect(greeter(stores=stores), MODERN, EVERYTHING) as client:
+        first = await client.result("tools/call", HELLO)
+        long = HELLO | answered(first, first="A" * (MAX_STATE - 1000))
+        for _ in range(MAX_KEPT // 2 // MAX_STATE):
+            await client.result("tools/call", long)
+        assert "try again later" in (await client.error("tools/call", long))["message"]
+        # What is short travels, and is not held up.
+        assert (await converse(client, "tools/call", HELLO, NAMES)).text == "Hello Ada Lovelace"
+    assert sum(map(len, kv.kept.values())) <= MAX_KEPT // 2
+
+
+def test_what_is_kept_is_counted_until_its_time_is_over() -> None:
+    kept = Keeping(100)
+    assert kept.admit("ann", 50, 0)
+    assert kept.admit("ann", 50, 60)
+    assert not kept.admit("ann", 1, 60)
+    assert kept.admit("bob", 49, 60)
+    assert not kept.admit("cid", 2, 60)
+    assert kept.admit("cid", 1, 60)
 
 
 async def test_keys_are_rotated() -> None:

@@ -10,16 +10,20 @@ from typing import Any, Final, cast
 from msgspec import UNSET
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import NotSupported
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, NotSupported, ProtocolError
 from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest
 from toolwire.protocol.sealing import BadSeal, Sealer
 from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay
 from toolwire.server.context import Context
+from toolwire.server.keeping import Keeping
 from toolwire.server.limits import Limits
 from toolwire.stores import Stores
 
 # A sealed value longer than this stays here and only its name travels.
 MAX_SEALED: Final = 32 * 1024
+# Clients decide how long their answers are: no state is longer than this, and no more than this stays here at a time.
+MAX_STATE: Final = 256 * 1024
+MAX_KEPT: Final = 16 * 1024 * 1024
 _INLINE, _STORED = b"=", b"@"
 
 
@@ -31,6 +35,7 @@ class Questions:
         self.sealer = sealer
         self._stores = stores
         self._limits = limits
+        self._kept = Keeping(MAX_KEPT)
 
     async def asking(self, ctx: Context) -> Asking:
         if not ctx._request.modern:
@@ -87,9 +92,15 @@ class Questions:
 
     async def _sealed(self, state: State) -> str:
         payload = _INLINE + dump_state(state)
+        if len(payload) > MAX_STATE:
+            text = f"The answers to this call's questions, and its steps, are over the limit of {MAX_STATE} bytes"
+            raise ProtocolError(INVALID_PARAMS, text)
         # What a step returned is the server's own business: it travels encrypted, or not at all.
         if len(payload) <= MAX_SEALED and (self.sealer.confidential or not state.steps):
             return self.sealer.seal(payload, self._context)
+        if not self._kept.admit(state.principal, len(payload), self._limits.state):
+            text = "Too many calls wait for long answers to be carried on; try again later, or with shorter answers"
+            raise ProtocolError(INTERNAL_ERROR, text)
         name = secrets.token_urlsafe(24)
         await self._stores.kv.put(_state_key(name), payload, ttl=self._limits.state)
         return self.sealer.seal(_STORED + name.encode(), self._context)
