@@ -16,6 +16,7 @@ from tests.wire.modernclient import ModernClient, text_of
 from toolwire import Context, Server
 from toolwire.auth import JWT
 from toolwire.auth.proxy.sealed import digest
+from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 
 HOLDER = ECKey.generate_key("P-256", private=True)
 URL = "http://127.0.0.1:8000/mcp"
@@ -37,8 +38,8 @@ def proof(
 
 
 @asynccontextmanager
-async def application() -> AsyncIterator[Any]:
-    server = Server("s", auth=JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA)))
+async def application(**options: Any) -> AsyncIterator[Any]:
+    server = Server("s", auth=JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA)), **options)
 
     @server.tool
     async def whoami(ctx: Context) -> str:
@@ -65,6 +66,13 @@ async def test_a_bound_token_with_its_proof(key: Any, alg: str) -> None:
     async with application() as app:
         assert text_of((await call(app, token, proof(token, key, alg=alg))).json()) == "alice"
         assert text_of((await call(app, token, proof(token, key, alg=alg), scheme="dpop")).json()) == "alice"
+
+
+async def test_a_store_that_is_full_lets_nobody_in_for_now() -> None:
+    token = bound_token()
+    async with application(stores=Stores(MemoryKV(max_items=0), MemoryLog(), MemoryBus())) as app:
+        answer = await call(app, token, proof(token))
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 
 
 async def test_a_bound_token_is_nothing_without_its_proof() -> None:

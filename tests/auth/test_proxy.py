@@ -23,6 +23,7 @@ from toolwire.auth.verify.fetching import Answer as Fetched
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.errors import ServerError
 from toolwire.sealing_aes import AesSealer
+from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 
 PUBLIC = "https://api.example.org"
 REDIRECT = "http://127.0.0.1:7777/callback"
@@ -164,7 +165,9 @@ def arrived(answer: Answer) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(location).query))
 
 
-def make_app(google: Google, clock: Clock, *, secret: str = SECRET, **options: Any) -> Any:
+def make_app(
+    google: Google, clock: Clock, *, secret: str = SECRET, stores: Stores | None = None, **options: Any
+) -> Any:
     upstream = Upstream(
         authorize_url="https://google.example/authorize",
         token_url="https://google.example/token",
@@ -174,7 +177,7 @@ def make_app(google: Google, clock: Clock, *, secret: str = SECRET, **options: A
         fetch=google.fetch,
     )
     proxy = OAuthProxy(google, upstream, scopes=["openid"], clock=clock, **options)
-    server = Server("almanac", auth=proxy, secret=secret)
+    server = Server("almanac", auth=proxy, secret=secret, stores=stores)
 
     @server.tool
     async def whoami(ctx: Context) -> str:
@@ -656,6 +659,13 @@ async def test_a_token_that_the_provider_took_back() -> None:
         w.google.tokens.clear()
         w.clock.now += 61
         assert (await w.call(token)).status == 401
+
+
+async def test_a_store_that_is_full_is_a_503() -> None:
+    async with world(stores=Stores(MemoryKV(max_items=0), MemoryLog(), MemoryBus())) as w:
+        sent = await w.consent(await w.register())
+        answer = await w.browse("GET", w.google.sign_in(sent.headers["location"]))
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 
 
 # --- the edges of HTTP ---

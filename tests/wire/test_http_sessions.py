@@ -340,6 +340,21 @@ async def test_a_store_without_room_is_503() -> None:
         assert len(app.sessions) == 0
 
 
+async def test_a_session_keeps_little_of_what_its_client_says_of_itself() -> None:
+    stores = Stores.memory()
+    app = make_server(stores=stores).http_app()
+    async with serving(app) as [client]:
+        request = initialize_request()
+        request["params"]["clientInfo"]["description"] = "d" * 64_000
+        assert (await client.post(request)).status == 200
+        (key,) = await stores.kv.keys("toolwire:session:")
+        assert len(await stores.kv.get(key) or b"") < 200
+        request["params"]["clientInfo"]["title"] = "t" * 64_000
+        answer = (await client.post(request)).json()
+        assert answer["error"]["code"] == -32602
+        assert "too large to be remembered" in answer["error"]["message"]
+
+
 async def test_a_session_that_nobody_uses_is_over() -> None:
     now = 0.0
     stores = Stores(MemoryKV(clock=lambda: now), MemoryLog(), MemoryBus())

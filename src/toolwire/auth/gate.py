@@ -15,7 +15,7 @@ from toolwire.auth.principal import Principal
 from toolwire.auth.resource import WELL_KNOWN, Pages, ResourceServer, as_resource_server
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 from toolwire.protocol.sealing import Sealer
-from toolwire.stores import KV
+from toolwire.stores import KV, StoreFailed, StoreFull
 from toolwire.wire.http_server.outlet import Receive, SendMessage
 from toolwire.wire.http_server.reply import JSON_TYPE, HeaderList, Refused, Scope, respond
 
@@ -70,6 +70,8 @@ class Gate:
             log.warning("a token could not be verified: %s", error)
             later = ((b"retry-after", b"%d" % max(1, round(error.retry_after))),)
             raise Refused(503, "The token cannot be verified now; try again later", later) from None
+        except (StoreFailed, StoreFull):
+            raise  # The application answers for its store.
         except Exception:
             # Somebody else's code; nobody is let in because it failed.
             log.exception("a verifier failed")

@@ -54,6 +54,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds within which an optional task of 2026-07-28 is answered like any other call; 0 makes each a task."""
     tasks: int = 1000
     """Tasks of one principal that are kept, running or done."""
+    task_results: int = 32 * 1024 * 1024
+    """Bytes of the results of tasks that one process keeps at a time; one principal has half of them at most."""
     tasks_running: int = 1000
     """Tasks that run at once in one process."""
     drain: float = 5.0

@@ -252,6 +252,18 @@ async def test_a_result_for_which_there_is_no_room_fails_the_task(revision: str)
         assert shown["statusMessage"] == "The result could not be kept: the store of the server is full"
 
 
+@dialects
+async def test_results_leave_room_in_the_store_for_everything_else(revision: str) -> None:
+    held = Held(limits=Limits(task_window=0.0, task_results=10_000))
+    async with talk(held.server, revision) as client:
+        first = await begin(client, "large", {"size": 4000})
+        assert len(text_in(await outcome(client, first))) == 4000
+        second = await begin(client, "large", {"size": 4000})
+        shown = await reaches(client, second, "failed")
+        assert shown["statusMessage"] == "The result could not be kept: the store of the server is full"
+        assert text_in(await outcome(client, await begin(client, "large", {"size": 10}))) == "x" * 10
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.01)

@@ -61,7 +61,7 @@ class HostTasks:
     async def finish(self, task: HostTask, value: Any = None) -> bool:
         """End it with a result: what a tool may return as content, or a `ToolResult`; False for one that is over."""
         result = value if isinstance(value, ToolResult) else ToolResult(value)
-        return await self._change(task, self._tasks.ending(MODERN, result.to_wire()))
+        return await self._change(task, self._tasks.ending(self._key(task), MODERN, result.to_wire()))
 
     async def fail(self, task: HostTask, error: str | ProtocolError) -> bool:
         """End it without a result; clients read the reason. False for a task that is over."""

@@ -24,6 +24,7 @@ from toolwire.server.asking import Asking
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
 from toolwire.server.context import Context
+from toolwire.server.keeping import Keeping
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.processes import Processes
 from toolwire.server.tasks.quota import Quota
@@ -67,6 +68,7 @@ class Tasks:
         self.limits: Any = kernel.limits
         self.records: Records = Records(kernel.implementation.name, kernel.stores, self._heard, self._lost)
         self.quota: Quota = Quota(self.records, self.limits)
+        self._results = Keeping(self.limits.task_results)
         self._host: Host | None = None
         self._followed: dict[str, Followed] = {}
         self._running: set[str] = set()
@@ -190,9 +192,9 @@ class Tasks:
 
     async def finish(self, run: Run, outcome: Any) -> None:
         """Keep the outcome of a run; one that comes too late is discarded."""
-        await self.settle(run.key, self.ending(run.revision, outcome))
+        await self.settle(run.key, self.ending(run.key, run.revision, outcome))
 
-    def ending(self, revision: str, outcome: Any) -> Callable[[Record], bool]:
+    def ending(self, key: str, revision: str, outcome: Any) -> Callable[[Record], bool]:
         """How a record changes when the call comes to this outcome."""
         if isinstance(outcome, ProtocolError):
             return lambda record: rules.fail(record, outcome)
@@ -205,7 +207,18 @@ class Tasks:
         if len(result) > self.limits.result:
             failure = ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self.limits.result} bytes")
             return lambda record: rules.fail(record, failure)
-        return lambda record: rules.complete(record, result, _failure_in(outcome))
+        admitted = False
+
+        def complete(record: Record) -> bool:
+            nonlocal admitted
+            # Counted once, however often it has to be written.
+            admitted = admitted or record.over or self._results.admit(owner, len(result), record.expires - time.time())
+            if not admitted:
+                raise NoRoom
+            return rules.complete(record, result, _failure_in(outcome))
+
+        owner = key.rpartition(":")[0]
+        return complete
 
     async def settle(self, key: str, ending: Callable[[Record], bool]) -> Record | None:
         """Write down the end of a task, also where the store is full or out of reach for a while."""
@@ -328,7 +341,7 @@ class Tasks:
         finally:
             self._repeated.pop(request, None)
         # One that got as far as its handler has its outcome by now.
-        await self.settle(key, self.ending(request.revision, outcome))
+        await self.settle(key, self.ending(key, request.revision, outcome))
 
     async def _taken_up(self, ctx: Context, found: Found[Tool], key: str, record: Record) -> Any:
         run = self.new_run(ctx, found, record.ttl_ms)

@@ -25,7 +25,7 @@ from toolwire.protocol.http import (
 from toolwire.protocol.jsonrpc import encode_error, encode_response
 from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
-from toolwire.stores import StoreFailed
+from toolwire.stores import StoreFailed, StoreFull
 from toolwire.wire.http_server.body import read_body, whole_body
 from toolwire.wire.http_server.first_step import watched
 from toolwire.wire.http_server.gate import Gate
@@ -206,7 +206,7 @@ class HttpApp:
         except InsufficientScope as error:
             await self._forbid(error, scope, headers, send, extra)
             return
-        except StoreFailed as error:
+        except (StoreFailed, StoreFull) as error:
             log.error("a request could not be served: %s", error)
             body = encode_error(None, INTERNAL_ERROR, "The server cannot serve this now; try again later")
             await respond(send, 503, body, (*JSON_TYPE, *_RETRY_LATER, *extra))

@@ -21,7 +21,9 @@ from toolwire.wire.http_server.session_token import HOME_BYTES, SessionToken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-MAX_RECORD: Final = 64 * 1024
+# All sessions together must leave room in the store for everything else that is kept there.
+MAX_OPENING: Final = 4 * 1024
+MAX_RECORD: Final = 16 * 1024
 # How exact the last use is known: one write a minute is all that a busy session costs.
 RENEWAL: Final = 60
 _ATTEMPTS: Final = 32
@@ -64,11 +66,12 @@ class Records:
     async def create(self, identifier: str, record: Record) -> None:
         """Raises ProtocolError for a client that says too much of itself, `StoreFull` where there is no room."""
         record.seen = int(self._clock())
+        if record.client is not UNSET:
+            # The rest is for display, and possibly a whole picture.
+            client = record.client
+            record.client = t.Implementation(client.name, client.version, client.title)
         data = _encode(record)
-        if len(data) > MAX_RECORD and record.client is not UNSET:
-            record.client.icons = UNSET  # For display only, and possibly a whole picture.
-            data = _encode(record)
-        if len(data) > MAX_RECORD:
+        if len(data) > MAX_OPENING:
             raise ProtocolError(INVALID_PARAMS, "The capabilities and clientInfo are too large to be remembered")
         await self._kv.put(_key(identifier), data, ttl=self._ttl)
 
