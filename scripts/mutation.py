@@ -78,8 +78,11 @@ class Workshop:
         if not Path(loaded.strip()).is_relative_to(self.home):
             sys.exit(f"the tests would load {loaded.strip()}, not the copy")
         started = time.monotonic()
-        if subprocess.run(PYTEST, cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL).returncode:
-            sys.exit(f"the tests do not pass without a mutation: {' '.join(PYTEST)}")
+        tests = subprocess.run(
+            PYTEST, cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        if tests.returncode:
+            sys.exit(f"{tests.stdout}\nthe tests do not pass without a mutation: {' '.join(PYTEST)}")
         return time.monotonic() - started
 
     def start(self, mutants: list[WorkItem], timeout: float) -> subprocess.Popen[bytes]:

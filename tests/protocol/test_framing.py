@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.protocol.framing import (
+    EVENT_LIMIT,
+    LINE_LIMIT,
     Event,
     LineDecoder,
     Oversized,
@@ -38,6 +40,11 @@ def events_of(pieces: Iterable[bytes], limit: int = 10_000) -> list[Event | Over
 
 
 # --- lines
+
+
+def test_the_limits_where_none_are_given() -> None:
+    assert LINE_LIMIT == 4_194_304  # 4 MiB
+    assert EVENT_LIMIT == 67_108_864  # 64 MiB
 
 
 @pytest.mark.covers("STD-1", "3.1.1", "J89")

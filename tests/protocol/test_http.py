@@ -298,6 +298,17 @@ def test_the_status_of_an_error(code: int, before: int, after: int) -> None:
     assert status_of(code, handled=True) == after
 
 
+@pytest.mark.parametrize("value", ["\x1f", "\x7f", "a\tb", "\t", " a", "a ", "é"])
+def test_what_a_header_cannot_carry_travels_as_base64(value: str) -> None:
+    assert encode_value(value).startswith("=?base64?")
+    assert decode_value(encode_value(value)) == value
+
+
+@pytest.mark.parametrize("value", ["", "~", "a b", "!~"])
+def test_what_a_header_can_carry_travels_as_it_is(value: str) -> None:
+    assert encode_value(value) == value
+
+
 # --- what a client takes ---
 
 

@@ -132,6 +132,10 @@ def test_an_answer_of_the_wrong_shape_is_refused(answer: bytes) -> None:
     assert list(task.questions) == ["a"]
 
 
+def test_a_task_is_kept_for_its_time_to_live() -> None:
+    assert record().expires == 1_800_000_060.5
+
+
 def test_a_task_cannot_ask_for_ever() -> None:
     task = record()
     rules.ask(task, {str(number): question() for number in range(rules.MAX_QUESTIONS)})
