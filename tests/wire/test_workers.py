@@ -214,6 +214,33 @@ def test_a_pool_serves_one_loop_after_another() -> None:
     workers.shutdown()
 
 
+async def test_a_result_reaches_its_own_loop_when_another_comes_meanwhile() -> None:
+    class Interrupted(ThreadWorkers):
+        """Another thread gets its turn in the middle of `run`, here where it asks whether the pool is closed."""
+
+        @property
+        def _closed(self) -> bool:
+            if others:
+                thread = threading.Thread(target=asyncio.run, args=(others.pop(),))
+                thread.start()
+                thread.join()
+            return False
+
+        @_closed.setter
+        def _closed(self, value: bool) -> None:
+            return
+
+    async def other() -> None:
+        assert await workers.run(lambda: "theirs") == "theirs"
+
+    others: list[Any] = []
+    workers = Interrupted()
+    others.append(other())
+    async with asyncio.timeout(5):
+        assert await workers.run(lambda: "ours") == "ours"
+    workers.shutdown()
+
+
 async def test_shutting_down_does_not_wait_for_a_stuck_thread() -> None:
     workers = ThreadWorkers(threads=1)
     release, started = threading.Event(), threading.Event()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -88,9 +89,10 @@ class Kernel(Offering):
         self.failures: Failures = Failures(self.questions, debug)
         self.hub: Hub = Hub()
         self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue)
-        self._processes: ProcessWorkers | None = None
+        self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue)
         self.audit: AuditLog | None = None
         self._tasks: TaskMethods | None = None
+        self._making_tasks = threading.Lock()
         # Of the loop that a handler ran on last; nearly always there is only one.
         self._deadlines: tuple[asyncio.AbstractEventLoop, Deadlines] | None = None
         self._middleware: list[Middleware] = []
@@ -120,11 +122,6 @@ class Kernel(Offering):
             ),
         }
 
-    def processes(self) -> ProcessWorkers:
-        if self._processes is None:
-            self._processes = ProcessWorkers(queue=self.limits.queue)
-        return self._processes
-
     @property
     def tasks(self) -> TaskMethods:
         if self._tasks is None:
@@ -132,7 +129,10 @@ class Kernel(Offering):
             from toolwire.server.tasks.manager import Tasks
             from toolwire.server.tasks.methods import TaskMethods
 
-            self._tasks = TaskMethods(Tasks(self))
+            with self._making_tasks:
+                # Once, although several loops may come at the same time.
+                if self._tasks is None:
+                    self._tasks = TaskMethods(Tasks(self))
         return self._tasks
 
     @property
@@ -159,8 +159,7 @@ class Kernel(Offering):
 
     async def leave_loop(self) -> None:
         """Let go of what belongs to the running loop alone."""
-        if self._processes is not None:
-            await self._processes.close()
+        await self.processes.close()
 
     # --- the one function ---
 

@@ -87,6 +87,7 @@ class ThreadWorkers:
         # one that has finished its job. Whoever clears a flag looks after that, so that no job is overlooked.
         self._called = False
         self._returning = False
+        # Of the loop that was here last; nearly always there is only one.
         self._mailbox: _Mailbox | None = None
         self._closed = False
 
@@ -102,14 +103,16 @@ class ThreadWorkers:
         `Busy` when the queue is full.
         """
         loop = asyncio.get_running_loop()
-        if self._mailbox is None or self._mailbox.loop is not loop:
-            self._mailbox = _Mailbox(loop)
+        mailbox = self._mailbox
+        if mailbox is None or mailbox.loop is not loop:
+            # Another loop's thread may put its own in this place at any time; what counts is the one in our hands.
+            mailbox = self._mailbox = _Mailbox(loop)
         if self._closed:
             raise Busy("the server is stopping")
         if len(self._jobs) >= self._queue:
             self._check_room()
         future: asyncio.Future[Result] = loop.create_future()
-        self._jobs.append(_Job(self._mailbox, future, contextvars.copy_context(), function, args))
+        self._jobs.append(_Job(mailbox, future, contextvars.copy_context(), function, args))
         if not (self._called or self._returning):
             self._call()
         return future

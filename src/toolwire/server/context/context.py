@@ -52,8 +52,7 @@ class Host(Protocol):
     catalog: Any
     access: Any
     workers: ThreadWorkers
-
-    def processes(self) -> ProcessWorkers: ...
+    processes: ProcessWorkers
 
     def log_threshold(self, request: Incoming, outlet: Outlet) -> int | None: ...
 

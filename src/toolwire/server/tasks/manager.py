@@ -121,9 +121,10 @@ class Tasks:
         )
 
     def new_run(self, ctx: Context, found: Found[Tool], ttl_ms: int) -> Run:
-        if self._host is None:
-            self._host = Host(self._kernel)
-        ctx._host = self._host
+        with self._lock:
+            if self._host is None:
+                self._host = Host(self._kernel)
+            ctx._host = self._host
         return Run(self, ctx, found, ttl_ms)
 
     def _created(self, run: Run) -> Any:
