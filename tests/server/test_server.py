@@ -672,6 +672,34 @@ async def test_the_lifespan_is_shared_by_loops_and_left_when_the_last_of_them_is
     assert log == ["up", "down"]
 
 
+def test_the_lifespan_outlives_the_blocking_client_that_came_first() -> None:
+    log: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[str]:
+        log.append("up")
+        threads.append(threading.current_thread())
+        beside = asyncio.create_task(asyncio.Event().wait())
+        yield "shared"
+        log.append(f"down, {beside.done()}")
+        beside.cancel()
+
+    threads: list[threading.Thread] = []
+    server = Server("s", lifespan=lifespan)
+
+    @server.tool
+    def look(ctx: Context) -> str:
+        return f"{ctx.lifespan} {log}"
+
+    first, second = sync.Client(server).connect(), sync.Client(server).connect()
+    first.close()
+    assert second.call_tool("look").text == "shared ['up']"
+    second.close()
+    assert log == ["up", "down, False"]
+    threads[0].join(10)
+    assert not threads[0].is_alive()
+
+
 def test_leaving_where_nothing_was_entered_does_no_harm() -> None:
     life = Life(Server("s"))
     asyncio.run(life.enter())

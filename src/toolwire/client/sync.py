@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
@@ -23,6 +24,7 @@ from toolwire.client.tasks import TaskHandle, TaskState, WaitOptions
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
+from toolwire.wire.handover import SHARED
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -239,8 +241,10 @@ class _LoopThread:
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
+            stopped: Future[bool] = Future()
+            loop.call_soon_threadsafe(_stop, loop, stopped)
+            if stopped.result():
+                thread.join()
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
         """Run `work` on the loop and wait for it here; who stops waiting (Ctrl-C) cancels it."""
@@ -256,6 +260,21 @@ class _LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+
+def _stop(loop: asyncio.AbstractEventLoop, stopped: Future[bool]) -> None:
+    """Stop the loop this is called on, now or when nobody elsewhere needs what lives here; the result says which."""
+    shared = {task for task in asyncio.all_tasks(loop) if task in SHARED}
+    if shared:
+        loop.create_task(_stop_after(loop, shared))
+    else:
+        loop.stop()
+    stopped.set_result(not shared)
+
+
+async def _stop_after(loop: asyncio.AbstractEventLoop, shared: set[asyncio.Task[Any]]) -> None:
+    await asyncio.wait(shared)
+    loop.stop()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from toolwire.wire.handover import hand_over, seen_from_here
+from toolwire.wire.handover import SHARED, hand_over, seen_from_here
 
 
 class Held(ABC):
@@ -34,7 +34,8 @@ class Held(ABC):
 class Life(Held):
     """The lifespans of a server and those mounted in it, left in the task that entered them.
 
-    They live on the loop of whoever needed them first. Others may come from loops of their own, as blocking clients do.
+    They live on the loop of whoever needed them first. Others may come from loops of their own, as blocking clients do;
+    the thread of a blocking client that is closed goes on for as long as they live there.
     """
 
     def __init__(self, server: Any) -> None:
@@ -57,6 +58,7 @@ class Life(Held):
                 self._held = {each: spans for each, spans in self._held.items() if not each.is_closed()}
                 self._span = _Span(loop)
                 self._span.task = loop.create_task(self._live(self._span))
+                SHARED.add(self._span.task)
             span = self._span
             span.holders += 1
             self._held.setdefault(loop, []).append(span)

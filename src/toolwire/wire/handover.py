@@ -6,9 +6,13 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVarTuple
+from typing import Any, Final, TypeVarTuple
+from weakref import WeakSet
 
 Arguments = TypeVarTuple("Arguments")
+
+#: Tasks on which other loops depend. A thread of our own keeps its loop for as long as one of them lives there.
+SHARED: Final[WeakSet[asyncio.Task[Any]]] = WeakSet()
 
 
 def start_daemon(name: str, target: Callable[[*Arguments], object], *args: *Arguments) -> threading.Thread:
