@@ -172,6 +172,11 @@ class Row:
     high: float
 
 
+@dataclass
+class Defaults:
+    loud: bool = False
+
+
 @pytest.mark.parametrize(
     ("structured", "returns", "value"),
     [
@@ -182,6 +187,11 @@ class Row:
         ({"result": 5}, dict[str, int], {"result": 5}),
         (None, int | None, None),
         (7, type(None), None),
+        ({"city": "Oslo", "high": 3.5, "added_later": True}, Row, Row("Oslo", 3.5)),
+        ([{"city": "Oslo", "high": 3.5, "added_later": True}], list[Row], [Row("Oslo", 3.5)]),
+        ({"result": {"loud": True}}, Defaults | None, Defaults(loud=True)),
+        ({"result": {"loud": True, "added_later": 1}}, Defaults, Defaults(loud=True)),
+        ({"result": 5}, Defaults, Defaults()),
     ],
 )
 async def test_returns_makes_a_value_of_structured_content(structured: Any, returns: Any, value: Any) -> None:
@@ -214,6 +224,7 @@ async def test_a_wrapped_schema_is_unwrapped_even_where_the_wrapper_would_fit(re
         (["plain words"], str, "plain words"),
         (["a", "b"], str, "a\nb"),
         (['{"city": "Oslo", "high": 3}'], Row, Row("Oslo", 3.0)),
+        (['{"city": "Oslo", "high": 3, "added_later": true}'], Row, Row("Oslo", 3.0)),
         (["5"], int, 5),
         (["hello"], str | None, "hello"),
         (["1", "2"], list[int], [1, 2]),
@@ -224,6 +235,19 @@ async def test_a_wrapped_schema_is_unwrapped_even_where_the_wrapper_would_fit(re
 async def test_returns_reads_text_where_there_is_nothing_else(texts: list[str], returns: Any, value: Any) -> None:
     async with Client(FakeServer({"tools/call": lambda r, o: text(*texts)}), revision="2024-11-05") as client:
         assert await client.call_tool("x", returns=returns) == value
+
+
+async def test_a_model_with_a_computed_field_is_read_back_by_its_own_class() -> None:
+    class Square(pydantic.BaseModel):
+        side: int
+
+        @pydantic.computed_field
+        def area(self) -> int:
+            return self.side**2
+
+    structured = Square(side=2).model_dump()
+    async with Client(FakeServer({"tools/call": lambda r, o: text("", structured_content=structured)})) as client:
+        assert await client.call_tool("x", returns=Square) == Square(side=2)
 
 
 async def test_returns_raises_for_a_tools_error_and_for_a_wrong_value() -> None:

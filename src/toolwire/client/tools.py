@@ -7,7 +7,7 @@ against the tool's output schema: a call never costs a second request.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -215,18 +215,14 @@ def value_of(name: str, result: t.CallToolResult, returns: Any, wrapped: bool) -
 
 def _structured(name: str, raw: Raw, reader: Adapter, wrapped: bool) -> Any:
     inner = _inside(raw)
-    first, second = (inner, raw) if wrapped and inner is not None else (raw, inner)
-    assert first is not None
-    try:
-        return reader.decode(first)
-    except ToolwireError as error:
-        refusal = error
-    if second is not None:
-        try:
-            return reader.decode(second)
-        except ToolwireError:
-            pass
-    raise _unfit(name, reader, refusal)
+    if inner is None:
+        return _first_fit(name, reader, [(reader.decode_output, raw)])
+    if wrapped:
+        return _first_fit(name, reader, [(reader.decode_output, inner), (reader.decode_output, raw)])
+    # Where nobody knows whether it is wrapped, only an exact fit goes before what is inside: a class whose members all
+    # have defaults would otherwise fit everything, by passing over `result`.
+    exact = (reader.decode, raw)
+    return _first_fit(name, reader, [exact, (reader.decode_output, inner), (reader.decode_output, raw)])
 
 
 def _textual(name: str, result: t.CallToolResult, reader: Adapter, returns: Any) -> Any:
@@ -234,13 +230,17 @@ def _textual(name: str, result: t.CallToolResult, reader: Adapter, returns: Any)
     texts = [block.text for block in result.content if isinstance(block, t.TextContent)]
     if returns is str:
         return "\n".join(texts)
+    return _first_fit(name, reader, [(reader.decode_output, reading) for reading in _readings(texts)])
+
+
+def _first_fit(name: str, reader: Adapter, attempts: list[tuple[Callable[..., Any], Raw | bytes]]) -> Any:
     refusals: list[ToolwireError] = []
-    for reading in _readings(texts):
+    for read, reading in attempts:
         try:
-            return reader.decode(reading)
+            return read(reading)
         except ToolwireError as error:
             refusals.append(error)
-    raise _unfit(name, reader, refusals[0])
+    raise InvalidResponse(f"The result of {name!r} is no {_type_name(reader.type)}: {refusals[0]}")
 
 
 def _readings(texts: list[str]) -> list[bytes]:
@@ -257,10 +257,6 @@ def _inside(raw: Raw) -> Raw | None:
     except msgspec.DecodeError:
         return None
     return members[_WRAPPED] if list(members) == [_WRAPPED] else None
-
-
-def _unfit(name: str, reader: Adapter, error: ToolwireError) -> InvalidResponse:
-    return InvalidResponse(f"The result of {name!r} is no {_type_name(reader.type)}: {error}")
 
 
 def _type_name(tp: Any) -> str:
