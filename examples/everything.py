@@ -29,7 +29,7 @@ from toolwire import (
     ToolError,
     types,
 )
-from toolwire.protocol.errors import NotSupported
+from toolwire.errors import NotSupported
 from toolwire.server.binding import Header
 
 server = Server(

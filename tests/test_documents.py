@@ -26,6 +26,12 @@ def test_the_block_runs(block: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+def test_the_block_imports_nothing_that_may_change(block: str) -> None:
+    """As docs/stability.md has it."""
+    assert re.findall(r"toolwire\.(?:protocol|wire|adapters|schemas)\b", block) == []
+
+
 def _anchors(page: Path) -> set[str]:
     """What a link may name in a page: its headings, as the site spells them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)

@@ -8,6 +8,8 @@ import sys
 import pytest
 
 import toolwire
+from toolwire import errors
+from toolwire.protocol import errors as protocol_errors
 
 NAMES = {
     "Server",
@@ -75,3 +77,13 @@ def test_importing_the_server_loads_nothing_heavy() -> None:
     assert loaded & {"pydantic", "jsonschema_rs", "httptools", "uvicorn", "annotated_types"} == set()
     # The server does not know the client, so a server script does not pay for it.
     assert "toolwire.client" not in loaded
+
+
+def test_the_home_of_errors_has_all_that_both_sides_raise() -> None:
+    raised = {
+        name
+        for name, value in vars(protocol_errors).items()
+        if isinstance(value, type) and issubclass(value, protocol_errors.ToolwireError)
+    }
+    assert set(errors.__all__) == raised
+    assert "toolwire.client" not in loaded_after("from toolwire.errors import ToolError")

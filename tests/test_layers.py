@@ -45,6 +45,7 @@ LAYERS = {
     "testing_plugin": 5,
     "cli": 5,
     "types": 5,
+    "errors": 5,
     "": 5,  # toolwire itself, and __main__
     "__main__": 5,
 }
