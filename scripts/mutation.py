@@ -66,6 +66,8 @@ class Workshop:
         self.environment = os.environ | {
             "PYTHONPATH": str(self.home / "src"),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # Hypothesis then tries the same examples each time, and keeps none that failed for other mutants.
+            "CI": "true",
             "TOOLWIRE_SPEC": os.environ.get("TOOLWIRE_SPEC", str(ROOT.parent / "shared/reference/schema")),
         }
 

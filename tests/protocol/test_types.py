@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
@@ -351,6 +351,8 @@ def test_any_sampling_request_survives(extra: dict[str, Any], meta: dict[str, An
 
 
 @given(st.binary(max_size=60))
+@example(b'"\x80"')
+@example(b'{"content":[],"vendor":"\x80"}')
 def test_decoding_fails_in_one_way_only(data: bytes) -> None:
     try:
         decode(CallToolResult, data)

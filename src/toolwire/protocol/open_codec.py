@@ -73,14 +73,16 @@ def decode(type_: Any, data: bytes | str | Raw) -> Any:
     """JSON to a value of `type_`, keeping what `type_` does not know.
 
     Unknown members end up in `Wire.extra`, content blocks of an unknown type become `UnknownContent`. Whatever does not
-    fit, invalid base64 included, is a `msgspec.ValidationError`.
+    fit, invalid base64 included, is a `msgspec.ValidationError`; what is no JSON is a `msgspec.DecodeError`.
     """
+    try:
+        tree = msgspec.json.decode(data)
+    except UnicodeDecodeError:
+        raise msgspec.DecodeError("JSON is malformed: text is not UTF-8") from None
     decoder = _decoder(type_)
     try:
         value = decoder.decode(data)
-        tree = msgspec.json.decode(data)
     except msgspec.ValidationError:
-        tree = msgspec.json.decode(data)
         stand_in = _without_unknown_blocks(_type_info(type_), tree)
         if stand_in is tree:
             raise
