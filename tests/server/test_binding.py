@@ -6,6 +6,7 @@ import datetime
 import decimal
 import enum
 import functools
+import itertools
 import json
 import typing
 import uuid
@@ -232,6 +233,39 @@ def test_pydantic_field_as_the_default() -> None:
     }
     assert bound.arguments(b'{"a":1,"see":"y"}') == {"a": 1, "b": 5, "c": "y"}
     assert len(refused(bound, {"a": 0, "b": 10})) == 2
+
+
+def test_what_a_pydantic_field_makes_or_holds_is_new_for_each_call() -> None:
+    def tool(
+        number: Annotated[int, pydantic.Field(default_factory=itertools.count(7).__next__)],
+        made: list[str] = pydantic.Field(default_factory=list),
+        given: list[str] = pydantic.Field(["x"]),
+        model: Model = pydantic.Field(default_factory=lambda: Model(id=1)),
+    ) -> None: ...
+
+    bound = binding(tool)
+    assert "required" not in bound.input_schema
+    shown = {name: member.get("default") for name, member in bound.input_schema["properties"].items()}
+    assert shown == {"made": None, "given": ["x"], "model": None, "number": None}
+    first, second = bound.arguments(b"{}"), bound.arguments(b"{}")
+    for name in ("made", "given", "model"):
+        assert first[name] == second[name]
+        assert first[name] is not second[name]
+    assert (first["number"], second["number"]) == (7, 8)
+
+
+def test_a_factory_that_fails_is_no_mistake_of_the_caller() -> None:
+    def tool(model: Model = pydantic.Field(default_factory=lambda: Model(id="x"))) -> None: ...  # type: ignore[arg-type]
+
+    with pytest.raises(pydantic.ValidationError):
+        binding(tool).arguments(b"{}")
+
+
+def test_a_factory_of_a_default_takes_no_arguments() -> None:
+    def tool(a: int, b: int = pydantic.Field(default_factory=lambda data: data["a"])) -> None: ...
+
+    with pytest.raises(TypeError, match="takes no arguments"):
+        binding(tool)
 
 
 @pytest.mark.covers("R31")

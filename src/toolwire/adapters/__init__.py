@@ -15,11 +15,12 @@ from toolwire.adapters.base import Adapter
 from toolwire.adapters.choosing import adapter
 from toolwire.adapters.elicitation import elicitation_schema
 from toolwire.adapters.hooks import decode_hook, encode_hook, json_default
-from toolwire.adapters.pydantic_models import from_field_default
+from toolwire.adapters.pydantic_models import FreshDefault, from_field_default
 from toolwire.schemas import Invalid, Problem
 
 __all__ = [
     "Adapter",
+    "FreshDefault",
     "Invalid",
     "Problem",
     "adapter",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from typing import Any, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -152,10 +154,18 @@ def _for_pydantic(tp: Any, namespace: Namespace) -> Any:
     return tp
 
 
+class FreshDefault(NamedTuple):
+    """A default that every call gets a new one of, and what a schema says of it; UNSET for nothing."""
+
+    make: Callable[[], Any]
+    shown: Any
+
+
 def from_field_default(annotation: Any, default: Any) -> tuple[Any, Any, str | None]:
     """A parameter's annotation, default and wire name, with `pydantic.Field` read wherever it was written.
 
-    `x: int = Field(3, ge=1)` means `x: Annotated[int, Field(ge=1)] = 3`. An absent default is UNSET.
+    `x: int = Field(3, ge=1)` means `x: Annotated[int, Field(ge=1)] = 3`. An absent default is UNSET; one that is made,
+    or that a caller could change, is a `FreshDefault`, as it is new in every instance of a pydantic model.
     """
     pydantic = sys.modules.get("pydantic")
     if pydantic is None:
@@ -175,11 +185,20 @@ def from_field_default(annotation: Any, default: Any) -> tuple[Any, Any, str | N
             metadata.append(item)
             continue
         if default is msgspec.UNSET and not item.is_required():
-            default = item.get_default(call_default_factory=True)
+            default = _field_default(item)
         found, item = _without_alias(item)
         alias = found or alias
         metadata.append(item)
     return ANNOTATED[(typing.get_args(annotation)[0], *metadata)], default, alias
+
+
+def _field_default(item: Any) -> Any:
+    if getattr(item, "default_factory_takes_validated_data", False):
+        raise TypeError("the default_factory of a parameter takes no arguments")
+    if item.default_factory is None and item.get_default() is item.default:
+        return item.default  # It cannot be changed, or pydantic would have made a copy.
+    shown = msgspec.UNSET if item.default_factory is not None else item.default
+    return FreshDefault(partial(item.get_default, call_default_factory=True), shown)
 
 
 def _without_alias(item: Any) -> tuple[str | None, Any]:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire import adapters, schemas
-from toolwire.adapters import Adapter, Invalid, Problem
+from toolwire.adapters import Adapter, FreshDefault, Invalid, Problem
 from toolwire.protocol.errors import ServerError, ToolwireError
 from toolwire.schemas import Json, Schema, Validator
 from toolwire.server.binding.signature import Signature
@@ -33,7 +33,7 @@ class InvalidArguments(ToolwireError):
 
 
 class Parameter(NamedTuple):
-    """One argument of a component. `default` is UNSET when there is none."""
+    """One argument of a component. `default` is UNSET when there is none, or none that is always the same."""
 
     name: str
     annotation: Any
@@ -89,7 +89,8 @@ def _argument(signature: Signature, parameter: Any, texts: dict[str, str]) -> _A
     described = adapter.schema("input").get("description")
     own_text = described if typing.get_origin(annotation) is typing.Annotated else None
     text = own_text or texts.get(parameter.name)
-    plain = Parameter(alias or parameter.name, annotation, default is UNSET, default, text or described)
+    shown = default.shown if isinstance(default, FreshDefault) else default
+    plain = Parameter(alias or parameter.name, annotation, default is UNSET, shown, text or described)
     return _Argument(parameter.name, alias or parameter.name, adapter, default, text, plain)
 
 
@@ -111,11 +112,12 @@ def _input_document(arguments: list[_Argument]) -> Schema:
         member = schemas.merge(definitions, argument.adapter.document("input"))
         if argument.text:
             member = {**member, "description": argument.text}
-        default = UNSET if argument.default is UNSET else adapters.json_default(argument.default)
+        shown = argument.parameter.default
+        default = UNSET if shown is UNSET else adapters.json_default(shown)
         properties[argument.wire_name] = member if default is UNSET else {**member, "default": default}
     if not properties:
         return dict(NO_ARGUMENTS)
-    required = [argument.wire_name for argument in arguments if argument.default is UNSET]
+    required = [argument.wire_name for argument in arguments if argument.parameter.required]
     document: Schema = {"type": "object", "properties": properties}
     if required:
         document["required"] = required
@@ -131,7 +133,9 @@ class _StructReader:
         self._document = document
         self._what = what
         self._validator: Validator | None = None
-        self._late = tuple((each.name, each.adapter.read, each.default) for each in arguments if not _is_direct(each))
+        late = [each for each in arguments if not _is_direct(each)]
+        self._late = tuple((each.name, each.adapter.read) for each in late)
+        self._late_defaults = tuple((each.name, _maker(each)) for each in late if not each.parameter.required)
         fields = [_struct_field(each) for each in arguments]
         rename = {each.name: each.wire_name for each in arguments if each.name != each.wire_name}
         made = msgspec.defstruct(
@@ -158,15 +162,19 @@ class _StructReader:
 
     def _read_late(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
         try:
-            return self._decode_late(b"{}" if raw is UNSET else raw)
+            values = self._decode_late(b"{}" if raw is UNSET else raw)
         except (msgspec.DecodeError, RecursionError, ValueError):
-            return self._reread(raw, self._decode_late)
+            values = self._reread(raw, self._decode_late)
+        for name, make in self._late_defaults:
+            if values[name] is UNSET:
+                values[name] = make()  # If this fails, it is not for what the caller sent.
+        return values
 
     def _decode_late(self, raw: bytes | Raw) -> dict[str, Any]:
         values = msgspec.structs.asdict(self._decode(raw))
-        for name, read, default in self._late:
-            sent = values[name]
-            values[name] = default if sent is UNSET else read(sent)
+        for name, read in self._late:
+            if values[name] is not UNSET:
+                values[name] = read(values[name])
         return values
 
     def _reread(self, raw: bytes | Raw | UnsetType, decode: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:
@@ -197,7 +205,7 @@ class _StructReader:
     def _by_name(self, meant: dict[str, Json]) -> list[Problem]:
         known = {argument.wire_name: argument for argument in self._arguments}
         unknown = [schemas.unknown_key((), name, known) for name in list(meant)[:_MAX_LINES] if name not in known]
-        required = [name for name, argument in known.items() if argument.default is UNSET and name not in meant]
+        required = [name for name, argument in known.items() if argument.parameter.required and name not in meant]
         return unknown + [Problem((name,), "it is required", "missing") for name in required]
 
     def _refused(self, meant: dict[str, Json]) -> dict[str, list[Problem]]:
@@ -221,6 +229,12 @@ def _is_direct(argument: _Argument) -> bool:
     return argument.adapter.field_type is not None
 
 
+def _maker(argument: _Argument) -> Callable[[], Any]:
+    if isinstance(argument.default, FreshDefault):
+        return argument.default.make
+    return lambda: argument.default  # the very object of the signature, as a plain call would use it
+
+
 def _struct_field(argument: _Argument) -> tuple[str, Any] | tuple[str, Any, Any]:
     if not _is_direct(argument):
         return (argument.name, Raw) if argument.default is UNSET else (argument.name, Raw, UNSET)
@@ -228,11 +242,7 @@ def _struct_field(argument: _Argument) -> tuple[str, Any] | tuple[str, Any, Any]
         return (argument.name, argument.adapter.field_type)
     if argument.default is None or isinstance(argument.default, (str, int, float, bool)):
         return (argument.name, argument.adapter.field_type, argument.default)
-
-    def default() -> Any:  # the very object of the signature, as a plain call would use it
-        return argument.default
-
-    return (argument.name, argument.adapter.field_type, msgspec.field(default_factory=default))
+    return (argument.name, argument.adapter.field_type, msgspec.field(default_factory=_maker(argument)))
 
 
 # -- Raw schemas ------------------------------------------------------------------------------------------------------
