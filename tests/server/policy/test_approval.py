@@ -54,6 +54,24 @@ async def test_only_a_plain_yes_lets_a_call_through(answer: Any, said: str) -> N
     assert ran == (["users"] if answer is True else [])
 
 
+async def test_what_is_approved_is_what_the_tool_gets() -> None:
+    asked: list[Any] = []
+
+    async def approve(ctx: Context, call: Call) -> bool:
+        asked.append(call.arguments)
+        return True
+
+    server = Server("s")
+
+    @server.tool(policy=Policy(approve=approve))
+    async def purge(tables: list[str]) -> str:
+        return str(tables)
+
+    async with connect(server, MODERN) as client:
+        assert text(await client.call("purge", {"tables": '["a"]'})) == "['a']"
+    assert asked == [{"tables": ["a"]}]
+
+
 async def test_a_call_is_held_until_somebody_decides() -> None:
     decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     held = asyncio.Event()

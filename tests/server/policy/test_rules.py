@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import pydantic
 import pytest
 from tests.wireclient import MODERN, REVISIONS, WireClient, connect, modern_meta
 
-from toolwire import Policy, Prompt, Server
+from toolwire import Policy, Prompt, Server, types
 from toolwire.protocol.errors import ServerError
 from toolwire.server.policy import rules
 
@@ -127,6 +128,68 @@ async def test_arguments_that_the_rules_cannot_read_do_not_pass_them_by() -> Non
         assert text(answer) == "The arguments of read cannot be read"
         assert (await call_raw(client, '["../x"]'))["isError"] is True
     assert called == []
+
+
+def no_secrets(paths: list[str]) -> str | None:
+    return "it is secret" if any(path.startswith("/etc") for path in paths) else None
+
+
+def split(value: Any) -> Any:
+    return value.split(",") if isinstance(value, str) else value
+
+
+async def test_a_rule_sees_what_the_tool_gets_where_a_list_is_sent_as_a_text() -> None:
+    got: list[list[str]] = []
+    server = Server("s", policy=Policy(rules={"paths": no_secrets}))
+
+    @server.tool
+    async def read(paths: list[str], n: int = 1) -> int:
+        got.append(paths)
+        return n
+
+    @server.tool
+    async def lenient(paths: Annotated[list[str], pydantic.BeforeValidator(split)]) -> str:
+        got.append(paths)
+        return "read"
+
+    @server.prompt
+    def ask(paths: list[str]) -> str:
+        got.append(paths)
+        return "read"
+
+    async with connect(server, MODERN) as client:
+        assert "it is secret" in text(await client.call("read", {"paths": '["/etc/passwd"]'}))
+        assert "it is secret" in text(await client.call("lenient", {"paths": '["/etc/passwd"]'}))
+        assert (await client.error("prompts/get", {"name": "ask", "arguments": {"paths": '["/etc/x"]'}}))["code"] == 403
+        assert got == []
+        assert text(await client.call("read", {"paths": '["a"]', "n": "3"})) == "3"
+        # What the type would have made of the text is not what was judged.
+        assert text(await client.call("lenient", {"paths": '["b,/etc/x,c"]'})) == "read"
+        await client.request("prompts/get", {"name": "ask", "arguments": {"paths": '["d"]'}})
+        assert got == [["a"], ["b,/etc/x,c"], ["d"]]
+        answer = await client.call("read", {"paths": "a", "n": "x"})
+        assert answer["isError"] is True
+        assert text(answer).startswith('Argument "paths"')
+        error = await client.error("prompts/get", {"name": "ask", "arguments": {"paths": "a"}})
+        assert error["code"] == -32602
+        assert got == [["a"], ["b,/etc/x,c"], ["d"]]
+
+
+async def test_rules_hold_for_the_tools_of_a_low_level_handler_too() -> None:
+    server = Server("s", policy=Policy(rules={"paths": no_secrets}))
+    schema = {"type": "object", "properties": {"paths": {"type": "array"}}}
+
+    @server.on_list_tools
+    async def list_tools() -> list[types.Tool]:
+        return [types.Tool(name="read", input_schema=schema)]
+
+    @server.on_call_tool
+    async def call_tool(name: str, arguments: dict[str, Any]) -> str:
+        return str(arguments["paths"])
+
+    async with connect(server, MODERN) as client:
+        assert text(await client.call("read", {"paths": '["a"]'})) == "['a']"
+        assert "it is secret" in text(await client.call("read", {"paths": '["/etc/passwd"]'}))
 
 
 def test_a_rule_for_an_argument_the_tool_does_not_have_is_a_mistake() -> None:

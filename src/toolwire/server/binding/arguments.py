@@ -43,10 +43,14 @@ class Parameter(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What callers are shown, and what reads the arguments that they send: by name, or in order where that is known."""
+    """What callers are shown, and what reads the arguments that they send: by name, or in order where that is known.
+
+    `meant` says of a decoded object what it stands for, as JSON that fits the schema.
+    """
 
     schema: Schema
     read: Callable[..., dict[str, Any]]
+    meant: Callable[[dict[str, Json]], dict[str, Json]]
     read_in_order: Callable[..., tuple[Any, ...]] | None = None
 
 
@@ -70,7 +74,8 @@ def typed_reader(signature: Signature, texts: dict[str, str], name: str) -> tupl
     document = _input_document(arguments)
     compact = cast(Schema, schemas.without_optional_null(document))
     reader = _StructReader(arguments, document, f"the input schema of {name!r}")
-    return tuple(argument.parameter for argument in arguments), Reader(compact, reader.read, reader.read_in_order)
+    parameters = tuple(argument.parameter for argument in arguments)
+    return parameters, Reader(compact, reader.read, reader.meant, reader.read_in_order)
 
 
 def _argument(signature: Signature, parameter: Any, texts: dict[str, str]) -> _Argument:
@@ -177,6 +182,10 @@ class _StructReader:
                 values[name] = read(values[name])
         return values
 
+    def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
+        validator = self._explainer()
+        return sent if validator is None else _fitting(sent, validator)
+
     def _reread(self, raw: bytes | Raw | UnsetType, decode: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:
         """Arguments refused as sent: read them as what they may stand for, or say all that is wrong."""
         sent = _sent_object(raw)
@@ -261,7 +270,8 @@ def raw_reader(
         for key, member in schema.get("properties", {}).items()
         if isinstance(member, dict) and "default" in member
     }
-    return Reader(schema, _RawReader(validator, defaults, decoder, handed).read), context
+    reader = _RawReader(validator, defaults, decoder, handed)
+    return Reader(schema, reader.read, reader.meant), context
 
 
 def _handed(signature: Signature, schema: Schema, decoded: bool, name: str) -> tuple[str | tuple[str, ...], str | None]:
@@ -312,10 +322,8 @@ class _RawReader:
 
     def read(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
         sent = _sent_object(raw)
-        if problems := self._validator.check(sent):
-            sent = schemas.understood(sent, self._validator)
-            if problems := self._validator.check(sent):
-                raise InvalidArguments(_lines(problems))
+        if self._validator.check(sent):
+            sent = self.meant(sent)
         elif not isinstance(raw, UnsetType) and b"." in bytes(raw):
             sent = schemas.whole_numbers(sent, self._validator.schema, self._validator.schema)
         for name, default in self._defaults.items():
@@ -324,6 +332,9 @@ class _RawReader:
         if isinstance(self._handed, tuple):
             return {name: sent[name] for name in self._handed if name in sent}
         return {self._handed: sent if self._decoder is None else self._decoded(sent)}
+
+    def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
+        return _fitting(sent, self._validator)
 
     def _decoded(self, sent: dict[str, Json]) -> Any:
         assert self._decoder is not None
@@ -353,6 +364,13 @@ def _sent_object(raw: bytes | Raw | UnsetType) -> dict[str, Json]:
     if not isinstance(sent, dict):
         raise InvalidArguments(["The arguments must be one JSON object with a member for each argument"])
     return sent
+
+
+def _fitting(sent: dict[str, Json], validator: Validator) -> dict[str, Json]:
+    meant: dict[str, Json] = schemas.understood(sent, validator)
+    if problems := validator.check(meant):
+        raise InvalidArguments(_lines(problems))
+    return meant
 
 
 def _lines(problems: list[Problem]) -> list[str]:

@@ -67,6 +67,7 @@ class Binding:
         self.is_async: bool = inspect.iscoroutinefunction(target) or self.is_async_generator
         self.arguments: Callable[..., dict[str, Any]] = reader.read
         self.arguments_in_order: Callable[..., tuple[Any, ...]] | None = reader.read_in_order if plan.in_order else None
+        self.meant: Callable[[dict[str, Any]], dict[str, Any]] = reader.meant
         self.convert: Callable[[Any], CallToolResult] = returns.convert
 
     def arguments_from_strings(self, values: Mapping[str, str]) -> dict[str, Any]:

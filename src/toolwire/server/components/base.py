@@ -101,6 +101,10 @@ class Component(ABC):
     def definition(self, revision: str) -> Any:
         """The metadata in full, before what `revision` does not know is left out."""
 
+    def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """Decoded arguments as what the function will read them as; raises what a call with them would answer."""
+        return sent
+
     async def run(self, ctx: Context, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
         """Call the function and form the answer; clean up what its dependencies opened after that."""
         if self._invoke is None:

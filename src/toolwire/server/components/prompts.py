@@ -80,6 +80,15 @@ class Prompt(Component):
             meta=self.meta,
         )
 
+    def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return sent if self.binding is None else self.binding.meant(sent)
+        except InvalidArguments as error:
+            raise self._misfit(error) from None
+
+    def _misfit(self, error: InvalidArguments) -> ProtocolError:
+        return ProtocolError(INVALID_PARAMS, f"Invalid arguments for the prompt {self.name}: {error}")
+
     async def get(self, ctx: Context, values: dict[str, str]) -> t.GetPromptResult:
         missing = [each.name for each in self.arguments if each.required is True and each.name not in values]
         if missing:
@@ -90,7 +99,7 @@ class Prompt(Component):
         try:
             arguments = self.binding.arguments_from_strings(values)
         except InvalidArguments as error:
-            raise ProtocolError(INVALID_PARAMS, f"Invalid arguments for the prompt {self.name}: {error}") from None
+            raise self._misfit(error) from None
         return cast("t.GetPromptResult", await self.run(ctx, arguments, self._result))
 
     def _result(self, value: Any) -> t.GetPromptResult:

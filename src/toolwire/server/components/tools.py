@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ServerError
+from toolwire.protocol.errors import ServerError, ToolError
 from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.server.binding import Binding, InvalidArguments, bind
@@ -112,6 +112,12 @@ class Tool(Component):
             icons=self.icons,
             meta=self.meta,
         )
+
+    def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self.binding.meant(sent)
+        except InvalidArguments as error:
+            raise ToolError(str(error)) from None
 
     def _compile(self, binding: Binding) -> None:
         super()._compile(binding)

@@ -51,6 +51,7 @@ class Host(Protocol):
     server: Any
     catalog: Any
     access: Any
+    lowlevel: Any
     workers: ThreadWorkers
     processes: ProcessWorkers
 

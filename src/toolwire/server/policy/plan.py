@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 from msgspec import Raw
 
 from toolwire.protocol import types as t
@@ -93,10 +94,11 @@ class Plan:
             await self._count_everywhere(caller, subject.name)
         elif self._counters is not None:
             self._counters.take(self._counted, caller, subject.name)
-        if self._rules:
-            check(self._rules, subject.arguments, subject.name)
-        for policy in self._approvers:
-            await _approval(policy, ctx, subject)
+        if self._rules or self._approvers:
+            arguments = await _judged(ctx, subject)
+            check(self._rules, arguments, subject.name)
+            for policy in self._approvers:
+                await _approval(policy, ctx, Call(ctx.method, subject.name, arguments, ctx.principal))
         if self._holds_while_running:
             ctx._guard = lambda seconds, coroutine: self._running(ctx, subject, caller, seconds, coroutine)
 
@@ -141,21 +143,33 @@ class Plan:
         return masked(self.redaction, result) if self.redaction.patterns else result
 
 
-async def _approval(policy: Policy, ctx: Context, subject: Subject) -> None:
+async def _judged(ctx: Context, subject: Subject) -> dict[str, Any]:
+    """The arguments as the handler will get them: JSON in a string may stand for what a rule would not allow."""
+    found, host = subject.found, ctx._host
+    if found is None and ctx.method == "tools/call" and host.lowlevel.active:
+        found = await host.lowlevel.find(ctx.params.name, ctx)
+    sent = subject.arguments
+    meant: dict[str, Any] = sent if found is None else found.component.meant(sent)
+    if meant != sent and ctx.method == "tools/call":
+        # What was judged is what the handler gets, whatever else its types would have made of what was sent.
+        ctx.params.arguments = Raw(msgspec.json.encode(meant))
+    return meant
+
+
+async def _approval(policy: Policy, ctx: Context, call: Call) -> None:
     """Ask; whatever is not a plain yes is a no."""
     assert policy.approve is not None
-    call = Call(ctx.method, subject.name, subject.arguments, ctx.principal)
     try:
         async with asyncio.timeout(policy.approval_timeout) as limit:
             answer = await policy.approve(ctx, call)
     except TimeoutError:
         if not limit.expired():
             raise
-        text = f"Nobody approved the call of {subject.name} within {policy.approval_timeout:g} seconds."
+        text = f"Nobody approved the call of {call.name} within {policy.approval_timeout:g} seconds."
         raise CallRefused(text, reason="approval") from None
     if answer is not True:
         why = f": {answer}" if isinstance(answer, str) and answer else "."
-        raise CallRefused(f"The call of {subject.name} was not approved{why}", reason="approval")
+        raise CallRefused(f"The call of {call.name} was not approved{why}", reason="approval")
 
 
 def _check_size(result: Any, limit: int, name: str) -> None:

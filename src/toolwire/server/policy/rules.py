@@ -1,7 +1,8 @@
 """What the arguments of a call may be, beyond what their schema can say.
 
-A rule is a function of one value that returns what is wrong with it, or None. It sees what the caller sent, before the
-handler does. The rules here are for what is dangerous most often; any function of that form will do.
+A rule is a function of one value that returns what is wrong with it, or None. It sees the JSON value that the handler
+will read: a list that was sent as a text is a list to it. The rules here are for what is dangerous most often; any
+function of that form will do.
 """
 
 from __future__ import annotations
