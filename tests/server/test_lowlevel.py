@@ -57,6 +57,29 @@ async def test_the_list_handler_lists_and_the_call_handler_dispatches_by_name(re
         assert (text(full), full["isError"]) == ("full", True)
 
 
+@pytest.mark.parametrize("revision", REVISIONS[2:])
+async def test_a_result_that_is_no_object_fits_the_schema_that_was_listed(revision: str) -> None:
+    numbers = {"type": "array", "items": {"type": "integer"}}
+    server = Server("s")
+
+    @server.on_list_tools
+    async def list_tools() -> list[types.Tool]:
+        return [types.Tool(name="rows", input_schema={"type": "object"}, output_schema=numbers)]
+
+    @server.on_call_tool
+    async def call_tool(name: str, arguments: dict[str, Any]) -> list[int]:
+        return [1, 2]
+
+    async with connect(server, revision) as client:
+        listed = (await client.result("tools/list"))["tools"][0]["outputSchema"]
+        called = (await client.call("rows"))["structuredContent"]
+        if revision == MODERN:
+            assert (listed, called) == (numbers, [1, 2])
+        else:
+            assert listed == {"type": "object", "properties": {"result": numbers}, "required": ["result"]}
+            assert called == {"result": [1, 2]}
+
+
 @pytest.mark.covers("R11", "R14", "JSC-6")
 async def test_arguments_are_checked_against_the_listed_schema_before_the_call() -> None:
     async with connect(server_with(TOOLS), MODERN) as client:

@@ -375,10 +375,10 @@ class Kernel(Offering):
     async def _list_tools(self, ctx: Context) -> Any:
         if self.lowlevel.lists:
             try:
-                tools = await self.lowlevel.tools(ctx)
+                tools = await self.lowlevel.listed(ctx)
             except Exception as error:
                 return await self.failures.answer(ctx, error, "the list of tools")
-            return self._cached(t.ListToolsResult(tools=[shape(tool, ctx.revision) for tool in tools]))
+            return self._cached(t.ListToolsResult(tools=tools))
         return self._listed(ctx, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
 
     # --- resources ---

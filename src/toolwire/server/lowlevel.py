@@ -11,8 +11,10 @@ from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
+from toolwire.protocol.shaping import shape
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
+from toolwire.server.components.tools import output_schema_for
 from toolwire.server.context import Context
 from toolwire.server.questions import principal_key
 
@@ -60,6 +62,10 @@ class LowLevel:
         self._known[caller] = {each.name: self._tool(each, ctx.server, known) for each in definitions}
         return definitions
 
+    async def listed(self, ctx: Context) -> list[Any]:
+        """The tools as the client of a request gets to see them."""
+        return [_for_revision(each, ctx.revision) for each in await self.tools(ctx)]
+
     async def find(self, name: str, ctx: Context) -> Found[Tool] | None:
         caller = principal_key(ctx.principal)
         if name not in self._known.get(caller, {}) and self._list is not None:
@@ -91,3 +97,10 @@ class LowLevel:
             ),
             owner,
         )
+
+
+def _for_revision(definition: t.Tool, revision: str) -> Any:
+    output = definition.output_schema
+    if isinstance(output, dict):
+        definition = msgspec.structs.replace(definition, output_schema=output_schema_for(output, revision))
+    return shape(definition, revision)

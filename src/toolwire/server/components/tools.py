@@ -87,7 +87,7 @@ class Tool(Component):
         self.input_schema: dict[str, Any] = binding.input_schema
         self.output_schema: dict[str, Any] | None = binding.output_schema
         # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
-        self.wraps = self.output_schema is not None and self.output_schema.get("type") != "object"
+        self.wraps = self.output_schema is not None and not _is_of_objects(self.output_schema)
         super().__init__(binding, **options)
         if self.policy is not None:
             _check_rules(self.policy, self.input_schema, self.name)
@@ -99,14 +99,12 @@ class Tool(Component):
 
     def definition(self, revision: str) -> t.Tool:
         output = self.output_schema
-        if output is not None and self.wraps and revision != MODERN:
-            output = wrapped_schema(output)
         return t.Tool(
             name=self.name,
             title=given(self.title),
             description=given(self.description),
             input_schema=self.input_schema,
-            output_schema=UNSET if output is None else output,
+            output_schema=UNSET if output is None else output_schema_for(output, revision),
             annotations=self.annotations,
             execution=UNSET if self.task is None else t.ToolExecution(task_support=self.task),
             icons=self.icons,
@@ -163,8 +161,15 @@ def error_result(text: str) -> t.CallToolResult:
     return t.CallToolResult(content=[t.TextContent(text)], is_error=True)
 
 
-def wrapped_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of `{"result": value}`; references into the document follow it to its new place."""
+def _is_of_objects(schema: dict[str, Any]) -> bool:
+    return schema.get("type") == "object"
+
+
+def output_schema_for(schema: dict[str, Any], revision: str) -> dict[str, Any]:
+    """The output schema for clients of a revision: before 2026-07-28, that of `{"result": value}` for other values."""
+    if revision == MODERN or _is_of_objects(schema):
+        return schema
+    # References into the document follow it to its new place.
     return {"type": "object", "properties": {"result": _moved(schema)}, "required": ["result"]}
 
 
