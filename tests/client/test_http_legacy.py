@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from tests.client.scripted_http import (
 from toolwire.client import InvalidResponse
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
 from toolwire.testing import elapse
+from toolwire.wire.http_client.channel import POST_SECONDS, SETTLING_SECONDS
 
 LATEST = "2025-11-25"
 
@@ -261,6 +262,65 @@ async def test_a_server_that_sends_no_headers_for_its_stream_holds_nobody_up(mon
 
     async with legacy(GET=get).client() as client:
         assert (await client.call_tool("x")).text == "ok"
+
+
+async def unanswered(request: Request) -> Reply:
+    await request.disconnected.wait()
+    return Reply(499)
+
+
+async def endless(request: Request) -> Reply:
+    async def body() -> AsyncIterator[bytes]:
+        await request.disconnected.wait()
+        yield b""
+
+    return Reply(headers=STREAM, body=body())
+
+
+async def test_a_notification_that_is_never_answered_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+    script = legacy(notifications_initialized=unanswered)
+    async with script.client() as client:
+        calling = asyncio.create_task(client.call_tool("x"))
+        posted = await script.until("notifications/initialized")
+        await elapse(SETTLING_SECONDS)
+        assert (await calling).text == "ok"
+        assert not posted.disconnected.is_set()
+        await elapse(POST_SECONDS)
+        await posted.disconnected.wait()
+        await script.until("GET")
+    assert "did not say that a notification" in caplog.text
+
+
+async def test_a_notification_has_arrived_when_it_is_accepted() -> None:
+    """Some servers answer it with a stream that brings nothing and stays open."""
+    script = legacy(notifications_initialized=endless)
+    async with script.client() as client:
+        assert (await client.call_tool("x")).text == "ok"
+        await script.of("notifications/initialized")[0].disconnected.wait()
+
+
+async def test_signing_in_for_a_notification_may_take_its_time() -> None:
+    class SignsIn:
+        token = ""
+
+        async def headers(self, method: str, url: str) -> Mapping[str, str]:
+            return {"authorization": self.token} if self.token else {}
+
+        async def challenged(self, method: str, url: str, status: int, headers: Mapping[str, str]) -> bool:
+            await elapse(10 * POST_SECONDS)
+            self.token = "Bearer x"
+            return True
+
+    def notified(request: Request) -> Reply:
+        return Reply(202 if "authorization" in request.headers else 401, {})
+
+    script = legacy(notifications_initialized=notified)
+    async with script.client(auth=SignsIn()) as client:
+        await client.call_tool("x")
+    assert [request.headers.get("authorization") for request in script.of("notifications/initialized")] == [
+        None,
+        "Bearer x",
+    ]
 
 
 async def test_the_servers_stream_comes_back_where_it_broke_off() -> None:

@@ -18,7 +18,7 @@ from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
 from toolwire.protocol.http import SESSION, VERSION
 from toolwire.protocol.revisions import MODERN, is_modern, supports
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
-from toolwire.wire.http_client.endpoint import Endpoint, failure
+from toolwire.wire.http_client.endpoint import Endpoint, TimeoutClock
 from toolwire.wire.http_client.response import HttpResponse
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -26,6 +26,9 @@ log: logging.Logger = logging.getLogger("toolwire.http")
 EVENT_STREAM: Final = "text/event-stream"
 ACCEPT_STREAM: Final = {"accept": EVENT_STREAM}
 _POST: Final = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
+#: How long a server may take to say that a notification or an answer has arrived, and how long requests wait for that.
+POST_SECONDS: Final = 5.0
+SETTLING_SECONDS: Final = 2.0
 # How long a connection waits for its GET stream to stand; some servers send no headers before the first event.
 OPENING_SECONDS: Final = 0.5
 # How long the end of a session may take.
@@ -100,17 +103,14 @@ class HttpChannel(Channel):
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._opened))
 
     async def _post(self, message: bytes) -> None:
-        if self._endpoint.tap is not None:
-            self._endpoint.tap("→", message)
         try:
-            async with await self._endpoint.send("POST", self._headers, message) as response:
-                if response.status >= 300:
-                    log.warning("a notification or an answer was refused: %s", await failure(response))
-                else:
-                    await response.read(self._endpoint.limit)  # Empty; read, so that the connection can be used again.
+            async with asyncio.timeout(POST_SECONDS) as deadline:
+                await self._endpoint.deliver(self._headers, message, TimeoutClock(deadline))
         except ToolwireError as error:
             # Whoever waits for an answer learns of the loss by its own request.
-            log.warning("a notification or an answer could not be sent: %s", error)
+            log.warning("a notification or an answer did not arrive: %s", error)
+        except TimeoutError:
+            log.warning("the server did not say that a notification or an answer has arrived")
 
     @property
     def unsettled(self) -> bool:
@@ -118,8 +118,11 @@ class HttpChannel(Channel):
         return self._posting is not None or (self._opened is not None and not self._opened.is_set())
 
     async def settled(self) -> None:
-        while self._posting is not None:
-            await asyncio.wait({self._posting})
+        try:
+            async with asyncio.timeout(SETTLING_SECONDS):
+                await self.flush()
+        except TimeoutError:
+            return  # Nobody waits for ever because a server leaves a notification unanswered.
         if self._opened is not None:
             try:
                 async with asyncio.timeout(OPENING_SECONDS):

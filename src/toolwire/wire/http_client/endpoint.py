@@ -31,6 +31,23 @@ class Clock(Protocol):
     def resume(self) -> None: ...
 
 
+class TimeoutClock:
+    """The clock of an `asyncio.timeout()`."""
+
+    def __init__(self, timeout: asyncio.Timeout) -> None:
+        self._timeout = timeout
+        self._left = 0.0
+
+    def pause(self) -> None:
+        when = self._timeout.when()
+        assert when is not None
+        self._left = when - asyncio.get_running_loop().time()
+        self._timeout.reschedule(None)
+
+    def resume(self) -> None:
+        self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+
+
 class Endpoint:
     """`headers` go along with every request; `tap` is shown every message that passes."""
 
@@ -81,6 +98,17 @@ class Endpoint:
                     if await auth.challenged(method, self.url, response.status, said):
                         continue
             raise _unauthorized(self.url, response.status, text, auth is not None)
+
+    async def deliver(self, headers: Mapping[str, str], message: bytes, clock: Clock | None = None) -> None:
+        """Post a message that is not answered here; raises what keeps it from arriving."""
+        if self.tap is not None:
+            self.tap("→", message)
+        response = await self.send("POST", headers, message, clock)
+        try:
+            if response.status >= 300:
+                raise await failure(response)
+        finally:
+            response.let_go()  # Whatever still follows says nothing.
 
 
 @contextmanager
