@@ -469,9 +469,9 @@ async def test_giving_up_is_said() -> None:
 # --- HTTP+SSE ---
 
 
-def old_server(messages: str = "/messages?sid=1", **answers: Any) -> Script:
-    """A server of 2024-11-05: answers come on the stream, whatever is posted."""
-    queue: asyncio.Queue[bytes] = asyncio.Queue()
+def old_server(messages: str = "/messages?sid=1", queue: asyncio.Queue[bytes] | None = None, **answers: Any) -> Script:
+    """A server of 2024-11-05: answers come on the stream, whatever is posted; so does what is put into `queue`."""
+    queue = queue or asyncio.Queue()
 
     def answer(request: Request) -> Any:
         if request.method == "GET":
@@ -548,6 +548,45 @@ async def test_a_message_that_does_not_arrive_ends_the_connection() -> None:
         with pytest.raises(OutcomeUnknown, match="status 500"):
             await client.call_tool("x")
         assert (await client.request("ping")) is not None
+
+
+async def test_a_server_may_answer_a_post_when_it_has_handled_the_message() -> None:
+    """As servers made with the Java SDK do: calls run at once, and what they ask is answered meanwhile."""
+    said: asyncio.Queue[bytes] = asyncio.Queue()
+    answered = asyncio.Event()
+    calls = 0
+
+    async def call(request: Request) -> Reply:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            said.put_nowait(event(rpc(id="q", method="roots/list")))
+        await answered.wait()
+        said.put_nowait(event(rpc(id=request.id, result={"content": text("done")})))
+        return Reply(200, {})
+
+    def answer(request: Request) -> Reply:
+        answered.set()
+        return Reply(200, {})
+
+    async with old_server(queue=said, tools_call=call, answer=answer).client(roots=["file:///a"]) as client:
+        results = await asyncio.gather(client.call_tool("x"), client.call_tool("y"))
+    assert [each.text for each in results] == ["done", "done"]
+
+
+async def test_nothing_overtakes_the_end_of_the_handshake() -> None:
+    seen: list[str] = []
+
+    async def notified(request: Request) -> Reply:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        seen.extend(each.rpc for each in script.requests)
+        return Reply(202, {})
+
+    script = old_server(notifications_initialized=notified)
+    async with script.client() as client:
+        await asyncio.gather(client.call_tool("x"), client.call_tool("y"))
+    assert seen[-1] == "notifications/initialized"
 
 
 async def test_an_error_is_an_error_on_every_transport() -> None:

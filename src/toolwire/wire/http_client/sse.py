@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from typing import Final
 from urllib.parse import urljoin
 
 from toolwire.protocol.errors import ToolwireError, TransportError, Unreachable
 from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
-from toolwire.wire.http_client.channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM
+from toolwire.wire.http_client.channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM, POST_SECONDS
 from toolwire.wire.http_client.endpoint import Endpoint, failure
 from toolwire.wire.http_client.response import HttpResponse
 from toolwire.wire.http_client.url import origin
@@ -30,8 +29,9 @@ class SseChannel(Channel):
         self._stream = endpoint
         self._messages: Endpoint | None = None
         self._inbox = Inbox()
-        self._queue: deque[bytes] = deque()
-        self._posting: asyncio.Task[None] | None = None
+        self._posts: set[asyncio.Task[None]] = set()
+        self._agreed = False
+        self._initialized: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -85,31 +85,30 @@ class SseChannel(Channel):
                         self._stream.tap("←", data)
                     self._inbox.deliver(data)
 
+    def negotiated(self, revision: str) -> None:
+        self._agreed = True
+
     def write(self, message: bytes) -> None:
         if self._closed or self._inbox.over or self._messages is None:
             raise Unreachable("The connection is closed")
-        if len(self._queue) >= UNREAD_MESSAGES:
+        if len(self._posts) >= UNREAD_MESSAGES:
             raise Unreachable("The server has left too many messages unread")
-        self._queue.append(message)
-        if self._posting is None:
-            self._posting = asyncio.get_running_loop().create_task(self._post_all(self._messages))
+        # Each on its own: a server may answer a POST when it has handled the message, and ask something before.
+        post = asyncio.get_running_loop().create_task(self._post(self._messages, message, self._initialized))
+        self._posts.add(post)
+        post.add_done_callback(self._posts.discard)
+        if self._agreed and self._initialized is None:
+            self._initialized = post
 
-    async def _post_all(self, messages: Endpoint) -> None:
+    async def _post(self, messages: Endpoint, message: bytes, after: asyncio.Task[None] | None) -> None:
+        """Post a message; not before `notifications/initialized`, with which the handshake ends, has arrived."""
+        if after is not None and not after.done():
+            await asyncio.wait({after}, timeout=POST_SECONDS)
         try:
-            while self._queue:
-                message = self._queue.popleft()
-                if messages.tap is not None:
-                    messages.tap("→", message)
-                async with await messages.send("POST", _POST, message) as response:
-                    if response.status >= 300:
-                        raise await failure(response)
-                    await response.read(messages.limit)
+            await messages.deliver(_POST, message)
         except ToolwireError as error:
             # The answer comes on the stream, and to what did not arrive there will be none.
-            self._queue.clear()
             self._inbox.end(error)
-        finally:
-            self._posting = None
 
     async def read(self) -> bytes | None:
         return await self._inbox.read()
@@ -124,16 +123,16 @@ class SseChannel(Channel):
 
     @property
     def congested(self) -> bool:
-        return len(self._queue) > CONGESTED
+        return len(self._posts) > CONGESTED
 
     async def drain(self) -> None:
-        while self.congested and self._posting is not None:
-            await asyncio.wait({self._posting})
+        while self.congested:
+            await asyncio.wait(self._posts, return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
         self._closed = True
         self._inbox.silence()
-        tasks = {task for task in (self._reading, self._posting) if task is not None}
+        tasks = self._posts if self._reading is None else {self._reading, *self._posts}
         for task in tasks:
             task.cancel()
         if tasks:
