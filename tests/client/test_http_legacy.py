@@ -264,6 +264,21 @@ async def test_a_server_that_sends_no_headers_for_its_stream_holds_nobody_up(mon
         assert (await client.call_tool("x")).text == "ok"
 
 
+async def test_the_servers_own_stream_is_not_read_for_ever_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+
+    async def get(request: Request) -> Reply:
+        async def body() -> AsyncIterator[bytes]:
+            yield b":\n" * 1_000
+            await request.disconnected.wait()
+
+        return Reply(headers=STREAM, body=body())
+
+    script = legacy(GET=get)
+    async with script.client(limit=1_000):
+        await script.until("GET", 2)
+
+
 async def unanswered(request: Request) -> Reply:
     await request.disconnected.wait()
     return Reply(499)
@@ -572,6 +587,14 @@ async def test_a_server_may_answer_a_post_when_it_has_handled_the_message() -> N
     async with old_server(queue=said, tools_call=call, answer=answer).client(roots=["file:///a"]) as client:
         results = await asyncio.gather(client.call_tool("x"), client.call_tool("y"))
     assert [each.text for each in results] == ["done", "done"]
+
+
+async def test_a_stream_that_brings_no_events_is_not_read_for_ever() -> None:
+    said: asyncio.Queue[bytes] = asyncio.Queue()
+    script = old_server(queue=said, tools_call=lambda request: said.put_nowait(b":\n" * 1_000) or Reply(202, {}))
+    async with script.client(limit=1_000) as client:
+        with pytest.raises(OutcomeUnknown, match="more than 1000 bytes"):
+            await client.call_tool("x")
 
 
 async def test_nothing_overtakes_the_end_of_the_handshake() -> None:

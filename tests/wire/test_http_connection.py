@@ -417,6 +417,24 @@ def test_parts_are_small_however_well_it_was_packed() -> None:
     assert max(parts) <= 256 * 1024
 
 
+async def test_others_have_their_turn_between_the_parts_of_a_small_piece() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    packed = gzip.compress(b"\n" * 1_000_000)
+    async with answered(answering(b"200 OK\r\ncontent-encoding: gzip", packed)) as response:
+        running = asyncio.create_task(others())
+        at = [turns async for _ in response.chunks()]
+        running.cancel()
+    assert len(at) > 10
+    assert at == sorted(set(at))
+
+
 async def test_a_packed_answer_is_read_unpacked() -> None:
     data = b"hello" * 1000
     async with answered(answering(b"200 OK\r\ncontent-encoding: GZIP", gzip.compress(data))) as response:

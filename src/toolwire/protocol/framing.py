@@ -193,6 +193,8 @@ class _AnyNewline:
         return lines
 
     def _complete(self, piece: bytes) -> bytes | None:
+        if not (self._unfinished or self._discarding):
+            return piece if len(piece) <= self._limit else None
         self._extend(piece)
         line = None if self._discarding else bytes(self._unfinished)
         self._unfinished.clear()

@@ -14,11 +14,12 @@ from typing import Final
 
 from toolwire.backoff import Backoff
 from toolwire.protocol.errors import InvalidResponse, ToolwireError, TransportError, Unauthorized, Unreachable
-from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
+from toolwire.protocol.framing import Oversized, OversizedEvent
 from toolwire.protocol.http import SESSION, VERSION
 from toolwire.protocol.revisions import MODERN, is_modern, supports
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.http_client.endpoint import Endpoint, TimeoutClock
+from toolwire.wire.http_client.events import EventReader
 from toolwire.wire.http_client.response import HttpResponse
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -168,7 +169,7 @@ class HttpChannel(Channel):
                         if heard_before and not last_event_id:
                             self._missed()
                         heard_before = True
-                        decoder = SSEDecoder(self._endpoint.limit, last_event_id)
+                        decoder = EventReader(self._endpoint.limit, last_event_id)
                         try:
                             await self._hear(response, decoder, backoff)
                         finally:
@@ -192,7 +193,7 @@ class HttpChannel(Channel):
             self._inbox.end(Unreachable("The server has ended the session"))
         return False  # 405 is normal: there is nothing to hear.
 
-    async def _hear(self, response: HttpResponse, decoder: SSEDecoder, backoff: Backoff) -> None:
+    async def _hear(self, response: HttpResponse, decoder: EventReader, backoff: Backoff) -> None:
         async for chunk in response.chunks():
             for event in decoder.feed(chunk):
                 backoff.reset()

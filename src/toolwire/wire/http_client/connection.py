@@ -357,6 +357,7 @@ class StreamedResponse(HttpResponse):
             try:
                 for part in unpacker.feed(piece):
                     yield part
+                    await asyncio.sleep(0)  # All parts of a small piece may be more than the loop can stand still for.
             except ValueError as error:
                 self.close()
                 raise self._broken(str(error)) from None

@@ -24,13 +24,14 @@ from toolwire.protocol.errors import (
     TransportError,
     Unreachable,
 )
-from toolwire.protocol.framing import Event, OversizedEvent, SSEDecoder
+from toolwire.protocol.framing import OversizedEvent
 from toolwire.protocol.http import SESSION, standard_headers
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle
 from toolwire.protocol.peer import Peer
 from toolwire.wire.http_client.channel import ACCEPT_STREAM, EVENT_STREAM, HttpChannel
 from toolwire.wire.http_client.endpoint import ERROR_BODY, Endpoint, failure
+from toolwire.wire.http_client.events import EventReader
 from toolwire.wire.http_client.response import HttpResponse, TooLarge
 from toolwire.wire.session import ClientHandler, OnProgress, Session
 from toolwire.wire.timeouts import LONG
@@ -276,7 +277,7 @@ class HttpSession(Session):
         backoff = Backoff(MAX_RESUMES)
         last_event_id, retry = "", None
         while True:
-            decoder = SSEDecoder(self._endpoint.limit, last_event_id)
+            decoder = EventReader(self._endpoint.limit, last_event_id)
             broken: TransportError | None = None
             try:
                 self._begin(exchange, response)
@@ -294,18 +295,15 @@ class HttpSession(Session):
             response = await self._resume(exchange, last_event_id, retry, backoff)
 
     async def _read_events(
-        self, exchange: Exchange, response: HttpResponse, decoder: SSEDecoder, backoff: Backoff
+        self, exchange: Exchange, response: HttpResponse, decoder: EventReader, backoff: Backoff
     ) -> None:
         """Take what a stream brings, up to the answer or the end."""
-        limit, since_event = self._endpoint.limit, 0
         async for chunk in response.chunks():
-            events = decoder.feed(chunk)
-            since_event = 0 if events else since_event + len(chunk)
-            if since_event > limit or any(isinstance(each, OversizedEvent) for each in events):
-                raise TooLarge(f"An event of the answer has more than {limit} bytes")
-            for each in events:
+            for each in decoder.feed(chunk):
                 backoff.reset()
-                if isinstance(each, Event) and each.data and each.event == "message":
+                if isinstance(each, OversizedEvent):
+                    raise TooLarge(f"An event of the answer has more than {self._endpoint.limit} bytes")
+                if each.data and each.event == "message":
                     self._accept(exchange, each.data.encode())
                     if exchange.done:
                         return

@@ -8,10 +8,11 @@ from typing import Final
 from urllib.parse import urljoin
 
 from toolwire.protocol.errors import ToolwireError, TransportError, Unreachable
-from toolwire.protocol.framing import Oversized, OversizedEvent, SSEDecoder
+from toolwire.protocol.framing import Oversized, OversizedEvent
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.http_client.channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM, POST_SECONDS
 from toolwire.wire.http_client.endpoint import Endpoint, failure
+from toolwire.wire.http_client.events import EventReader
 from toolwire.wire.http_client.response import HttpResponse
 from toolwire.wire.http_client.url import origin
 
@@ -71,7 +72,7 @@ class SseChannel(Channel):
         self._inbox.end(error)
 
     async def _hear(self, response: HttpResponse, named: asyncio.Future[str]) -> None:
-        decoder = SSEDecoder(self._stream.limit)
+        decoder = EventReader(self._stream.limit)
         async for chunk in response.chunks():
             for event in decoder.feed(chunk):
                 if isinstance(event, OversizedEvent):

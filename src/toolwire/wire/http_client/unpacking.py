@@ -9,7 +9,7 @@ from typing import Final
 #: What a request may say it takes (RFC 9110 section 12.5.3).
 ENCODINGS: Final = "gzip, deflate"
 # A small piece may unpack to a thousand times its size, so it is given out in parts.
-_PART: Final = 256 * 1024
+_PART: Final = 64 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
