@@ -134,6 +134,8 @@ class Again(Struct, omit_defaults=True):
     capabilities: dict[str, Any] = {}
     client: t.Implementation | UnsetType = UNSET
     principal: Raw | UnsetType = UNSET
+    is_local: bool = False
+    """Whether the call came over stdio, where nobody needs a token; without a principal that is a great difference."""
     runs: int = 1
 
 

@@ -18,6 +18,7 @@ from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
+from toolwire.wire.session import Outlet
 
 _MAX_VIEWS: Final = 1024
 
@@ -100,7 +101,7 @@ class Access:
 
     # --- what a caller gets ---
 
-    def view(self, request: Incoming, outlet: Any) -> View | None:
+    def view(self, request: Incoming, outlet: Outlet) -> View | None:
         """What the caller of a request sees; None for everything."""
         if self._stale:
             self._survey()
@@ -121,9 +122,10 @@ class Access:
             view = self._views[admitted] = View(self, admitted)
         return view
 
-    def admit(self, request: Incoming, outlet: Any) -> None:
+    def admit(self, request: Incoming, outlet: Outlet) -> None:
         """Raise `InsufficientScope` when the caller lacks what the request needs."""
-        needed = self.needed(request, outlet)
+        view = self.view(request, outlet)
+        needed = None if view is None else self._needed(request, view)
         if needed is not None:
             raise InsufficientScope(needed, request.id)
 
@@ -135,21 +137,21 @@ class Access:
         if needed:
             raise InsufficientScope(frozenset().union(*needed), requests[0].id if len(requests) == 1 else None)
 
-    def needed(self, request: Incoming, outlet: Any = None) -> frozenset[str] | None:
-        """All the scopes that a request needs, when its caller lacks some of them."""
-        view = self.view(request, outlet)
-        if view is None:
-            return None
+    def needed(self, request: Incoming) -> frozenset[str] | None:
+        """All the scopes that a request over HTTP needs, when its caller lacks some of them."""
+        return self._needed(request, self.view_of(request.principal))
+
+    def _needed(self, request: Incoming, view: View) -> frozenset[str] | None:
         needed: frozenset[str] = frozenset().union(*map(self.scopes, self._targets(request, view)))
         return None if needed <= self._held(request.principal) else needed
 
-    def check_read(self, request: Incoming, outlet: Any, uri: str) -> None:
+    def check_read(self, request: Incoming, outlet: Outlet, uri: str) -> None:
         """Raise `InsufficientScope` when the caller sees what is at an address and may not read it."""
         found = self.readable(uri, self.view(request, outlet))
         if found is not None and not (needed := self.scopes(found)) <= self._held(request.principal):
             raise InsufficientScope(needed, request.id)
 
-    def hears(self, request: Incoming, outlet: Any, uri: str) -> bool:
+    def hears(self, request: Incoming, outlet: Outlet, uri: str) -> bool:
         """Whether the caller of a request may be told of what happens at an address."""
         return not self.active or _is_local(request, outlet) or self.may_hear(request.principal, uri)
 
@@ -214,17 +216,9 @@ class Access:
         return self.effective(frozenset(getattr(principal, "scopes", None) or ()))
 
 
-def _is_local(request: Incoming, outlet: Any) -> bool:
+def _is_local(request: Incoming, outlet: Outlet) -> bool:
     """On stdio and in memory there is no principal unless the server was told one, and then nothing is restricted.
 
     Over HTTP whoever shows no token is nobody, who has no scopes.
     """
-    return request.principal is None and came_locally(request, outlet)
-
-
-def came_locally(request: Incoming, outlet: Any) -> bool:
-    """Whether a request came over stdio, or from within the process."""
-    if request.headers is not None:
-        return False
-    channel = getattr(getattr(outlet, "connection", None), "channel", None)
-    return channel is None or channel.is_local
+    return request.principal is None and outlet.is_local

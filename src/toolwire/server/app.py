@@ -297,7 +297,7 @@ class Server(Registering, Serving):
         request = Incoming(0, method, row, params, UNSET, MODERN, {}, UNSET, UNSET, UNSET, self.local_principal)
         async with self._life.held():
             # A task of its own, so that the caller's context variables stay as they are.
-            return await asyncio.create_task(_awaited(self.kernel.handle(request, Nowhere())))
+            return await asyncio.create_task(_awaited(self.kernel.handle(request, Nowhere(is_local=True))))
 
     async def process(self, message: str | bytes) -> str | None:
         """One JSON-RPC message as text in, the answer as text out; None where there is nothing to answer.

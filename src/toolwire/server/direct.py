@@ -20,9 +20,12 @@ class Nowhere:
     """The outlet of a call that has no client."""
 
     connection = None
-    local = True  # Whoever calls in this process waits for the result, so it is never handed a task.
+    in_process = True  # Whoever calls there waits for the result, so it is never handed a task.
     congested = False
     why = "There is no client"
+
+    def __init__(self, *, is_local: bool) -> None:
+        self.is_local: bool = is_local
 
     async def drain(self) -> None:
         return

@@ -75,7 +75,7 @@ class Endpoint:
                 # So that whoever watches the calls sees this one refused.
                 if kernel.access.needed(call) is not None:
                     with suppress(InsufficientScope):
-                        await kernel.handle(call, Nowhere())
+                        await kernel.handle(call, Nowhere(is_local=False))
             raise
 
     async def serve(self, channel: Channel, principal: Any, revisions: Sequence[str]) -> None:

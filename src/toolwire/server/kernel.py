@@ -31,7 +31,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.protocol.sealing import Sealer
 from toolwire.protocol.shaping import shape
-from toolwire.server.access import Access, View, came_locally
+from toolwire.server.access import Access, View
 from toolwire.server.asking import Asking, Replay
 from toolwire.server.catalog import Catalog, Found, Sees
 from toolwire.server.completing import Completions
@@ -469,7 +469,7 @@ class Kernel(Offering):
 
     async def _set_level(self, ctx: Context) -> Any:
         _client_of(ctx).level = ctx.params.level
-        if came_locally(ctx._request, ctx._outlet):
+        if ctx._outlet.is_local:
             # A handler that the program installed follows the one client that there is. Over HTTP there are many, and
             # none of them may silence, or flood, what whoever runs the server reads.
             logs.set_level(ctx.params.level)

@@ -47,6 +47,10 @@ class Outlet(Protocol):
     connection: Any
 
     @property
+    def is_local(self) -> bool:
+        """Whether the request came over stdio, or from within the process."""
+
+    @property
     def congested(self) -> bool: ...
 
     async def drain(self) -> None: ...
@@ -112,6 +116,10 @@ class ConnectionOutlet(Struct, eq=False):
     revision: str
     open: bool = True
     task: asyncio.Task[None] | None = None
+
+    @property
+    def is_local(self) -> bool:
+        return self.connection.channel.is_local
 
     @property
     def congested(self) -> bool:

@@ -16,6 +16,7 @@ import pytest
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
     CORE,
+    Over,
     accepted,
     begin,
     dialects,
@@ -30,6 +31,7 @@ from tests.wireclient import MODERN
 
 from toolwire import Context
 from toolwire.auth import Principal
+from toolwire.protocol.errors import InsufficientScope
 from toolwire.server.tasks import liveness
 from toolwire.server.tasks.processes import Processes
 from toolwire.stores.sqlite import SqliteStores
@@ -58,13 +60,18 @@ class Process(Held):
 
 
 @asynccontextmanager
-async def process(file: Path, revision: str, **options: Any) -> AsyncIterator[tuple[Process, Any]]:
-    held = Process(file, options.pop("ran", None))
+async def closing(held: Process) -> AsyncIterator[Process]:
     try:
-        async with talk(held.server, revision, principal=ADA, **options) as client:
-            yield held, client
+        yield held
     finally:
         held.stores.close()
+
+
+@asynccontextmanager
+async def process(file: Path, revision: str, **options: Any) -> AsyncIterator[tuple[Process, Any]]:
+    ran = options.pop("ran", None)
+    async with closing(Process(file, ran)) as held, talk(held.server, revision, principal=ADA, **options) as client:
+        yield held, client
 
 
 async def seem_dead(held: Process) -> None:
@@ -220,6 +227,34 @@ async def test_a_call_that_is_run_again_goes_through_the_middleware(file: Path) 
     finally:
         held.stores.close()
     assert seen[0] == "tools/call"
+
+
+@pytest.mark.parametrize(("over", "expected"), [("memory", "the salaries"), ("http", "This needs the scopes hr")])
+@dialects
+async def test_a_call_that_is_run_again_may_do_what_its_caller_may(
+    revision: str, over: Over, expected: str, file: Path
+) -> None:
+    def started() -> Process:
+        held = Process(file)
+        held.server.resource("x://payroll", name="payroll", scopes="hr")(lambda: "the salaries")
+
+        @held.server.tool(task="optional", annotations={"idempotentHint": True})
+        async def summary(ctx: Context) -> str:
+            held.started.set()
+            await held.go.wait()
+            try:
+                return (await ctx.read_resource("x://payroll"))[0].text or ""
+            except InsufficientScope as refusal:
+                return refusal.message
+
+        return held
+
+    async with closing(started()) as first, talk(first.server, revision, over) as client:
+        task = await begin(client, "summary")
+        await first.started.wait()
+    async with closing(started()) as second, talk(second.server, revision, over) as client:
+        second.go.set()
+        assert text_in(await outcome(client, task)) == expected
 
 
 async def test_a_tool_that_is_gone_fails_its_tasks(file: Path) -> None:

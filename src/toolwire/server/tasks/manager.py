@@ -92,8 +92,8 @@ class Tasks:
         tool, params = found.component, ctx.params
         if self._repeated and ctx._request in self._repeated:
             return await self._taken_up(ctx, found, *self._repeated.pop(ctx._request))
-        local = getattr(ctx._outlet, "local", False)
-        chosen = "call" if local else self._verdict(ctx, tool)
+        in_process = getattr(ctx._outlet, "in_process", False)
+        chosen = "call" if in_process else self._verdict(ctx, tool)
         if chosen == "call":
             return await self._kernel._run(ctx, found, params.name, tool.call(ctx, params.arguments))
         wanted = UNSET if ctx._request.modern else rules.wanted_ttl(params.task)
@@ -336,7 +336,7 @@ class Tasks:
         self._repeated[request] = (key, record)
         outcome: Any
         try:
-            outcome = await self._kernel.handle(request, Gone())
+            outcome = await self._kernel.handle(request, Gone(is_local=record.again.is_local))
         except ProtocolError as error:
             outcome = error
         finally:

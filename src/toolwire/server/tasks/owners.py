@@ -12,4 +12,4 @@ def owner_of(ctx: Context) -> str:
     2025-11-25 tasks, security: to the principal where there is one. What comes without one over HTTP is never listed,
     so it is kept apart from what belongs to whoever started this process.
     """
-    return principal_key(ctx.principal) or ("http" if ctx._request.headers is not None else "local")
+    return principal_key(ctx.principal) or ("local" if ctx._outlet.is_local else "http")

@@ -27,6 +27,7 @@ def again_of(ctx: Context) -> Again | UnsetType:
         capabilities=dict(request.capabilities),
         client=request.client,
         principal=principal,
+        is_local=ctx._outlet.is_local,
     )
 
 
@@ -45,5 +46,5 @@ def request_of(again: Again) -> Incoming:
 class Gone(Nowhere):
     """The outlet of a call whose connection ended with the process that it was made to."""
 
-    local = False
+    in_process = False
     why = "The connection of this call is gone"

@@ -279,6 +279,7 @@ class TaskOutlet:
 
     def __init__(self, run: Run, inner: Outlet) -> None:
         self.connection: Any = inner.connection
+        self.is_local: bool = inner.is_local
         self._run = run
         self._inner = inner
 

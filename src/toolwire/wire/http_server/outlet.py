@@ -66,6 +66,7 @@ class ExchangeOutlet:
     """What a handler can do while its HTTP request is open. Nothing is sent before there is something to say."""
 
     connection: Any = None
+    is_local: bool = False
 
     # Defaults of the class, since most exchanges are one answer and touch none of them.
     disconnected: bool = False

@@ -121,6 +121,10 @@ class Call:
         self._calls = calls
 
     @property
+    def is_local(self) -> bool:
+        return False
+
+    @property
     def congested(self) -> bool:
         return self.stream.congested
 
