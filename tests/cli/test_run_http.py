@@ -101,6 +101,15 @@ async def test_it_says_where_it_serves_and_serves_there(tmp_path: Path) -> None:
         assert (await served.end())[0] == 0
 
 
+async def test_names_that_a_proxy_uses_can_be_allowed(tmp_path: Path) -> None:
+    options = ("--allowed-hosts", "notes", "--allowed-hosts", "other")
+    async with running(write(tmp_path), *options) as served, connected(served.port) as connection:
+        for host, expected in ((b"notes:8000", 200), (b"other", 200), (b"evil.example", 421)):
+            call = modern("tools/call", {"name": "process", "arguments": {}})
+            connection.send(call.replace(b"Host: localhost", b"Host: " + host, 1))
+            assert (await connection.answer())[0] == expected
+
+
 def toolwire(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "toolwire", "run", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=30)

@@ -12,6 +12,7 @@ from toolwire.wire.http_server.guard import Guard, is_loopback, without_port
 
 LOCAL = "127.0.0.1"
 PUBLIC = "192.0.2.10"
+ELSEWHERE = [PUBLIC, "2001:db8::1", None, "/run/app.sock"]
 
 
 def status(guard: Guard, host: str | None, origin: str | None, *, scheme: str = "http", at: str | None = LOCAL) -> int:
@@ -39,9 +40,10 @@ def test_loopback_names_are_served_on_loopback(host: str, at: str) -> None:
         "127.0.0.1.evil.example",
         "evil.example:8000:localhost",
         "[::1].evil.example",
-        "[::2]",
+        "::1",
         "localhost@evil.example",
-        "127.0.0.2",
+        "[127.0.0.1]",
+        "0x7f.1",
     ],
 )
 def test_other_names_on_loopback_are_421(host: str | None) -> None:
@@ -51,10 +53,28 @@ def test_other_names_on_loopback_are_421(host: str | None) -> None:
     assert "allowed_hosts" in refusal.text
 
 
-@pytest.mark.parametrize("at", [PUBLIC, "2001:db8::1", None, "/run/app.sock"])
-def test_elsewhere_any_name_is_served(at: str | None) -> None:
-    # Behind a proxy, or with a name of its own: a page cannot rebind what is not on its user's machine.
+@pytest.mark.parametrize("at", [LOCAL, *ELSEWHERE])
+@pytest.mark.parametrize("host", ["127.0.0.2:8000", "192.0.2.10", "[2001:db8::1]:8000"])
+def test_addresses_are_served_everywhere(host: str, at: str | None) -> None:
+    assert status(Guard(public_url="https://mcp.example"), host, f"http://{host}", at=at) == 200
+
+
+@pytest.mark.parametrize("at", ELSEWHERE)
+def test_elsewhere_any_name_is_served_until_one_is_told(at: str | None) -> None:
     assert status(Guard(), "mcp.example", None, at=at) == 200
+    for told in (Guard(allowed_hosts=["mcp.example"]), Guard(public_url="https://mcp.example:8443/mcp")):
+        for host in ("mcp.example", "MCP.example:8443", "localhost:8000"):
+            assert status(told, host, None, at=at) == 200
+        for host in ("evil.example:8000", "mcp.example.evil.example", "", None):
+            assert status(told, host, None, at=at) == 421
+
+
+@pytest.mark.parametrize("at", ELSEWHERE)
+def test_the_page_of_a_name_that_was_rebound_is_refused(at: str | None) -> None:
+    assert status(Guard(), "evil.example:8000", "http://evil.example:8000", at=at) == 403
+    named = Guard(allowed_hosts=["mcp.example"])
+    assert status(named, "evil.example:8000", "http://evil.example:8000", at=at) == 421
+    assert status(named, "mcp.example:8000", "http://mcp.example:8000", at=at) == 200
 
 
 def test_hosts_can_be_allowed() -> None:

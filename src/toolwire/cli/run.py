@@ -15,7 +15,7 @@ from toolwire.wire.stdio import claim
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-_HTTP_OPTIONS: Final = ("host", "port", "path", "workers", "public_url", "allow_unauthenticated")
+_HTTP_OPTIONS: Final = ("host", "port", "path", "workers", "public_url", "allowed_hosts", "allow_unauthenticated")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -40,6 +40,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     http.add_argument("--path", help="the path of the endpoint (default: /mcp)")
     http.add_argument("--workers", type=int, metavar="N", help="how many processes serve it (default: 1)")
     http.add_argument("--public-url", metavar="URL", help="the address that clients use, when a proxy stands in front")
+    http.add_argument(
+        "--allowed-hosts",
+        action="append",
+        metavar="NAME",
+        help="another name that requests may be for, such as a proxy's for this server; may be repeated",
+    )
     http.add_argument(
         "--allow-unauthenticated",
         action="store_true",

@@ -1,19 +1,17 @@
 """What an HTTP request must satisfy before anyone looks at its body: where it comes from and whom it means.
 
-A page in a browser can make requests to servers on its user's machine. Its `Origin` gives it away, and a name that was
-rebound to a loopback address gives itself away by the `Host` (2026-07-28 basic/transports/streamable-http, security).
+A page in a browser can make requests to servers that its user can reach. Its `Origin` gives it away, and where its own
+name was rebound to the address of a server, the `Host` does (2026-07-28 basic/transports/streamable-http, security).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class Refusal(Struct):
@@ -24,7 +22,11 @@ class Refusal(Struct):
 
 
 class Guard:
-    """The hosts and origins a server answers to."""
+    """The hosts and origins a server answers to.
+
+    An address that nobody can rebind is always fine as a `Host`. Of names, a server on a loopback address answers to
+    those it was told and to localhost; one on any other address as well, as soon as it was told one.
+    """
 
     def __init__(
         self,
@@ -39,36 +41,52 @@ class Guard:
             parts = urlsplit(public_url)
             if parts.scheme not in ("http", "https") or not parts.netloc:
                 raise ValueError(f"public_url must be an http or https address, not {public_url!r}")
-            self._hosts.add(parts.netloc.lower())
+            # Some proxies pass the port on, and some do not.
+            self._hosts.add(without_port(parts.netloc.lower()))
             self._origins.add(f"{parts.scheme}://{parts.netloc}".lower())
 
     def check(self, host: str | None, origin: str | None, scheme: str, local_address: str | None) -> Refusal | None:
         """None when the request may pass. `local_address` is the address the connection arrived at."""
-        if local_address is not None and is_loopback(local_address) and not self._is_expected(host):
+        checks_host = bool(self._hosts) or (local_address is not None and is_loopback(local_address))
+        if checks_host and not self._is_expected(host):
             return Refusal(
                 421, f"The host {(host or '')[:200]!r} is not served here; name it in public_url or allowed_hosts"
             )
         if origin is not None and not self._is_own(origin.lower(), host, scheme):
-            return Refusal(403, f"The origin {origin[:200]!r} is not allowed; add it to allowed_origins")
+            return Refusal(
+                403, f"The origin {origin[:200]!r} is not allowed; name it in public_url or add it to allowed_origins"
+            )
         return None
 
     def _is_expected(self, host: str | None) -> bool:
         if host is None:
             return False
         host = host.lower()
-        return "*" in self._hosts or host in self._hosts or without_port(host) in self._hosts | LOOPBACK_NAMES
+        name = without_port(host)
+        is_named = not self._hosts.isdisjoint(("*", host, name))
+        return is_named or name == "localhost" or _is_address(name)
 
     def _is_own(self, origin: str, host: str | None, scheme: str) -> bool:
         if "*" in self._origins or origin in self._origins:
             return True
-        # `null` is what sandboxed pages and files send; it is nobody's own.
-        return host is not None and origin == f"{scheme}://{host.lower()}"
+        # `null` is what sandboxed pages and files send; it is nobody's own. The page of a name that was rebound has the
+        # origin that its Host says.
+        return host is not None and origin == f"{scheme}://{host.lower()}" and self._is_expected(host)
 
 
 def without_port(host: str) -> str:
     name, separator, port = host.rpartition(":")
     # In an IPv6 address without a port the last colon is part of the address; anything else is no port, and kept.
     return name if separator and (port.isdigit() or not port) else host
+
+
+def _is_address(name: str) -> bool:
+    """Whether a host is an IP address, as one is written there."""
+    try:
+        _ = IPv6Address(name[1:-1]) if name.startswith("[") and name.endswith("]") else IPv4Address(name)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=256)
