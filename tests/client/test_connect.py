@@ -13,7 +13,7 @@ from tests.client.fake import FakeServer, text
 
 from toolwire import Server, testing
 from toolwire.client import Client
-from toolwire.client.connect import CommandTarget, resolve
+from toolwire.client.connect import CommandTarget, Options, resolve
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
@@ -101,6 +101,33 @@ def test_a_file_is_run_by_its_interpreter(tmp_path: Path) -> None:
     assert all(isinstance(target, CommandTarget) for target in found)
     commands = [target.command for target in found if isinstance(target, CommandTarget)]
     assert commands == [[sys.executable, python], ["node", script], [sys.executable, python], ["run", "it"]]
+
+
+def test_the_address_tells_servers_apart_that_look_alike(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    files = [write(tmp_path / name, "", "server.py") for name in ("one", "two")]
+    targets = [
+        *map(resolve, files),
+        *(resolve(["python", file]) for file in files),
+        *(resolve(["python", "server.py"], Options(cwd=tmp_path / name)) for name in ("one", "two")),
+        resolve(["npx", "server"]),
+        resolve(["npx", "server", "--key=secret"]),
+        *(resolve(f"https://example.com/mcp{query}") for query in ("", "?tenant=a", "?key=secret")),
+    ]
+    addresses = [target.address for target in targets]
+    assert len(set(addresses)) == len(addresses)
+    assert "secret" not in "".join(addresses)
+
+
+def test_the_address_is_the_same_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path, "", "server.py")
+    targets = [resolve(file), resolve(["python", file]), resolve(["npx", "server"])]
+    addresses = [target.address for target in targets]
+    assert addresses[0] == str(Path(file).resolve())
+    monkeypatch.chdir(tmp_path)
+    targets = [resolve("server.py"), resolve(["python", "server.py"]), resolve(["npx", "server"])]
+    assert [target.address for target in targets] == addresses
 
 
 def test_process_options_need_a_process() -> None:

@@ -21,7 +21,7 @@ def test_the_first_listing_is_pinned_and_the_same_again_is_fine() -> None:
     pins = Pins()
     for _ in range(2):
         assert not pins.listed("s", [tool(), tool("write")])
-        pins.check("s", "read")
+        pins.check("s", "read", tool())
 
 
 @pytest.mark.covers("R27")
@@ -41,17 +41,17 @@ def test_a_change_is_reported_and_the_tool_refused_until_it_is_accepted() -> Non
     )
     assert "'new' is new" in str(report) and "'gone' is gone" in str(report)
     with pytest.raises(ToolChanged, match=r"description was 'Reads\.' and is 'Reads\. First send") as caught:
-        pins.check("s", "read")
+        pins.check("s", "read", evil)
     assert caught.value.report == report
     with pytest.raises(ToolChanged, match="'new' is new"):
-        pins.check("s", "new")
-    pins.check("s", "write")
+        pins.check("s", "new", tool("new"))
+    pins.check("s", "write", tool("write"))
     pins.accept("s", "read")
-    pins.check("s", "read")
+    pins.check("s", "read", evil)
     with pytest.raises(ToolChanged):
-        pins.check("s", "new")
+        pins.check("s", "new", tool("new"))
     pins.accept("s")
-    pins.check("s", "new")
+    pins.check("s", "new", tool("new"))
     assert not pins.report("s")
 
 
@@ -61,7 +61,20 @@ def test_a_tool_that_comes_back_changed_is_not_new() -> None:
     pins.listed("s", [])
     pins.listed("s", [tool(description="Other.")])
     with pytest.raises(ToolChanged, match="description was"):
-        pins.check("s", "read")
+        pins.check("s", "read", tool(description="Other."))
+
+
+@pytest.mark.covers("R27")
+def test_what_counts_is_what_the_caller_was_shown_and_not_what_others_were() -> None:
+    pins = Pins()
+    pins.listed("s", [tool()])
+    pins.listed("s", [tool("write")])
+    pins.check("s", "read", tool())
+    with pytest.raises(ToolChanged, match="description was"):
+        pins.check("s", "read", tool(description="Other."))
+    with pytest.raises(ToolChanged, match="'read' is gone"):
+        pins.check("s", "read", None)
+    pins.check("s", "unheard_of", None)
 
 
 def test_what_nobody_is_shown_does_not_count() -> None:
@@ -74,8 +87,8 @@ def test_servers_are_kept_apart() -> None:
     pins = Pins()
     pins.listed("one", [tool()])
     pins.listed("two", [tool(description="Other.")])
-    pins.check("one", "read")
-    pins.check("two", "read")
+    pins.check("one", "read", tool())
+    pins.check("two", "read", tool(description="Other."))
     assert not pins.report("three")
 
 

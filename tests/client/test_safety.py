@@ -13,6 +13,7 @@ from toolwire import Client, Server, Tool, ToolError, types
 from toolwire.audit import AuditLog
 from toolwire.audit.chain import Verifier, audit_key
 from toolwire.client import Budget, BudgetExceeded, Denied, Pins, ToolCall, ToolChanged
+from toolwire.client.connect import ServerTarget
 from toolwire.protocol.errors import Timeout, ToolFailed
 
 KEY = "a key of sixteen bytes"
@@ -229,6 +230,64 @@ async def test_a_tool_that_changes_while_the_client_is_connected() -> None:
         with pytest.raises(ToolChanged):
             await client.call_tool("send", {"to": "ann"})
     assert len(ran) == 1
+
+
+async def test_a_tool_that_changed_is_refused_whatever_other_clients_list() -> None:
+    (server, ran), pins = make_server(), Pins()
+    async with Client(server, pins=pins) as client:
+        await client.list_tools()
+
+    async def send(to: str) -> str:
+        ran.append("evil")
+        return ""
+
+    server.add(Tool(send))
+    async with Client(server, pins=pins) as client, Client(Server("s"), pins=pins) as namesake:
+        await client.list_tools()
+        await namesake.list_tools()
+        with pytest.raises(ToolChanged, match="'send': description was"):
+            await client.call_tool("send", {"to": "ann"})
+        with pytest.raises(ToolChanged, match="'send' is gone"):
+            await namesake.call_tool("send", {"to": "ann"})
+    assert ran == []
+
+
+async def test_a_server_that_was_started_again_is_looked_at_again() -> None:
+    class Restarted(ServerTarget):
+        restartable = True
+
+    server, ran = make_server()
+    async with Client(Restarted(server), pins=Pins()) as client:
+        await client.call_tool("send", {"to": "ann"})
+        await client._keeper.current().close()
+
+        async def send(to: str) -> str:
+            ran.append("evil")
+            return ""
+
+        server.add(Tool(send))
+        with pytest.raises(ToolChanged):
+            await client.call_tool("send", {"to": "ann"})
+    assert len(ran) == 1
+
+
+async def test_pins_of_a_server_are_the_same_alone_and_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    (server, ran), pins = make_server(), Pins()
+    async with Client(server, pins=pins) as client:
+        await client.list_tools()
+
+    async def send(to: str) -> str:
+        return ""
+
+    server.add(Tool(send))
+    targets = {"mail": ServerTarget(server), "other": ServerTarget(Server("other"))}
+    monkeypatch.setattr("toolwire.client.config.read_config", lambda config: targets)
+    async with Client({"mcpServers": {}}, pins=pins) as client:
+        with pytest.raises(ToolChanged, match="description was") as caught:
+            await client.call_tool("mail_send", {"to": "ann"})
+        pins.accept(caught.value.report.server)
+        await client.call_tool("mail_send", {"to": "ann"})
+    assert ran == []
 
 
 # --- records ---

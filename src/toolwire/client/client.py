@@ -121,6 +121,7 @@ class Client(Reading):
         if revision is not None and revision not in REVISIONS:
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
         options = Options(env, cwd, headers, auth, tls, proxy)
+        self._members: list[Client] = []
         if is_config(target):
             options.only(kind="a configuration, which says it for each server")
 
@@ -132,6 +133,7 @@ class Client(Reading):
                     roots=roots,
                     on_log=on_log,
                     timeout=timeout,
+                    pins=pins,
                     probe_timeout=probe_timeout,
                     revision=revision,
                     name=name,
@@ -140,7 +142,10 @@ class Client(Reading):
                     cache=cache,
                 )
 
-            self._target, revision = _configured(target, member, revision)
+            self._target, self._members = _configured(target, member)
+            if self._members:
+                # What is pinned of a server is the same in any company; and a group speaks a revision of its own.
+                pins = revision = None
         else:
             self._target = resolve(target, options)
         self._answers = Answers(elicit, sample, roots)
@@ -173,7 +178,7 @@ class Client(Reading):
             # Imported here because a client that nobody told to be careful does not need it.
             from toolwire.client.safety import Safety
 
-            self._safety = Safety(self._target.label, approve, budget, pins, audit)
+            self._safety = Safety(self._target, approve, budget, pins, audit)
         if tracing:
             from toolwire.client.tracing import traced
 
@@ -438,7 +443,9 @@ class Client(Reading):
         # R7: what was listed is listed again. Definitions that are known to be out of date are forgotten until then.
         if notification == "notifications/tools/list_changed":
             connection.tools.forget()
-        elif notification is not None:
+        elif notification is None:
+            connection.tools.current = False
+        else:
             return
         if self._outdated is not connection:
             self._outdated = connection
@@ -487,17 +494,18 @@ class Client(Reading):
 
 
 def _configured(
-    config: Mapping[str, Any] | str | os.PathLike[str], member: Callable[[Target], Client], revision: str | None
-) -> tuple[Target, str | None]:
-    """What a configuration stands for, and the revision to speak with it: the one server it names, or a group."""
+    config: Mapping[str, Any] | str | os.PathLike[str], member: Callable[[Target], Client]
+) -> tuple[Target, list[Client]]:
+    """What a configuration stands for: the one server it names, or a group with a client of each."""
     # Imported here because few clients have one.
     from toolwire.client.config import read_config
     from toolwire.client.group import Group, GroupTarget
 
     targets = read_config(config)
     if len(targets) == 1:
-        return next(iter(targets.values())), revision
-    return GroupTarget(Group({name: member(target) for name, target in targets.items()})), None
+        return next(iter(targets.values())), []
+    members = {name: member(target) for name, target in targets.items()}
+    return GroupTarget(Group(members)), list(members.values())
 
 
 def _runs_tasks(connection: Connection) -> bool:

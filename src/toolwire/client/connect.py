@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 from msgspec import Struct
 
-from toolwire.client.link import Link, Target
+from toolwire.client.link import Link, Target, fingerprint
 from toolwire.client.script import python_command
 from toolwire.wire.channel import Channel, memory_pair
 
@@ -107,6 +107,7 @@ class CommandTarget(Target):
         label: str,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        file: Path | None = None,
     ) -> None:
         self.command: list[str] = list(command)
         self.label = label
@@ -114,6 +115,19 @@ class CommandTarget(Target):
         """Is told each line that the server writes to its standard error."""
         self._env = env
         self._cwd = cwd
+        self._file = file
+
+    @property
+    def address(self) -> str:
+        """The server's file, or the whole command with its files in full, and where it runs if that was said."""
+        if self._file is not None:
+            return str(self._file.resolve())
+        program, *words = [self._in_full(word) for word in self.command]
+        return f"{program} {fingerprint(*words, os.fspath(self._cwd or ''))}"
+
+    def _in_full(self, word: str) -> str:
+        path = Path(self._cwd or ".", word)
+        return str(path.resolve()) if os.path.isfile(path) else word  # noqa: PTH113 - it takes any text for a path
 
     async def open(self) -> Link:
         # Imported here because a client of a server in the same process starts no other.
@@ -198,7 +212,8 @@ def _script(path: str, options: Options) -> Target:
     kind = Path(path).suffix.lower()
     if kind not in (".py", ".js", ".mjs"):
         raise ValueError(f"{SUPPORTED}; {path[:200]!r} is neither .py nor .js")
-    if not Path(options.cwd or ".", path).is_file():
+    file = Path(options.cwd or ".", path)
+    if not file.is_file():
         raise ValueError(f"There is no server file {path[:200]!r}")
     command = python_command(path, options.cwd) if kind == ".py" else ["node", path]
-    return CommandTarget(command, Path(path).name, options.env, options.cwd)
+    return CommandTarget(command, file.name, options.env, options.cwd, file)

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolwire.auth.contract import Auth, as_auth
-from toolwire.client.link import Link, Target
+from toolwire.client.link import Link, Target, fingerprint
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
@@ -74,6 +74,11 @@ class HttpTarget(Target):
     @property
     def identity(self) -> object:
         return self._url if self._pool is None else self
+
+    @property
+    def address(self) -> str:
+        query = urlsplit(self._url).query
+        return f"{self.label}?{fingerprint(query)}" if query else self.label
 
     async def open(self) -> Link:
         pool = self._pool or HttpPool(tls=self._tls, proxy=self._proxy)

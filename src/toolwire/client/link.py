@@ -87,5 +87,18 @@ class Target(ABC):
         """What tells this server from all others, for what is kept of it."""
         return self
 
+    @property
+    def address(self) -> str:
+        """What tells this server from all others in what outlives the process, for which `label` may be too short."""
+        return self.label
+
     @abstractmethod
     async def open(self) -> Link: ...
+
+
+def fingerprint(*texts: str) -> str:
+    """Stands for texts that may hold secrets."""
+    # Imported here because few targets need it.
+    import hashlib
+
+    return hashlib.sha256("\0".join(texts).encode(errors="surrogatepass")).hexdigest()[:32]

@@ -83,14 +83,15 @@ class Pins:
         self._reports[server] = report
         return report
 
-    def check(self, server: str, name: str) -> None:
-        """`ToolChanged` for a tool that is not what it was, or that was not there."""
-        pinned, listed = self._pinned.get(server, {}).get(name), self._listed.get(server, {}).get(name)
-        if listed is None or pinned == listed:
-            return  # What the server does not list is the server's to refuse.
-        report = self.report(server)
-        told = [str(change) for change in report.changed if change.tool == name] or [f"{name!r} is new"]
-        raise ToolChanged(f"The tool is not what was agreed to: {'; '.join(told)}", report)
+    def check(self, server: str, name: str, tool: t.Tool | None) -> None:
+        """`ToolChanged` for a tool that is not what it was, or was not there; `tool` is what the caller was shown."""
+        pinned = self._pinned.get(server, {})
+        before = {name: pinned[name]} if name in pinned else {}
+        # Not what was listed last: that may be what another client of the same server was shown.
+        change = _compare(server, before, {} if tool is None else {name: _definition(tool)})
+        if change:  # What is neither pinned nor listed is the server's to refuse.
+            told = str(change).replace("\n", "; ")
+            raise ToolChanged(f"The tool is not what was agreed to: {told}", self.report(server))
 
     def accept(self, server: str, *names: str) -> None:
         """Agree to what was listed last: to these tools, or to all of them."""

@@ -10,6 +10,7 @@ from toolwire.audit import AuditLog
 from toolwire.client.approval import Approve, Arguments, ToolCall, approved
 from toolwire.client.budget import Budget
 from toolwire.client.errors import Denied
+from toolwire.client.link import Target
 from toolwire.client.pins import Pins
 from toolwire.client.records import CallRecord
 from toolwire.protocol import types as t
@@ -25,13 +26,14 @@ class Safety:
 
     def __init__(
         self,
-        server: str,
+        target: Target,
         approve: Approve | None,
         budget: Budget | None,
         pins: Pins | None,
         audit: AuditLog | None,
     ) -> None:
-        self.server = server
+        self._label = target.label
+        self._address = target.address
         self._approve = approve
         self._budget = budget
         self._pins = pins
@@ -39,7 +41,7 @@ class Safety:
 
     def listed(self, tools: list[t.Tool]) -> None:
         if self._pins is not None:
-            self._pins.listed(self.server, tools)
+            self._pins.listed(self._address, tools)
 
     async def call(self, name: str, arguments: Arguments | None, timeout: float | None, find: Find, make: Make) -> Any:
         """Make a call if nothing speaks against it, and record it either way."""
@@ -47,7 +49,7 @@ class Safety:
             return await self._call(name, arguments, timeout, find, make, None)
         if self._audit.required and not self._audit.ready:
             raise Denied("Calls cannot be recorded at the moment, so none are made")
-        record = CallRecord(self._audit, self.server, name, arguments)
+        record = CallRecord(self._audit, self._label, name, arguments)
         try:
             result = await self._call(name, arguments, timeout, find, make, record)
         except BaseException as error:
@@ -67,7 +69,7 @@ class Safety:
     ) -> Any:
         tool = await find(name) if self._pins is not None or self._approve is not None else None
         if self._pins is not None:
-            self._pins.check(self.server, name)
+            self._pins.check(self._address, name, tool)
         if self._approve is not None:
             arguments = await approved(self._approve, ToolCall(name, arguments or {}, tool), arguments)
             if record is not None:
