@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from toolwire import types as t
@@ -118,3 +119,7 @@ def test_what_a_server_writes_is_shown_short_and_on_one_line() -> None:
     report = pins.listed("s", [tool(description="\x1b[2J\nline\u202e" + "x" * 10_000)])
     assert len(str(report)) < 500
     assert str(report).isprintable()
+    strange = t.decode(t.Tool, msgspec.json.encode({"name": "read", "inputSchema": {}, "\x1b[2J" + "x" * 10_000: 1}))
+    shown = str(pins.listed("s", [strange, tool("\u202e" + "x" * 10_000)]))
+    assert len(shown) < 1_500
+    assert all(line.isprintable() for line in shown.splitlines())

@@ -31,7 +31,7 @@ class Change(Struct, frozen=True):
     after: Any
 
     def __str__(self) -> str:
-        return f"{self.tool!r}: {self.member} was {_show(self.before)} and is {_show(self.after)}"
+        return f"{_show(self.tool)}: {_show(self.member)[1:-1]} was {_show(self.before)} and is {_show(self.after)}"
 
 
 class Report(Struct, frozen=True):
@@ -46,8 +46,8 @@ class Report(Struct, frozen=True):
         return bool(self.added or self.removed or self.changed)
 
     def __str__(self) -> str:
-        lines = [f"{name!r} is new" for name in self.added]
-        lines += [f"{name!r} is gone" for name in self.removed]
+        lines = [f"{_show(name)} is new" for name in self.added]
+        lines += [f"{_show(name)} is gone" for name in self.removed]
         return "\n".join([*lines, *map(str, self.changed)])
 
 
