@@ -73,7 +73,8 @@ class Client(Reading):
     * `elicit`, `sample`, `roots`: answers to what the server asks; having them declares the capability.
       `Elicitation(form=, url=)` and `Sampling(fn, tools=True)` declare more than a plain function does.
     * `on_log`, `on_progress`: called with the params of the notification, for every call that has no callback of its
-      own; may be `async`. Progress is only asked for where there is a callback.
+      own; may be `async`, and is then called again once it is done: if a thousand wait, the oldest is dropped.
+      Progress is only asked for where there is a callback.
     * `on_message`: called with every message as it passes, ("→", bytes) to the server and ("←", bytes) from it.
     * `timeout`: seconds that each request may take; progress restarts the clock up to ten minutes. None for no limit.
     * `approve`: sees each call of a tool before it is made, with the tool's definition and annotations; returns True,
@@ -449,7 +450,7 @@ class Client(Reading):
             return
         if self._outdated is not connection:
             self._outdated = connection
-            connection.start(self._refresh(connection))
+            connection.callbacks.start(self._refresh(connection))
 
     async def _refresh(self, connection: Connection) -> None:
         for _ in range(_TURNS):

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from toolwire.client.callbacks import Callbacks
 from toolwire.client.errors import InvalidResponse, Rejected
 from toolwire.client.handlers import Answers
 from toolwire.client.link import Link
@@ -100,7 +101,7 @@ class Connection:
         self._changed = changed
         self._lifecycle = ClientLifecycle(answers.capabilities)
         self.session: Session = link.session(self._lifecycle, self, CEILING_SECONDS)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.callbacks: Callbacks = Callbacks()
         self._closer: asyncio.Task[None] | None = None
         self.ended: bool = False
         self.reader: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._read())
@@ -172,9 +173,10 @@ class Connection:
         await self.session.close()
         self.ended = True
         await self.link.close()
-        for task in (self.reader, *self._tasks):
+        running = {self.reader, *self.callbacks.tasks}
+        for task in running:
             task.cancel()
-        await asyncio.wait({self.reader, *self._tasks})
+        await asyncio.wait(running)
 
     async def retire(self) -> None:
         """Close, but not before what is in flight has come to its own end."""
@@ -295,7 +297,7 @@ class Connection:
 
     def _reporter(self, on_progress: OnProgress) -> OnProgress:
         def report(params: t.ProgressNotificationParams) -> None:
-            self.call(on_progress, params)
+            self.callbacks.call(on_progress, params)
 
         return report
 
@@ -371,10 +373,10 @@ class Connection:
             session.progressed(params)
             report = self.reports.get(params.progress_token)
             if report is not None:
-                self.call(report, params)
+                self.callbacks.call(report, params)
         elif method == "notifications/message":
             if self._on_log is not None:
-                self.call(self._on_log, params)
+                self.callbacks.call(self._on_log, params)
         elif method == "notifications/subscriptions/acknowledged":
             stream = self._stream(params.meta)
             if stream is not None:
@@ -382,7 +384,7 @@ class Connection:
         elif method == "notifications/elicitation/complete":
             completed = self.answers.completes(params.elicitation_id)
             if completed is not None:
-                self.call(completed, params.elicitation_id)
+                self.callbacks.call(completed, params.elicitation_id)
         elif method.endswith("/list_changed") or method == "notifications/resources/updated":
             self._change(method, params)
 
@@ -416,27 +418,6 @@ class Connection:
 
     def closing(self, session: Session) -> None:
         return
-
-    def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        """Call a callback of the user, `async` or not, so that its failure concerns nobody else."""
-        try:
-            value = callback(*arguments)
-        except Exception:
-            log.exception("a callback failed")
-            return
-        if asyncio.iscoroutine(value):
-            self.start(value)
-
-    def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run something beside the reader, until the connection closes."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a callback failed", exc_info=error)
 
 
 def _cancelled(method: str) -> InvalidResponse:

@@ -247,7 +247,7 @@ class TaskHandle:
             return
         # The extension has no progress; what it says instead looks like some.
         params = t.ProgressNotificationParams(progress_token=self.id, progress=count, message=message)
-        (await self._client._usable()).call(on_progress, params)
+        (await self._client._usable()).callbacks.call(on_progress, params)
 
     def _reported(self) -> None:
         """2025-11-25: a task that is over reports no more."""

@@ -1,0 +1,68 @@
+"""Callbacks of the user, `async` or not: called beside the reader, so that neither their time nor their failure is its.
+
+An `async` callback is called again when it is done with the call before, so that it sees things in order. What a server
+sends meanwhile waits; of more than anybody could want to see, the oldest is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+from toolwire.client.handlers import settle
+
+log: logging.Logger = logging.getLogger("toolwire.client")
+
+#: How many calls of one callback may wait.
+MAX_WAITING: Final = 1_000
+
+
+class Callbacks:
+    """All that runs beside the reader of one connection."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[Any]] = set()
+        # By identity, since not every callable has a hash; a callback that runs is alive, so it is nobody else's.
+        self._waiting: dict[int, deque[Callable[[], Any]]] = {}
+
+    def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        waiting = self._waiting.get(id(callback))
+        if waiting is not None:
+            waiting.append(partial(callback, *arguments))
+            return
+        try:
+            value = callback(*arguments)
+        except Exception:
+            log.exception("a callback failed")
+            return
+        if asyncio.iscoroutine(value):
+            self._waiting[id(callback)] = deque([lambda: value], maxlen=MAX_WAITING)
+            # Closed, in case it never began: because of what came after it, or of the end of the connection.
+            self.start(self._in_order(callback)).add_done_callback(lambda _: value.close())
+
+    async def _in_order(self, callback: Callable[..., Any]) -> None:
+        waiting = self._waiting[id(callback)]
+        try:
+            while waiting:
+                try:
+                    await settle(waiting.popleft()())
+                except Exception:
+                    log.exception("a callback failed")
+        finally:
+            del self._waiting[id(callback)]
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something until the connection closes."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a callback failed", exc_info=error)
