@@ -146,19 +146,21 @@ class Kernel(Offering):
 
     async def stop(self) -> None:
         """Let go of what runs beside the loop; the next call starts it anew."""
+        await self.leave_loop()
         if self._tasks is not None:
             await self._tasks.stop()
         self._deadlines = None
         self.hub.end_streams()
         workers, self.workers = self.workers, ThreadWorkers(self.limits.threads, self.limits.queue)
         workers.shutdown()
-        await self.leave_loop()
         if self.audit is not None:
             # In a thread, because where the log goes may not answer.
             await asyncio.to_thread(self.audit.close)
 
     async def leave_loop(self) -> None:
         """Let go of what belongs to the running loop alone."""
+        if self._tasks is not None:
+            await self._tasks.leave_loop()
         await self.processes.close()
 
     # --- the one function ---

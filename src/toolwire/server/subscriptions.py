@@ -7,7 +7,6 @@ asked for with `subscriptions/listen`, on that stream (2026-07-28 basic/patterns
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -17,6 +16,7 @@ from msgspec import UNSET
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import LIST_CHANGED, UPDATED, Change, covers, everything
 from toolwire.protocol.lifecycle import ServerLifecycle
+from toolwire.wire.handover import call_on
 from toolwire.wire.session import Outlet, Session
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -199,37 +199,23 @@ class Hub:
     def tell_here(self, change: Change) -> None:
         """Tell those who are connected to this process."""
         for listener in self._listeners():
-            _on_loop(listener.loop, listener.tell, change)
+            call_on(listener.loop, listener.tell, change)
 
     def tell_everything_here(self) -> None:
         """What changed elsewhere was missed: tell those who are connected to this process to look again."""
         for listener in self._listeners():
-            _on_loop(listener.loop, listener.tell_everything)
+            call_on(listener.loop, listener.tell_everything)
 
     def _listeners(self) -> list[LegacyClient | Stream]:
         return [*self.clients.values(), *self.streams]
 
     def log(self, params: t.LoggingMessageNotificationParams) -> None:
         for client in tuple(self.clients.values()):
-            _on_loop(client.loop, client.log, params)
+            call_on(client.loop, client.log, params)
         if self.relay is not None:
             self.relay.logged(params)
 
     def end_streams(self, session: Any | None = None) -> None:
         for stream in tuple(self.streams):
             if session is None or stream.outlet.connection is session:
-                _on_loop(stream.loop, stream.end)
-
-
-def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
-    if loop.is_closed():
-        return
-    try:
-        here = asyncio.get_running_loop()
-    except RuntimeError:
-        here = None
-    if here is loop:
-        function(*arguments)
-    else:
-        with contextlib.suppress(RuntimeError):  # It was closed meanwhile, and nobody is left to be told.
-            loop.call_soon_threadsafe(function, *arguments)
+                call_on(stream.loop, stream.end)

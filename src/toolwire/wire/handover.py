@@ -31,6 +31,18 @@ def hand_over(loop: asyncio.AbstractEventLoop, callback: Callable[[*Arguments], 
     return True
 
 
+def call_on(loop: asyncio.AbstractEventLoop, callback: Callable[[*Arguments], object], *args: *Arguments) -> None:
+    """Call back on a loop: at once where that is the running one, and not at all where it is gone."""
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    if here is loop:
+        callback(*args)
+    else:
+        hand_over(loop, callback, *args)
+
+
 async def seen_from_here(future: Future[None]) -> None:
     """Wait for something that may happen on another loop."""
     if future.done():

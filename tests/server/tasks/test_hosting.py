@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -21,7 +24,9 @@ from tests.server.tasks.talking import (
 )
 
 from toolwire import Context, ProtocolError, Server, ToolResult
+from toolwire.client import sync
 from toolwire.protocol.errors import ServerError
+from toolwire.server.tasks import methods
 
 
 def office() -> tuple[Server, list[Any]]:
@@ -99,3 +104,59 @@ async def test_only_what_create_returned_names_a_task() -> None:
         await server.tasks.finish("an id", "x")  # type: ignore[arg-type]
     with pytest.raises(ProtocolError):
         await server.tasks.create(ttl=-1)
+
+
+# --- on several loops ---
+
+
+async def test_whoever_waits_on_another_loop_is_woken_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, jobs = office()
+    waits, rings = threading.Event(), methods._rings
+    woken: list[bool] = []
+
+    def noticed(bell: asyncio.Event, expires: float) -> Awaitable[None]:
+        thread, ring = threading.current_thread(), bell.set
+
+        def set_bell() -> None:
+            woken.append(threading.current_thread() is thread)
+            ring()
+
+        monkeypatch.setattr(bell, "set", set_bell)
+        waits.set()
+        return rings(bell, expires)
+
+    monkeypatch.setattr(methods, "_rings", noticed)
+
+    def elsewhere() -> str:
+        with sync.Client(server, revision=CORE) as client:
+            return client.task(client.call_tool("submit").text).wait(timeout=10).text
+
+    await server.tasks.create(ttl=60)  # So that this loop is the first to hear of changes.
+    there = asyncio.create_task(asyncio.to_thread(elsewhere))
+    assert await asyncio.to_thread(waits.wait, 10)
+    assert await server.tasks.finish(jobs[0], "stamped")
+    assert await there == "stamped"
+    assert woken == [True]
+
+
+def test_a_loop_that_is_gone_takes_no_bell_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, jobs = office()
+    rings = methods._rings
+
+    async def serve() -> str:
+        gate = asyncio.Event()
+
+        def noticed(bell: asyncio.Event, expires: float) -> Awaitable[None]:
+            gate.set()
+            return rings(bell, expires)
+
+        monkeypatch.setattr(methods, "_rings", noticed)
+        async with talk(server, CORE) as client:
+            task = text_in(await client.call("submit"))
+            waiting = await wait_for_end(client, task)
+            await gate.wait()
+            await server.tasks.finish(jobs[0], "stamped")
+            return text_in((await asyncio.wait_for(waiting, 10))["result"])
+
+    asyncio.run(server.tasks.create(ttl=60))
+    assert asyncio.run(serve()) == "stamped"

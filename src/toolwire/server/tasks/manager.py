@@ -25,6 +25,7 @@ from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
 from toolwire.server.context import Context
 from toolwire.server.keeping import Keeping
+from toolwire.server.subscriptions import Stream
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.processes import Processes
 from toolwire.server.tasks.quota import Quota
@@ -32,7 +33,7 @@ from toolwire.server.tasks.records import NoRoom, Records
 from toolwire.server.tasks.repeating import Gone, again_of, request_of
 from toolwire.server.tasks.runs import Followed, Run
 from toolwire.stores import MemoryKV
-from toolwire.wire.handover import seen_from_here
+from toolwire.wire.handover import call_on, seen_from_here
 from toolwire.wire.workers import ThreadWorkers
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
@@ -76,7 +77,7 @@ class Tasks:
         # A server may be used on several loops at once, as by blocking clients.
         self._lock = threading.Lock()
         self._started: Future[None] | None = None
-        self._looking: set[str] = set()
+        self._looking: set[tuple[asyncio.AbstractEventLoop, str]] = set()
         self._background: set[asyncio.Task[Any]] = set()
         self.processes: Processes | None = None
 
@@ -243,28 +244,38 @@ class Tasks:
     def _tell(self, key: str, record: Record | None) -> None:
         followed = self._followed.get(key)
         if followed is not None:
-            followed.heard(record)
-            if record is None or record.over:
-                self.over(followed)
+            call_on(followed.loop, self._told, followed, record)
+
+    def _told(self, followed: Followed, record: Record | None) -> None:
+        followed.heard(record)
+        if record is None or record.over:
+            self.over(followed)
 
     def _heard(self, key: str) -> None:
-        """Somebody changed a record: look at it, if anybody here cares."""
+        """Somebody changed a record: look at it, if anybody on this loop cares. Others hear of it themselves."""
+        loop = asyncio.get_running_loop()
         identifier = key.rpartition(":")[2]
-        if key not in self._looking and (key in self._followed or self._is_listened_to(identifier)):
-            self._looking.add(key)
+        followed = self._followed.get(key)
+        cares = (followed is not None and followed.loop is loop) or self._listeners(identifier, loop)
+        if cares and (loop, key) not in self._looking:
+            self._looking.add((loop, key))
             self.in_background(self._look(key, identifier))
 
-    def _is_listened_to(self, identifier: str) -> bool:
-        return any(identifier in stream.extra.get(FILTER, ()) for stream in self._kernel.hub.streams)
+    def _listeners(self, identifier: str, loop: asyncio.AbstractEventLoop) -> list[Stream]:
+        streams = tuple(self._kernel.hub.streams)
+        return [each for each in streams if each.loop is loop and identifier in each.extra.get(FILTER, ())]
 
     async def _look(self, key: str, identifier: str) -> None:
-        self._looking.discard(key)
+        loop = asyncio.get_running_loop()
+        self._looking.discard((loop, key))
         record = await self.records.find(key)
         self._tell(key, record)
-        if record is not None and self._is_listened_to(identifier):
+        listeners = self._listeners(identifier, loop)
+        if record is not None and listeners:
             task = rules.detailed_task(record, t.TaskNotificationParams)
             params = FrozenParams(msgspec.json.decode(msgspec.json.encode(task)))
-            self._kernel.hub.tell_here(Change(FILTER, identifier, "notifications/tasks", params))
+            for stream in listeners:
+                stream.tell(Change(FILTER, identifier, "notifications/tasks", params))
 
     def _lost(self) -> None:
         for key in tuple(self._followed):
@@ -289,6 +300,8 @@ class Tasks:
             if started is None:
                 started = self._started = Future()
                 self.in_background(self._start_once(started))
+            elif self.processes is not None and started.done():
+                self.processes.go_on()
         if not started.done():
             await seen_from_here(started)
 
@@ -354,21 +367,29 @@ class Tasks:
         await asyncio.wait({run.worker})
         return run.outcome()
 
-    async def stop(self) -> None:
-        """End what runs here. What may be run again is left for the next process, everything else has failed."""
-        runs = [each for each in self._followed.values() if isinstance(each, Run)]
+    async def leave_loop(self) -> None:
+        """End what runs on this loop. What may be run again is left for the next process, all else has failed."""
+        loop = asyncio.get_running_loop()
+        here = [each for each in tuple(self._followed.values()) if each.loop is loop]
+        runs = [each for each in here if isinstance(each, Run)]
         for run in runs:
             run.stop()
         workers = [run.worker for run in runs if run.worker is not None]
         if workers:
             await asyncio.wait(workers, timeout=1.0)
         await asyncio.gather(*(self.change(run.key, left_behind) for run in runs), return_exceptions=True)
+        for followed in here:
+            self.over(followed)
+        background = {task for task in tuple(self._background) if task.get_loop() is loop}
+        if background:
+            await asyncio.wait(background, timeout=1.0)
+        self.records.leave_loop()
+
+    async def stop(self) -> None:
+        """Take no part any more, when every loop has been left."""
         if self.processes is not None:
             await self.processes.stop()
         self._followed.clear()
-        if self._background:
-            await asyncio.wait(set(self._background), timeout=1.0)
-        self.records.close()
         self._started = self.processes = None
         if self._host is not None:
             self._host.workers.shutdown()

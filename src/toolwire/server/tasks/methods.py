@@ -69,6 +69,9 @@ class TaskMethods:
     async def ready(self) -> None:
         await self._tasks.ready()
 
+    async def leave_loop(self) -> None:
+        await self._tasks.leave_loop()
+
     async def stop(self) -> None:
         await self._tasks.stop()
 

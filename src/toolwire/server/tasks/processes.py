@@ -20,6 +20,7 @@ from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolwireErro
 from toolwire.protocol.rounds import digest
 from toolwire.server.tasks.liveness import is_gone, own_identity
 from toolwire.stores import KV
+from toolwire.wire.handover import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -51,12 +52,19 @@ class Processes:
 
     async def start(self) -> None:
         await self._look_after()
-        self._beat = asyncio.get_running_loop().create_task(self._go_on())
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Renew the entry from now on, on this loop, unless that is done on another that has not ended."""
+        if self._beat is None or self._beat.done():
+            self._beat = asyncio.get_running_loop().create_task(self._renew())
 
     async def stop(self) -> None:
-        if self._beat is not None:
-            self._beat.cancel()
-            await asyncio.wait({self._beat})
+        beat = self._beat
+        if beat is not None:
+            call_on(beat.get_loop(), beat.cancel)
+            if beat.get_loop() is asyncio.get_running_loop():
+                await asyncio.wait({beat})
         try:
             await self._kv.delete(self._prefix + self._name)
         except ToolwireError as error:
@@ -83,10 +91,13 @@ class Processes:
         await self._kv.put(self._prefix + self._name, msgspec.json.encode(entry))
         self._is_registered = True
 
-    async def _go_on(self) -> None:
-        while True:
-            await asyncio.sleep(BEAT_SECONDS)
-            await self._look_after(only_the_gone=True)
+    async def _renew(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(BEAT_SECONDS)
+                await self._look_after(only_the_gone=True)
+        finally:
+            self._is_registered = False  # Until somebody goes on, the entry grows old.
 
     async def _look_after(self, only_the_gone: bool = False) -> None:
         try:

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, TypeVar
 
 from toolwire.protocol import tasks as rules
@@ -20,6 +21,7 @@ from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolwireErro
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.tasks import Record
 from toolwire.stores import StoreFull, Stores
+from toolwire.wire.handover import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -46,8 +48,7 @@ class Records:
         self._stores = stores
         self._heard = heard
         self._lost = lost
-        self._bells: dict[str, set[asyncio.Event]] = {}
-        self._leave: Callable[[], None] | None = None
+        self._ears: dict[asyncio.AbstractEventLoop, _Ear] = {}
 
     # --- one record ---
 
@@ -113,56 +114,87 @@ class Records:
 
     # --- the bell ---
 
-    def listen(self) -> None:
-        """Hear of changes from now on, on this loop."""
-        if self._leave is None:
-            self._leave = self._stores.bus.subscribe(self._topic, self._rung, on_lost=self._missed)
+    def listen(self) -> _Ear:
+        """Hear of changes from now on, on this loop; each that the server is used on has an ear of its own."""
+        loop = asyncio.get_running_loop()
+        ear = self._ears.get(loop)
+        if ear is None:
+            for ended in [each for each in tuple(self._ears) if each.is_closed()]:
+                self._leave(ended)
+            ear = self._ears[loop] = _Ear()
+            ear.leave = self._stores.bus.subscribe(
+                self._topic, partial(self._rung, ear), on_lost=partial(self._missed, ear)
+            )
+        return ear
 
-    def close(self) -> None:
-        if self._leave is not None:
-            self._leave()
-            self._leave = None
-        self._missed_bells()
+    def leave_loop(self) -> None:
+        """Hear nothing any more on this loop; who waits here looks once more."""
+        self._leave(asyncio.get_running_loop())
+
+    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
+        ear = self._ears.pop(loop, None)
+        if ear is not None:
+            ear.leave()
+            call_on(loop, ear.ring_all)
 
     @contextmanager
     def watch(self, key: str) -> Iterator[asyncio.Event]:
         """An event that is set whenever the record may have changed."""
-        self.listen()
-        bell = asyncio.Event()
-        self._bells.setdefault(key, set()).add(bell)
+        ear = self.listen()
+        bell = ear.add(key)
         try:
             yield bell
         finally:
-            bells = self._bells[key]
-            bells.discard(bell)
-            if not bells:
-                del self._bells[key]
+            ear.remove(key, bell)
 
     async def _ring(self, key: str) -> None:
         try:
             await self._stores.bus.publish(self._topic, key.encode())
         except ToolwireError:
             log.warning("the change of a task could not be announced", exc_info=True)
-            self._rung(key.encode())
+            self.wake(key)
+            self._heard(key)
 
-    def _rung(self, message: bytes) -> None:
+    def _rung(self, ear: _Ear, message: bytes) -> None:
         key = message.decode("utf-8", "replace")
-        self.wake(key)
+        ear.ring(key)
         self._heard(key)
 
     def wake(self, key: str) -> None:
-        """Have those who watch a record look at it again."""
+        """Have those who watch a record, on whichever loop, look at it again."""
+        for loop, ear in tuple(self._ears.items()):
+            call_on(loop, ear.ring, key)
+
+    def _missed(self, ear: _Ear) -> None:
+        ear.ring_all()
+        self._lost()
+
+
+class _Ear:
+    """Hears of changes on one loop, and rings the bells of those who wait there."""
+
+    def __init__(self) -> None:
+        self._bells: dict[str, set[asyncio.Event]] = {}
+        self.leave: Callable[[], None] = lambda: None
+
+    def add(self, key: str) -> asyncio.Event:
+        bell = asyncio.Event()
+        self._bells.setdefault(key, set()).add(bell)
+        return bell
+
+    def remove(self, key: str, bell: asyncio.Event) -> None:
+        bells = self._bells[key]
+        bells.discard(bell)
+        if not bells:
+            del self._bells[key]
+
+    def ring(self, key: str) -> None:
         for bell in self._bells.get(key, ()):
             bell.set()
 
-    def _missed(self) -> None:
-        self._missed_bells()
-        self._lost()
-
-    def _missed_bells(self) -> None:
-        for bells in self._bells.values():
-            for bell in bells:
-                bell.set()
+    def ring_all(self) -> None:
+        for key in self._bells:
+            self.ring(key)
 
 
 async def _reached(operation: Awaitable[T]) -> T:

@@ -51,12 +51,13 @@ class Keeper(Protocol):
 
 
 class Followed:
-    """A task whose changes its client is told, on the connection that it was made on."""
+    """A task whose changes its client is told, on the connection that it was made on, and so on the loop of that."""
 
     def __init__(self, connection: Any, revision: str) -> None:
         self.key = ""
         self.id = ""
         self.connection = connection
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.revision = revision
         self.created: Record | None = None
         self.announced: str = "working"
@@ -94,7 +95,6 @@ class Run(Followed):
         self.worker: asyncio.Task[Any] | None = None
         self._keeper = keeper
         self._asking: TaskAsking | None = None  # Most handlers never ask.
-        self._loop = asyncio.get_running_loop()
         self._opening: asyncio.Task[None] | None = None
         self._opened: asyncio.Event | None = None
         self._saying: asyncio.Task[None] | None = None
@@ -126,7 +126,7 @@ class Run(Followed):
             return
         if self._opening is None:
             # Of its own, so that whoever waits for it may give up.
-            self._opening = self._loop.create_task(self._open())
+            self._opening = self.loop.create_task(self._open())
         await asyncio.shield(self._opening)
 
     async def detach(self, ctx: Context) -> None:
@@ -146,7 +146,7 @@ class Run(Followed):
         """From now on the call is the task of this record."""
         self.announced = record.status
         # At the end of its time the record is gone, and the work is for nobody.
-        self._timer = self._loop.call_later(record.ttl_ms / 1000 if left is None else left, self.stop)
+        self._timer = self.loop.call_later(record.ttl_ms / 1000 if left is None else left, self.stop)
 
     def _take_over(self) -> None:
         self.ctx._asking = None
@@ -159,7 +159,7 @@ class Run(Followed):
         """Wait until the call is done or a task; after `window` seconds it is made one."""
         assert self.worker is not None
         self._opened = asyncio.Event()
-        opened = self._loop.create_task(self._opened.wait())
+        opened = self.loop.create_task(self._opened.wait())
         try:
             await asyncio.wait({self.worker, opened}, timeout=window, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -172,7 +172,7 @@ class Run(Followed):
     def start(self) -> None:
         # A short time to live may be over, or another may have cancelled it, before the work begins.
         if not self._unwanted:
-            self.worker = self._loop.create_task(self._perform())
+            self.worker = self.loop.create_task(self._perform())
 
     async def work(self, arguments: Raw | msgspec.UnsetType) -> Any:
         """What is run under the deadline and with the clean-up of any call."""
@@ -244,7 +244,7 @@ class Run(Followed):
         if not self.is_task:
             return False
         if self._saying is None or self._saying.done():
-            self._saying = self._loop.create_task(self._say())
+            self._saying = self.loop.create_task(self._say())
         return not supports(self.revision, "core_tasks")
 
     async def _say(self) -> None:
