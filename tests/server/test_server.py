@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -495,6 +496,44 @@ def test_mistakes_are_named_when_a_server_is_made(make: Any, text: str) -> None:
 
 
 @pytest.mark.covers("S20", "J5")
+def in_a_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_what_a_thread_adds_while_a_list_is_made_is_in_the_next_one() -> None:
+    class Interrupting:
+        """A view during whose making other threads have their turn."""
+
+        admitted = "everybody"
+
+        def sees(self, found: Any) -> bool:
+            if waiting:
+                in_a_thread(partial(server.add, Tool(ping_tool, name=waiting.pop())))
+            return True
+
+    waiting = ["late", "later"]
+    server = Server("s", tools=[ping_tool, Tool(ping_tool, name="second")])
+    assert sorted(server.catalog.all("tools", Interrupting())) == ["ping_tool", "second"]
+    assert sorted(server.catalog.all("tools", Interrupting())) == ["late", "later", "ping_tool", "second"]
+
+
+def test_what_a_thread_adds_while_restrictions_are_looked_up_is_restricted(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server("s", tools=ping_tool)
+    access = server.kernel.access
+    scopes, waiting = access.scopes, [Tool(ping_tool, name="secret", scopes="admin")]
+
+    def interrupted(found: Any) -> frozenset[str]:
+        if waiting:
+            in_a_thread(partial(server.add, waiting.pop()))
+        return scopes(found)
+
+    monkeypatch.setattr(access, "scopes", interrupted)
+    access.view_of(None)
+    assert access.active
+
+
 async def test_components_come_and_go_from_any_thread() -> None:
     server = Server("s", tools=ping_tool)
     async with connect(server, "2025-06-18") as client:

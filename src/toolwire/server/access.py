@@ -66,7 +66,8 @@ class Access:
 
     def _changed(self, family: str) -> None:
         # Worked out by the next request: a thousand tools that are added one by one are surveyed once.
-        self.active = self._stale = True
+        self._stale = True
+        self.active = True
 
     def _survey(self) -> None:
         self._stale = False
@@ -76,6 +77,8 @@ class Access:
         self._audiences = tuple(hidden)
         self._views.clear()
         self.active = bool(hidden) or any(self.scopes(each) for each in found)
+        if self._stale:
+            self.active = True  # Another thread has added something meanwhile, which may be restricted.
 
     # --- what a component asks for ---
 

@@ -54,7 +54,7 @@ class Mount(NamedTuple):
 
 
 class Catalog:
-    """What one server offers. Reading never waits; changing tells whoever listens."""
+    """What one server offers. Reading never waits; changing, from any thread, tells whoever listens."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
@@ -216,29 +216,32 @@ class Catalog:
 
     def _order(self, kind: str, view: Seen | None = None) -> tuple[int, list[str], dict[str, Found[Any]]]:
         key = (kind, None if view is None else view.admitted)
+        # Read before the components: what another thread adds meanwhile makes the next call look again.
+        version = self.version
         known = self._ordered.get(key)
-        if known is None or known[0] != self.version:
+        if known is None or known[0] != version:
             items = dict(self._merged(kind, view))
             if len(self._ordered) >= MAX_ORDERS:
                 self._ordered.clear()
             # TOL-1: the same order in every call and every process.
-            known = self._ordered[key] = (self.version, sorted(items), items)
+            known = self._ordered[key] = (version, sorted(items), items)
         return known
 
     def _merged(self, kind: str, view: Seen | None) -> Iterator[tuple[str, Found[Any]]]:
         for mount in reversed(self.mounts):
             for name, found in mount.catalog.all(kind, view).items():
                 yield (mount.prefix + name if kind in ("tools", "prompts") else name), found
-        for key, component in self._kind(kind).items():
+        for key, component in tuple(self._kind(kind).items()):
             found = Found(component, self.owner)
             if view is None or view.sees(found):
                 yield key, found
 
     def _templates(self) -> list[ResourceTemplate]:
-        if self._by_specificity is None or self._by_specificity[0] != self.version:
+        version, known = self.version, self._by_specificity
+        if known is None or known[0] != version:
             ordered = sorted(self.templates.values(), key=lambda each: each.template.specificity)
-            self._by_specificity = (self.version, ordered)
-        return self._by_specificity[1]
+            known = self._by_specificity = (version, ordered)
+        return known[1]
 
     def _mounted(
         self, name: str, find: Callable[[Catalog, str, Sees | None], Found[C] | None], sees: Sees | None

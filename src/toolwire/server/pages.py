@@ -20,8 +20,8 @@ class Pages:
     def __init__(self, catalog: Catalog, size: int) -> None:
         self.size = size
         self._catalog = catalog
-        self._encoded: dict[tuple[str, str, str | None, Any], Raw] = {}
-        self._version = -1
+        # Of one version of the catalogue.
+        self._encoded: tuple[int, dict[tuple[str, str, str | None, Any], Raw]] = (-1, {})
 
     def get(
         self,
@@ -32,16 +32,17 @@ class Pages:
         view: Seen | None = None,
     ) -> Raw:
         """A page as a caller sees it; `result` makes the answer out of its entries and the cursor of the next."""
-        if self._version != self._catalog.version:
-            self._encoded.clear()
-            self._version = self._catalog.version
+        version = self._catalog.version
+        known, pages = self._encoded
+        if known != version:
+            _, pages = self._encoded = (version, {})
         key = (kind, revision, cursor, None if view is None else view.admitted)
-        encoded = self._encoded.get(key)
+        encoded = pages.get(key)
         if encoded is None:
             items, following = self.page(kind, revision, cursor, view)
-            if len(self._encoded) >= MAX_PAGES:
-                self._encoded.clear()
-            encoded = self._encoded[key] = Raw(msgspec.json.encode(result(items, following)))
+            if len(pages) >= MAX_PAGES:
+                pages.clear()
+            encoded = pages[key] = Raw(msgspec.json.encode(result(items, following)))
         return encoded
 
     def page(
