@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolwire import File, Server, ToolError
+from toolwire.errors import ResourceNotFound
 
 server = Server("files", version="1.0.0", instructions="Reads files under one folder. Paths are relative to it.")
 
@@ -44,7 +45,7 @@ def inside(path: str) -> Path:
     if not found.is_relative_to(root()):
         raise ToolError(f"{path!r} is outside the folder that is served.")
     if not there:
-        raise ToolError(f"There is no {path!r}; list_files shows what there is.")
+        raise ResourceNotFound(f"There is no {path!r}; list_files shows what there is.")
     return found
 
 

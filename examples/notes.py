@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from toolwire import Context, Depends, Server, ToolError
+from toolwire.errors import ResourceNotFound
 
 server = Server("notes", version="1.0.0", instructions="Keeps short notes. Search before you add, to avoid doubles.")
 
@@ -45,7 +46,7 @@ def database() -> Iterator[sqlite3.Connection]:
 def find(db: sqlite3.Connection, note_id: int) -> Note:
     row = db.execute("SELECT id, title, body, written FROM note WHERE id = ?", (note_id,)).fetchone()
     if row is None:
-        raise ToolError(f"There is no note {note_id}; search_notes finds those that there are.")
+        raise ResourceNotFound(f"There is no note {note_id}; search_notes finds those that there are.")
     return Note(*row)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from toolwire import Client, Server
+from toolwire.errors import ResourceNotFound
 
 
 @pytest.fixture
@@ -34,6 +35,8 @@ async def test_notes_are_kept_and_found(server: Server) -> None:
             assert [note["title"] for note in found] == titles
         (contents,) = await client.read_resource(f"note://{first}")
         assert str(contents.text).startswith("# Milk\n\nBuy milk")
+        with pytest.raises(ResourceNotFound, match="There is no note 999"):
+            await client.read_resource("note://999")
         assert (await client.get_prompt("summarise", {"topic": "milk"})).messages
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
-from toolwire import Context, File, Image, Resource, ResourceTemplate, Server, types
+from toolwire import Client, Context, File, Image, Resource, ResourceTemplate, Server, ToolError, types
 from toolwire.content import blob_contents, text_contents
-from toolwire.protocol.errors import ProtocolError, ServerError
+from toolwire.protocol.errors import ProtocolError, ResourceNotFound, ServerError
 
 PNG = b"\x89PNG\r\n\x1a\n1"
 ICON = {"src": "https://example.net/i.png", "sizes": ["any"]}
@@ -220,6 +220,80 @@ async def test_an_unknown_resource_of_the_current_revision() -> None:
     async with connect(providing("x"), MODERN) as client:
         error = await client.error("resources/read", {"uri": "note://missing"})
     assert (error["code"], error["data"]) == (-32602, {"uri": "note://missing"})
+
+
+@pytest.mark.covers("1.10.8", "RES-1")
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize(
+    "missing",
+    [ResourceNotFound("There is no note 7"), ProtocolError(-32002, "There is no note 7")],
+    ids=["own", "code"],
+)
+@pytest.mark.parametrize("raised_by", ["handler", "middleware"])
+async def test_a_handler_says_that_there_is_no_such_resource(
+    revision: str, missing: ProtocolError, raised_by: str
+) -> None:
+    server = Server("s")
+
+    @server.resource("note://{number}")
+    async def note(number: int) -> str:
+        raise missing
+
+    if raised_by == "middleware":
+
+        @server.use
+        async def guard(ctx: Context, call_next: Any) -> Any:
+            raise missing
+
+    async with connect(server, revision) as client:
+        error = await client.error("resources/read", {"uri": "note://7"})
+    code = -32602 if revision == MODERN else -32002
+    assert error == {"code": code, "message": "There is no note 7", "data": {"uri": "note://7"}}
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_what_another_server_does_not_have_is_told_with_the_code_of_this_one(revision: str) -> None:
+    server = Server("s")
+
+    @server.resource("note://{number}")
+    async def note(number: int) -> str:
+        other = Server("other", resources=Resource("note://1", content="x"))
+        async with Client(other) as client:
+            return str(await client.read_resource(f"note://{number}"))
+
+    async with connect(server, revision) as client:
+        error = await client.error("resources/read", {"uri": "note://7"})
+    assert error["code"] == (-32602 if revision == MODERN else -32002)
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_resource_that_a_tool_does_not_find_is_a_text_for_the_model(revision: str) -> None:
+    server = Server("s")
+
+    @server.resource("note://{number}")
+    async def note(number: int) -> str:
+        raise ResourceNotFound(f"There is no note {number}")
+
+    @server.tool
+    async def show(number: int, ctx: Context) -> str:
+        return str(await ctx.read_resource(f"note://{number}"))
+
+    async with connect(server, revision) as client:
+        result = await client.call("show", {"number": 7})
+    assert (result["isError"], result["content"][0]["text"]) == (True, "There is no note 7")
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_any_other_failure_to_read_is_told_with_a_tool_error(revision: str) -> None:
+    server = Server("s")
+
+    @server.resource("note://a")
+    async def note() -> str:
+        raise ToolError("The notes are being moved; try again in an hour")
+
+    async with connect(server, revision) as client:
+        error = await client.error("resources/read", {"uri": "note://a"})
+    assert error == {"code": -32603, "message": "The notes are being moved; try again in an hour"}
 
 
 @pytest.mark.covers("RES-4", "R19")

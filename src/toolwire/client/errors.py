@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolwire.protocol.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, InvalidResponse, ProtocolError, ToolwireError
+from toolwire.protocol.errors import (
+    INVALID_PARAMS,
+    RESOURCE_NOT_FOUND,
+    InvalidResponse,
+    ProtocolError,
+    ResourceNotFound,
+    ToolwireError,
+)
 
 __all__ = [
     "BudgetExceeded",
@@ -15,10 +22,6 @@ __all__ = [
     "ToolChanged",
     "is_resource_not_found",
 ]
-
-
-class ResourceNotFound(ProtocolError):
-    """The server has no resource of this URI; `code` is the one that it said so with."""
 
 
 def is_resource_not_found(error: ProtocolError) -> bool:

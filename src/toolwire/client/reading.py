@@ -61,7 +61,7 @@ class Reading(Lists):
         except ProtocolError as error:
             if not is_resource_not_found(error):
                 raise
-            raise ResourceNotFound(error.code, error.message, error.data) from None
+            raise ResourceNotFound(error.message, error.data, code=error.code) from None
         return result.contents
 
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:

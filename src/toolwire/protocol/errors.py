@@ -59,6 +59,19 @@ class ProtocolError(ToolwireError):
         return f"{self.message} (code {self.code})"
 
 
+class ResourceNotFound(ProtocolError):
+    """There is no resource of a URI: raise it in the handler of a resource, catch it in a client.
+
+    The server tells it with the `code` that the revision has for it: -32002 before 2026-07-28, -32602 on it.
+    In a tool it is an `isError` result with its text.
+    """
+
+    def __init__(
+        self, message: str = "Resource not found", data: Any = msgspec.UNSET, *, code: int = RESOURCE_NOT_FOUND
+    ) -> None:
+        super().__init__(code, message, data)
+
+
 class InsufficientScope(ProtocolError):
     """The caller lacks scopes. Over HTTP it becomes 403 with a challenge that names all that are needed."""
 

@@ -14,16 +14,20 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     CALL_FORBIDDEN,
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     MISSING_CLIENT_CAPABILITY,
+    RESOURCE_NOT_FOUND,
     TOO_MANY_CALLS,
     URL_ELICITATION_REQUIRED,
     CallRefused,
     NotSupported,
     ProtocolError,
+    ResourceNotFound,
     ToolError,
     ToolwireError,
     UrlRequired,
 )
+from toolwire.protocol.revisions import supports
 from toolwire.server.asking import Replay, Unwind
 from toolwire.server.components import Component, error_result
 from toolwire.server.context import Context, check_url
@@ -44,8 +48,10 @@ class Failures:
 
     async def answer(self, ctx: Context, failure: Exception, what: str) -> Any:
         """The answer to a request that failed."""
+        if isinstance(failure, ResourceNotFound) and ctx.method == "tools/call":
+            return error_result(failure.message)
         if isinstance(failure, ProtocolError):
-            raise failure
+            raise as_revision_has_it(ctx, failure)
         if isinstance(failure, UrlRequired):
             return await self._url_required(ctx, failure)
         return self._told(ctx, failure, what)
@@ -110,6 +116,17 @@ class Failures:
         if ctx.method == "tools/call":
             return error_result(text)
         raise ProtocolError(INTERNAL_ERROR, text)
+
+
+def as_revision_has_it(ctx: Context, error: ProtocolError) -> ProtocolError:
+    """RES-1, 1.10.8: the code of a resource that is not there changed with 2026-07-28, which never says the old one."""
+    if error.code != RESOURCE_NOT_FOUND and not isinstance(error, ResourceNotFound):
+        return error
+    code = RESOURCE_NOT_FOUND if supports(ctx.revision, "resource_not_found_code") else INVALID_PARAMS
+    data = error.data
+    if data is UNSET and ctx.method == "resources/read":
+        data = {"uri": ctx.params.uri[:8192]}
+    return ResourceNotFound(error.message, data, code=code)
 
 
 def of_handler(ctx: Context, component: Component, deadline: Deadline, error: BaseException) -> Exception:

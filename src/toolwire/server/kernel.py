@@ -20,15 +20,14 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    RESOURCE_NOT_FOUND,
     InsufficientScope,
     ProtocolError,
-    ToolError,
+    ResourceNotFound,
     UrlRequired,
 )
 from toolwire.protocol.lifecycle import SUPPORTED, Incoming
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.revisions import MODERN, supports
+from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.sealing import Sealer
 from toolwire.protocol.shaping import shape
 from toolwire.server.access import Access, View
@@ -38,7 +37,7 @@ from toolwire.server.completing import Completions
 from toolwire.server.components import Cache, Component
 from toolwire.server.context import CURRENT, Context
 from toolwire.server.deadline import Deadline, Deadlines, deadlines_on
-from toolwire.server.failures import Failures, of_handler
+from toolwire.server.failures import Failures, as_revision_has_it, of_handler
 from toolwire.server.limits import Limits
 from toolwire.server.listening import listen
 from toolwire.server.middleware import Middleware, Next, checked, compose
@@ -232,8 +231,8 @@ class Kernel(Offering):
         ctx._task = asyncio.current_task()
         try:
             return await self._chain(ctx)
-        except ProtocolError:
-            raise
+        except ProtocolError as error:
+            return await self.failures.answer(ctx, error, "the request")
         except asyncio.CancelledError:
             if asked(ctx):
                 return await self.questions.input_required(ctx)
@@ -407,9 +406,8 @@ class Kernel(Offering):
         else:
             matched = self.catalog.template(uri, sees)
             if matched is None:
-                # RES-1, 1.10.8: never an empty list; the code changed with 2026-07-28.
-                code = RESOURCE_NOT_FOUND if supports(ctx.revision, "resource_not_found_code") else INVALID_PARAMS
-                raise ProtocolError(code, "Resource not found", {"uri": uri[:8192]})
+                # RES-2: never an empty list.
+                raise as_revision_has_it(ctx, ResourceNotFound())
             found, variables = matched
             resource = found.component
             contents = await self._run(ctx, found, uri, resource.read(ctx, uri, variables))
@@ -433,7 +431,7 @@ class Kernel(Offering):
             return cast("list[t.ResourceContents]", await found.component.read(inner, uri))
         matched = self.catalog.template(uri, sees)
         if matched is None:
-            raise ToolError(f"There is no resource {uri[:200]}")
+            raise ResourceNotFound(f"There is no resource {uri[:200]}")
         found, variables = matched
         inner._owner = found.owner
         return await found.component.read(inner, uri, variables)

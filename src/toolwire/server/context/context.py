@@ -371,7 +371,7 @@ class Context:
         return await asking.step(name, run)
 
     async def read_resource(self, uri: str) -> list[t.ResourceContents]:
-        """Read a resource of this server as the caller would."""
+        """Read a resource of this server as the caller would; `ResourceNotFound` when there is none."""
         return await self._host.read_for(self, uri)
 
     async def detach(self) -> None:
