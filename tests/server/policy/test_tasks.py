@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.server.tasks.talking import CORE, begin, look, reaches, text_in
+from tests.server.tasks.talking import CORE, begin, look, reaches, says, text_in
 from tests.wireclient import connect
 
 from toolwire import Context, Policy, Server, ToolError
@@ -24,7 +24,7 @@ class Working:
         self.server = Server("s", **options)
         self.go, self.started = asyncio.Event(), asyncio.Event()
         self.running = self.most = 0
-        for tool in (self.work, self.leak, self.fail, self.large):
+        for tool in (self.work, self.report, self.leak, self.fail, self.large):
             self.server.tool(task="optional")(tool)
 
     async def work(self) -> str:
@@ -36,6 +36,10 @@ class Working:
         finally:
             self.running -= 1
         return "done"
+
+    async def report(self, ctx: Context) -> str:
+        await ctx.progress(1, message=f"using {SECRET}")
+        return await self.work()
 
     async def leak(self, ctx: Context) -> dict[str, str]:
         await ctx.progress(1, message=f"using {SECRET}")
@@ -82,6 +86,15 @@ async def test_secrets_and_sizes_are_looked_at_when_a_task_ends() -> None:
             assert said in text_in(await client.result("tasks/result", {"taskId": task})), name
             await look(client, task)
         assert SECRET not in str(client.received)
+
+
+async def test_the_status_message_of_a_task_is_masked() -> None:
+    working = Working(policy=Policy(mask=["sk-live-[0-9]+"]))
+    async with connect(working.server, CORE) as client:
+        task = await begin(client, "report")
+        await says(client, task, "using [redacted]")
+        working.go.set()
+        await reaches(client, task, "completed")
 
 
 @pytest.mark.covers("R21")

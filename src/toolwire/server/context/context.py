@@ -208,6 +208,8 @@ class Context:
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report progress; False when the client did not ask for it or the value did not rise (PRG-1)."""
         token = self._request.progress_token
+        if self._mask is not None:
+            message = self._mask(message)
         if self._task_run is not None and self._task_run.report(progress, total, message):
             return True
         if self._request.method == "subscriptions/listen":
@@ -217,8 +219,6 @@ class Context:
             return False
         if self._last_progress is not None and progress <= self._last_progress:
             return False
-        if self._mask is not None:
-            message = self._mask(message)
         self._last_progress = progress
         params = t.ProgressNotificationParams(
             progress_token=token,

@@ -29,7 +29,10 @@ class HostTask(Struct, frozen=True):
 
 
 class HostTasks:
-    """Creates tasks and brings them to their end. Clients see them like any other."""
+    """Creates tasks and brings them to their end. Clients see them like any other.
+
+    They are no calls, so no policy holds for them: nothing is masked in what they say.
+    """
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
