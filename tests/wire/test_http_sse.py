@@ -22,10 +22,11 @@ SECRET = "a secret of at least sixteen bytes"
 
 
 class Stage:
-    """Where a handler that waits reports what becomes of it."""
+    """Where a handler that waits reports what becomes of it, and is let go."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
+        self.go = asyncio.Event()
         self.cancelled = asyncio.Event()
 
 
@@ -45,11 +46,11 @@ def make_server(stage: Stage | None = None, **options: Any) -> Server:
     async def wait() -> str:
         stage.reached.set()
         try:
-            await asyncio.Event().wait()
+            await stage.go.wait()
         except asyncio.CancelledError:
             stage.cancelled.set()
             raise
-        return "never"
+        return "done"
 
     return server
 
@@ -253,6 +254,35 @@ async def test_draining_ends_the_stream() -> None:
     async with connected(app) as client:
         await client.initialize()
         app.drain()
+        await client.stream.finished()
+
+
+async def test_calls_in_flight_are_answered_before_the_stream_ends() -> None:
+    stage = Stage()
+    app = make_server(stage).http_app(sse=True)
+    async with connected(app) as client:
+        await client.initialize()
+        await client.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "wait"}})
+        await stage.reached.wait()
+        app.drain()
+        assert (await client.send({"jsonrpc": "2.0", "id": 3, "method": "ping"})).status == 503
+        stopping = asyncio.create_task(app.stop())
+        stage.go.set()
+        answer = await client.message(lambda each: each.get("id") == 2)
+        assert answer["result"]["content"][0]["text"] == "done"
+        await client.stream.finished()
+        await stopping
+
+
+async def test_a_call_that_goes_on_and_on_does_not_keep_the_server_from_stopping() -> None:
+    stage = Stage()
+    app = make_server(stage, limits=Limits(drain=0.0)).http_app(sse=True)
+    async with connected(app) as client:
+        await client.initialize()
+        await client.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "wait"}})
+        await stage.reached.wait()
+        await app.stop()
+        await stage.cancelled.wait()
         await client.stream.finished()
 
 

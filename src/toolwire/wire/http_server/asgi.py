@@ -184,7 +184,7 @@ class HttpApp:
             if sessions is not None:
                 await sessions.close()
             if sse is not None:
-                sse.close()
+                await sse.close()
             await self._endpoint.stop()
 
     # --- one request ---

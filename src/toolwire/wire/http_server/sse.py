@@ -7,6 +7,7 @@ reaches another process is handed on over the bus to the one that has the stream
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections import deque
@@ -72,6 +73,11 @@ class SseChannel(Channel):
         """Whether what was posted waits to be read, and more should not be."""
         return len(self._inbox) >= MAX_UNREAD
 
+    @property
+    def finishing(self) -> bool:
+        """Whether nothing more is taken."""
+        return self._inbox.over
+
     def deliver(self, message: bytes, sender: Any = None) -> None:
         """A message was posted, by somebody who may have other scopes by now than when the stream was opened."""
         self._sender = sender
@@ -79,6 +85,10 @@ class SseChannel(Channel):
             self._inbox.deliver(message)
         finally:
             self._sender = None
+
+    def finish(self) -> None:
+        """Take nothing more; the session ends when its calls have been answered, and the stream with it."""
+        self._inbox.end()
 
     def end(self) -> None:
         """The client went away."""
@@ -181,17 +191,26 @@ class SseTransport:
         self._process = random(HOME_BYTES)
         self._channels: dict[str, SseChannel] = {}
         self._leave: Callable[[], None] | None = None
+        self._emptied = asyncio.Event()
 
     async def open(self) -> None:
         self._leave = self._bus.subscribe(self._topic(self._process), self._heard)
 
     def drain(self) -> None:
-        """End every stream, and with it its session."""
+        """Take no more messages, and end every stream as soon as what runs is answered."""
+        for channel in tuple(self._channels.values()):
+            channel.finish()
+
+    async def close(self) -> None:
+        """Let calls come to their end for a while, and end every stream."""
+        self.drain()
+        if self._channels:
+            self._emptied.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.drain):
+                    await self._emptied.wait()
         for channel in tuple(self._channels.values()):
             channel.end()
-
-    def close(self) -> None:
-        self.drain()
         if self._leave is not None:
             self._leave()
 
@@ -230,6 +249,8 @@ class SseTransport:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             del self._channels[identifier]
+            if not self._channels:
+                self._emptied.set()
             channel.end()
             for task in (watch, pump):
                 if task is not None:
@@ -249,6 +270,8 @@ class SseTransport:
             channel = self._channels.get(token.id)
             if channel is None:
                 raise _no_stream()
+            if channel.finishing:
+                raise refused(503, "The server is stopping", headers=((b"retry-after", b"1"),))
             if channel.full:
                 raise refused(429, "Too many messages wait to be read", headers=((b"retry-after", b"1"),))
             channel.deliver(body, principal)
