@@ -39,6 +39,7 @@ class Google:
         self.tokens: dict[str, Principal] = {}
         self.asked: list[dict[str, str]] = []
         self.down = False
+        self.verifies = True
         self.lifetime: Any = 3600
         self.refreshes = True
 
@@ -70,6 +71,8 @@ class Google:
         return Fetched(200, {}, json.dumps(answer).encode())
 
     async def verify(self, token: str) -> Principal | None:
+        if not self.verifies:
+            raise Unavailable("down")
         return self.tokens.get(token)
 
 
@@ -331,7 +334,9 @@ async def test_the_user_may_say_no() -> None:
             assert arrived(await w.consent(client, decision))["error"] == "access_denied"
 
 
-@pytest.mark.parametrize("cookies", [{}, {"__Host-toolwire-sign-in": "another"}, {"toolwire-sign-in": "same"}])
+@pytest.mark.parametrize(
+    "cookies", [{}, {"__Host-toolwire-sign-in": "another-" * 5 + "one"}, {"toolwire-sign-in": "same"}]
+)
 async def test_a_page_of_another_browser(cookies: dict[str, str]) -> None:
     async with world() as w:
         client = await w.register()
@@ -347,6 +352,29 @@ async def test_a_page_of_another_browser(cookies: dict[str, str]) -> None:
         sent = await w.browse("POST", "/oauth/authorize", {"request": hidden(page), "decision": "allow"})
         w.cookies = {}
         assert (await w.browse("GET", w.google.sign_in(sent.headers["location"]))).status == 400
+
+
+async def test_a_browser_may_sign_in_twice_at_once() -> None:
+    async with world() as w:
+        editor, chat = await w.register(), await w.register(client_name="Chat")
+        pages = [await w.browse("GET", w.request(client)) for client in (editor, chat)]
+        sent = [
+            await w.browse("POST", "/oauth/authorize", {"request": hidden(page), "decision": "allow"}) for page in pages
+        ]
+        await w.browse("GET", w.request(chat))
+        for client, each in zip((editor, chat), sent, strict=True):
+            back = await w.browse("GET", w.google.sign_in(each.headers["location"]))
+            assert (await w.token(client, arrived(back)["code"])).status == 200
+
+
+@pytest.mark.parametrize("value", ["", "short", "x" * 44, "x" * 42 + "\x00", "x" * 42 + ","])
+async def test_a_cookie_that_is_none_of_ours_is_not_kept(value: str) -> None:
+    async with world() as w:
+        client = await w.register()
+        w.cookies = {"__Host-toolwire-sign-in": value}
+        await w.browse("GET", w.request(client))
+        assert len(w.cookies["__Host-toolwire-sign-in"]) == 43
+        assert value not in w.cookies.values()
 
 
 async def test_consent_cannot_be_skipped() -> None:
@@ -592,6 +620,22 @@ async def test_while_the_provider_is_down_nothing_is_used_up() -> None:
         w.google.down = False
         assert (await w.refresh(client, refresh)).status == 200
         assert (await w.refresh(client, refresh)).status == 400
+
+
+async def test_what_the_provider_has_taken_is_used_up() -> None:
+    async with world() as w:
+        client = await w.register()
+        code = await w.code(client)
+        w.google.verifies = False
+        assert (await w.token(client, code)).status == 503
+        w.google.verifies = True
+        assert (await w.token(client, code)).json()["error"] == "invalid_grant"
+        held = (await w.token(client, await w.code(client))).json()["refresh_token"]
+        w.google.verifies = False
+        assert (await w.refresh(client, held)).status == 503
+        w.google.verifies = True
+        assert (await w.refresh(client, held)).json()["error"] == "invalid_grant"
+        assert len(w.google.asked) == 3, "nothing was shown to the provider twice"
 
 
 async def test_a_refresh_token_is_good_once_and_for_its_client() -> None:

@@ -8,6 +8,7 @@ practices, confused deputy).
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -32,6 +33,8 @@ MAX_BODY: Final = 64 * 1024
 BODY_SECONDS: Final = 10.0
 MAX_STATE: Final = 2048
 MAX_SCOPES: Final = 50
+_BROWSER_BYTES: Final = 32
+_BROWSER: Final = re.compile(r"[A-Za-z0-9_-]{43}").fullmatch
 _ANYBODY: Final[HeaderList] = ((b"access-control-allow-origin", b"*"),)
 _NOT_KEPT: Final[HeaderList] = (*JSON_TYPE, *_ANYBODY, (b"cache-control", b"no-store"))
 _PREFLIGHT: Final[HeaderList] = (
@@ -139,7 +142,8 @@ class Endpoints:
         wrong = self._wrong(asked)
         if wrong is not None:
             return self._back(redirect_uri, state, error=wrong)
-        browser = secrets.token_urlsafe(32)
+        # The one that it has, so that several sign-ins of one browser do not end each other.
+        browser = self._browser(headers) or secrets.token_urlsafe(_BROWSER_BYTES)
         request = Request(
             self._seals.clock() + SIGN_IN,
             new_id(),
@@ -236,10 +240,15 @@ class Endpoints:
         cookie = f"{self._cookie}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={int(SIGN_IN)}{secure}"
         return b"set-cookie", cookie.encode()
 
-    def _is_browser(self, headers: Mapping[str, str], request: Request) -> bool:
+    def _browser(self, headers: Mapping[str, str]) -> str | None:
+        """What we know a browser by; None for one that we have not seen of late."""
         pairs = headers.get("cookie", "").replace(DUPLICATE, ";").split(";")
         values = [value for name, _, value in (pair.strip().partition("=") for pair in pairs) if name == self._cookie]
-        return len(values) == 1 and hmac.compare_digest(digest(values[0]), request.browser)
+        return values[0] if len(values) == 1 and _BROWSER(values[0]) else None
+
+    def _is_browser(self, headers: Mapping[str, str], request: Request) -> bool:
+        browser = self._browser(headers)
+        return browser is not None and hmac.compare_digest(digest(browser), request.browser)
 
     # --- tokens ---
 

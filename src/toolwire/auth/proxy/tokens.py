@@ -72,7 +72,7 @@ class TokenDesk:
         # The provider's code is good once, too: this holds where processes share nothing.
         async with self._once(code.id, CODE):
             tokens = await self._upstream.redeem(code.code, code.verifier, callback)
-            return await self._issue(tokens, code.client, code.scopes, None)
+        return await self._issue(tokens, code.client, code.scopes, None)
 
     async def _refresh(self, asked: Mapping[str, str]) -> dict[str, Any]:
         held = self._seals.open(asked.get("refresh_token", ""), Refresh)
@@ -80,12 +80,15 @@ class TokenDesk:
             raise OAuthError("invalid_grant", "The refresh token is not valid")
         # OAuth 2.1 section 4.3.1: those of public clients are rotated.
         async with self._once(held.id, held.expires - self._seals.clock()):
-            tokens = Tokens(held.token, None, None) if held.is_access else await self._upstream.refresh(held.token)
-            return await self._issue(tokens, held.client, held.scopes, held)
+            if held.is_access:
+                # The provider takes nothing for it.
+                return await self._issue(Tokens(held.token, None, None), held.client, held.scopes, held)
+            tokens = await self._upstream.refresh(held.token)
+        return await self._issue(tokens, held.client, held.scopes, held)
 
     @asynccontextmanager
     async def _once(self, identifier: str, seconds: float) -> AsyncIterator[None]:
-        """Let something be used once; it can be tried again where the provider could not be asked."""
+        """Let something be used once; it can be used again where the provider could not be asked to take it."""
         if not await use_once(self._kv, identifier, seconds):
             raise OAuthError("invalid_grant", "This was used before")
         try:
