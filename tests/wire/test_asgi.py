@@ -593,6 +593,21 @@ async def test_a_start_that_fails_is_told_to_the_host_and_tried_again(caplog: py
     await app.stop()
 
 
+async def test_a_request_that_is_cancelled_when_all_is_up_leaves_it_up(stage: Stage) -> None:
+    app = counting(stage).http_app()
+    request = ModernClient(app).start_call("echo", {"text": ""}).task
+    while app._started is None or not app._started.done():
+        await asyncio.sleep(0)
+    request.cancel()
+    await asyncio.wait({request})
+    assert request.cancelled()
+    sessions = app.sessions
+    assert (await ModernClient(app).call("echo", {"text": ""})).status == 200
+    assert app.sessions is sessions
+    await app.stop()
+    assert (stage.starts, stage.stops) == (1, 1)
+
+
 async def test_a_websocket_is_closed(server: Server) -> None:
     sent: list[Any] = []
 

@@ -142,10 +142,13 @@ class HttpApp:
             self._loop = loop
             self._draining = False
             self._started = asyncio.ensure_future(self._start())
+        started = self._started
         try:
-            await asyncio.shield(self._started)
+            await asyncio.shield(started)
         except BaseException:
-            if self._started.done():
+            # It may also be this request alone that was cancelled.
+            failed = started.done() and (started.cancelled() or started.exception() is not None)
+            if failed and self._started is started:
                 self._started = None  # The next request tries again.
             raise
 
