@@ -115,6 +115,32 @@ async def test_each_server_has_its_own_lifespan() -> None:
     assert events == ["enter outer", "enter inner", "leave inner", "leave outer"]
 
 
+@pytest.mark.parametrize("middle", [False, True])
+async def test_what_is_mounted_twice_lives_once_and_tells_once(middle: bool) -> None:
+    events: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        events.append("enter")
+        yield
+        events.append("leave")
+
+    mounted = inner()
+    mounted.lifespan = lifespan
+    server = Server("outer")
+    for prefix in ("a", "b"):
+        server.mount(Server("middle").mount(mounted) if middle else mounted, prefix=prefix)
+    async with connect(server, "2025-06-18") as client:
+        await client.result("resources/subscribe", {"uri": "note://a"})
+        mounted.add(tool("late"))
+        mounted.notify_updated("note://a")
+        names = [each["name"] for each in (await client.result("tools/list"))["tools"]]
+        assert names == ["a_late", "a_work", "b_late", "b_work"]
+        assert len(await client.notified("notifications/tools/list_changed")) == 1
+        assert len(await client.notified("notifications/resources/updated")) == 1
+    assert events == ["enter", "leave"]
+
+
 def test_a_server_is_not_mounted_inside_itself() -> None:
     one, other = Server("one"), Server("other")
     one.mount(other)

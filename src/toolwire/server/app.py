@@ -145,7 +145,6 @@ class Server(Registering, Serving):
         self.lifespan_value: Any = None
         self.lifespan = lifespan
         self._life = Life(self)
-        self._parents: list[Server] = []
         self._direct: Direct | None = None
         self._notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
         Serving.__init__(self)
@@ -160,7 +159,6 @@ class Server(Registering, Serving):
         if not isinstance(other, Server):
             raise ServerError(f"Only a Server can be mounted, not {type(other).__name__}")
         self.catalog.mount(f"{prefix}_" if prefix else "", other.catalog)
-        other._parents.append(self)
         return self
 
     def extension(self, identifier: str, settings: Mapping[str, Any] | None = None) -> Extension:
@@ -243,11 +241,8 @@ class Server(Registering, Serving):
 
     def notify_updated(self, uri: str) -> None:
         """Say that a resource has new contents, to whoever subscribed to it."""
-        for server in (self, *self._ancestors()):
-            server.kernel.hub.tell(Change("updated", uri))
-
-    def _ancestors(self) -> list[Server]:
-        return [each for parent in self._parents for each in (parent, *parent._ancestors())]
+        for catalog in (self.catalog, *self.catalog.hosts()):
+            catalog.owner.kernel.hub.tell(Change("updated", uri))
 
     def publish(self, filter: str, key: str, method: str, params: Mapping[str, Any]) -> None:
         """Send an extension's notification to the listen streams whose `filter` names `key`."""

@@ -64,6 +64,7 @@ class Catalog:
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str, str], Completion] = {}
         self.mounts: list[Mount] = []
+        self._hosts: list[Catalog] = []
         self.listeners: list[Callable[[str], None]] = []
         self.version: int = 0
         self.guarded: bool = False
@@ -106,21 +107,27 @@ class Catalog:
         if catalog is self or self in catalog.family():
             raise ServerError("A server cannot be mounted inside itself")
         self.mounts.append(Mount(prefix, catalog))
-        catalog.listeners.append(self.changed)
+        catalog._hosts.append(self)
+        self.guarded = self.guarded or catalog.guarded
         for kind in ("tools", "resources", "prompts"):
             self.changed(kind)
 
-    def family(self) -> Iterator[Catalog]:
-        """The catalogues mounted here, at any depth."""
-        for mount in self.mounts:
-            yield mount.catalog
-            yield from mount.catalog.family()
+    def family(self) -> list[Catalog]:
+        """The catalogues mounted here, at any depth; each once, however often it is mounted."""
+        return _reached(self, lambda each: [mount.catalog for mount in each.mounts])
+
+    def hosts(self) -> list[Catalog]:
+        """The catalogues in which this one is mounted, at any depth; each once."""
+        return _reached(self, lambda each: each._hosts)
 
     def changed(self, kind: str) -> None:
-        self.version += 1
-        self.guarded = self.guarded or any(mount.catalog.guarded for mount in self.mounts)
-        for listener in tuple(self.listeners):
-            listener(FAMILY[kind])
+        touched = [self, *self.hosts()]
+        for catalog in touched:
+            catalog.version += 1
+            catalog.guarded = catalog.guarded or self.guarded
+        for catalog in touched:
+            for listener in tuple(catalog.listeners):
+                listener(FAMILY[kind])
 
     # --- finding ---
 
@@ -260,3 +267,10 @@ class Catalog:
             "templates": self.templates,
             "prompts": self.prompts,
         }[kind]  # type: ignore[return-value]
+
+
+def _reached(start: Catalog, near: Callable[[Catalog], list[Catalog]]) -> list[Catalog]:
+    found: dict[Catalog, None] = {}
+    for each in near(start):
+        found.update(dict.fromkeys((each, *_reached(each, near))))
+    return list(found)
