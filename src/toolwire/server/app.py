@@ -20,6 +20,7 @@ from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import methods
 from toolwire.protocol.revisions import MODERN
 from toolwire.sealing_aes import make_sealer
+from toolwire.server.callbacks import plain
 from toolwire.server.catalog import Catalog
 from toolwire.server.components import (
     Cache,
@@ -190,8 +191,8 @@ class Server(Registering, Serving):
         return handler
 
     def on_notification(self, method: str, callback: Callable[[Any], Any]) -> None:
-        """Call back for a notification of a client, such as `notifications/roots/list_changed`."""
-        self._notice_callbacks.setdefault(method, []).append(callback)
+        """Call a plain function for a notification of a client, such as `notifications/roots/list_changed`."""
+        self._notice_callbacks.setdefault(method, []).append(plain(callback, "on_notification()"))
 
     # --- what is there ---
 
@@ -256,8 +257,8 @@ class Server(Registering, Serving):
         self.kernel.hub.log(t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET))
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
-        """Call back in this process when a resource is updated."""
-        self.kernel.hub.callbacks.setdefault(uri, []).append(callback)
+        """Call a plain function in this process when a resource is updated, in the thread that announces it."""
+        self.kernel.hub.callbacks.setdefault(uri, []).append(plain(callback, "subscribe()"))
         return self
 
     def unsubscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:

@@ -16,6 +16,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import Method, methods
 from toolwire.protocol.revisions import MODERN, REVISIONS
+from toolwire.server.callbacks import plain
 from toolwire.server.context import Context
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,7 +50,8 @@ class Extension:
 
     def notification(self, name: str, *, params: type[t.NotificationParams] = t.NotificationParams) -> Callable[[F], F]:
         """Register a plain handler `(params)` for a notification of the client."""
-        return self._register(name, "notification", params)
+        register = self._register(name, "notification", params)
+        return lambda handler: register(plain(handler, f"The notification {name}"))
 
     def _register(self, name: str, kind: Any, params: Any) -> Callable[[F], F]:
         if any(name in methods(revision) for revision in REVISIONS):
