@@ -23,6 +23,7 @@ from tests.client.scripted_http import (
 )
 
 from toolwire.client import InvalidResponse
+from toolwire.client.http_target import HttpTarget
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
 from toolwire.testing import elapse
 from toolwire.wire.http_client.channel import POST_SECONDS, SETTLING_SECONDS
@@ -524,6 +525,44 @@ async def test_http_and_sse_is_the_last_resort() -> None:
     async with client:  # And is remembered.
         pass
     assert script.requests[0].method == "GET"
+
+
+@pytest.mark.parametrize("revision", [None, LATEST])
+async def test_a_server_that_no_longer_speaks_http_and_sse(revision: str | None) -> None:
+    upgraded, before = False, old_server()._answer
+    client = Script(lambda request: None if upgraded else before(request), modern=False).client()
+    async with client:
+        assert client.revision == "2024-11-05"
+    upgraded = True
+    client._keeper._opener.pinned = revision
+    async with client:
+        assert client.revision == LATEST
+    async with client:  # And is remembered.
+        assert client.revision == LATEST
+
+
+async def test_a_server_with_http_and_sse_that_is_busy_is_still_one() -> None:
+    busy, usual = False, old_server()._answer
+    script = Script(lambda request: Reply(503, {}) if busy else usual(request))
+    client = script.client()
+    async with client:
+        pass
+    busy = True
+    with pytest.raises(Unreachable, match="503"):
+        await client.connect()
+    busy = False
+    script.requests.clear()
+    async with client:
+        assert script.requests[0].method == "GET"
+
+
+def test_what_is_known_of_a_url_is_not_known_of_one_with_another_query() -> None:
+    one, other = HttpTarget("https://server.example/mcp"), HttpTarget("https://server.example/mcp?tenant=other")
+    one.verdict = "sse"
+    try:
+        assert (HttpTarget("https://server.example/mcp").verdict, other.verdict) == ("sse", None)
+    finally:
+        one.verdict = None
 
 
 @pytest.mark.covers("3.3.4")

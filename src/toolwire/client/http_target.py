@@ -61,13 +61,13 @@ class HttpTarget(Target):
 
     @property
     def verdict(self) -> str | None:
-        return self._verdicts.get(self.label)
+        return self._verdicts.get(self._url)
 
     @verdict.setter
     def verdict(self, verdict: str | None) -> None:
-        self._verdicts.pop(self.label, None)
+        self._verdicts.pop(self._url, None)
         if verdict is not None:
-            self._verdicts[self.label] = verdict
+            self._verdicts[self._url] = verdict
             if len(self._verdicts) > _MAX_VERDICTS:
                 self._verdicts.popitem(last=False)
 

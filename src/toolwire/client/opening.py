@@ -48,11 +48,14 @@ class Opener(Struct, eq=False):
         return connection
 
     async def _negotiated(self) -> Connection:
-        if self.target.verdict is not None and self.pinned is None:
+        verdict = self.target.verdict
+        if verdict == "sse" or (verdict is not None and self.pinned is None):
             # ERA-10: what the server turned out to be is remembered, so that a restart does not ask again.
             try:
-                return await self._attempt(LATEST_LEGACY)
-            except (ProtocolError, NotStreamable) as error:
+                return await self._attempt(self.pinned or LATEST_LEGACY)
+            except (ProtocolError, TransportError) as error:
+                if not _denies(error):
+                    raise
                 log.info("%s is no longer what it was: %s", self.target.label, error)
                 self.target.verdict = None
         try:
@@ -103,6 +106,13 @@ class Opener(Struct, eq=False):
             await connection.close()
             raise
         return connection
+
+
+def _denies(error: ProtocolError | TransportError) -> bool:
+    """Whether a server is there and is not what it was taken for. One that is down or busy says nothing about it."""
+    if isinstance(error, ProtocolError | NotStreamable):
+        return True
+    return error.status is not None and error.status < 500 and error.status not in (408, 425, 429)
 
 
 def _harmless(tap: Tap) -> Tap:
