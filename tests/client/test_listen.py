@@ -219,6 +219,28 @@ async def test_subscribe_and_unsubscribe_are_operations_too() -> None:
             await client.subscribe("memo://a")
 
 
+@pytest.mark.covers("1.10.5")
+async def test_nobody_ends_the_subscription_of_another() -> None:
+    def subscribe(request: Any, outlet: Any) -> Any:
+        if request.params.uri == "memo://gone":
+            raise ProtocolError(-32002, "no such resource")
+        return {}
+
+    server = Broadcast()
+    server.handlers["resources/subscribe"] = subscribe
+    async with testing.connect(server, revision="2025-11-25") as (client, wire):
+        async with client.listen(resources=["memo://a"]):
+            with pytest.raises(ProtocolError, match="no such resource"):
+                async with client.listen(resources=["memo://gone", "memo://a"]):
+                    pass
+            await client.unsubscribe("memo://a")
+            for _ in range(2):
+                await client.subscribe("memo://a")
+            await client.unsubscribe("memo://a")
+            assert "resources/unsubscribe" not in [m["method"] for m in wire.sent]
+        assert wire.sent[-1]["method"] == "resources/unsubscribe"
+
+
 @pytest.mark.parametrize("revision", ["2025-06-18", MODERN])
 async def test_what_the_server_does_not_announce_can_not_be_listened_for(revision: str) -> None:
     server = Broadcast(capabilities={"tools": {"listChanged": False}, "resources": {"subscribe": True}})

@@ -56,6 +56,7 @@ class _Stream:
         self.accepted: t.SubscriptionFilter | None = None
         self.opened = asyncio.Event()
         self.task: asyncio.Task[Any] | None = None
+        self.subscribed: list[str] = []
         self._waiting: dict[Change, None] = {}
         self._wake = asyncio.Event()
         self._over = False
@@ -266,6 +267,7 @@ async def _open_legacy(connection: Connection, stream: _Stream, timeout: float |
     connection.streams[f"legacy-{id(stream)}"] = stream
     for uri in stream.uris:
         await subscribe(connection, uri, timeout)
+        stream.subscribed.append(uri)
     if not stream.uris:
         # Before it has read `initialized` a server announces nothing; its answer shows that it has.
         await connection.send("ping", t.RequestParams(), timeout=timeout)
@@ -273,9 +275,9 @@ async def _open_legacy(connection: Connection, stream: _Stream, timeout: float |
 
 async def _stop_legacy(connection: Connection, stream: _Stream) -> None:
     connection.streams.pop(f"legacy-{id(stream)}", None)
-    for uri in stream.uris:
-        if connection.ended or uri not in connection.subscribed:
-            continue
+    for uri in stream.subscribed:
+        if connection.ended:
+            return
         try:
             await unsubscribe(connection, uri, timeout=5.0)
         except ToolwireError as error:

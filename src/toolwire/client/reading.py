@@ -67,11 +67,14 @@ class Reading(Lists):
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """Before 2026-07-28: ask to be told of updates of a resource. They arrive at `listen(resources=[...])`."""
         connection = await self._keeper.usable()
-        await subscribe(connection, uri, self._timeout if timeout is None else timeout)
-        self._subscribed[uri] = None
+        if uri not in self._subscribed:
+            await subscribe(connection, uri, self._timeout if timeout is None else timeout)
+            self._subscribed[uri] = None
 
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         connection = await self._keeper.usable()
+        if uri not in self._subscribed and uri in connection.subscribed:
+            return  # It is one of `listen()`, which ends it.
         self._subscribed.pop(uri, None)
         await unsubscribe(connection, uri, self._timeout if timeout is None else timeout)
 
