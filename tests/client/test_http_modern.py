@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 from tests.client.scripted_http import (
@@ -21,7 +22,9 @@ from tests.client.scripted_http import (
     text,
 )
 
-from toolwire.client import InvalidResponse
+from toolwire.client import Change, InvalidResponse
+from toolwire.client.keeping import ATTEMPTS
+from toolwire.client.listen import SETTLED_SECONDS
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.testing import elapse
@@ -461,6 +464,49 @@ async def test_listening_is_a_stream_of_its_own() -> None:
     async with script.client() as client, client.listen(tools=True) as changes:
         more.set()
         assert [change.kind async for change in changes] == ["tools"]
+
+
+def cut(after: Callable[[int], Awaitable[Any]]) -> Script:
+    """A server whose streams are quiet, and end without a result after what `after` waits for, for the nth of them."""
+    opened = 0
+
+    def listen(request: Request) -> Reply:
+        nonlocal opened
+        opened += 1
+        accepted = {
+            "notifications": {"toolsListChanged": True},
+            "_meta": {"io.modelcontextprotocol/subscriptionId": request.id},
+        }
+
+        async def body(nth: int) -> AsyncIterator[bytes]:
+            yield event(rpc(method="notifications/subscriptions/acknowledged", params=accepted))
+            await after(nth)
+
+        return Reply(headers={"content-type": "text/event-stream"}, body=body(opened))
+
+    return Script(on(subscriptions_listen=listen))
+
+
+async def test_a_quiet_stream_that_is_cut_now_and_then_is_opened_again_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+    script = cut(lambda nth: elapse(SETTLED_SECONDS) if nth <= 20 else asyncio.Event().wait())
+    async with script.client() as client:
+        changes = aiter(client.listen(tools=True))
+        for _ in range(20):
+            assert await anext(changes) == Change("tools"), "what was missed"
+        await changes.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_stream_that_is_cut_at_once_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.backoff.FIRST_SECONDS", 0.0)
+    script = cut(lambda nth: asyncio.sleep(0))
+    async with script.client() as client:
+        with pytest.raises(OutcomeUnknown):
+            async for _ in client.listen(tools=True):
+                pass
+    assert len(script.of("subscriptions/listen")) == 2 + ATTEMPTS
 
 
 async def test_who_stops_listening_closes_the_stream() -> None:

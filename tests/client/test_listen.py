@@ -16,7 +16,7 @@ from tests.client.fake import FakeServer, text
 from toolwire import testing
 from toolwire.client import Change, Client
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout
+from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, TransportError
 from toolwire.protocol.revisions import LEGACY, MODERN
 
 LISTEN = "subscriptions/listen"
@@ -324,6 +324,17 @@ async def test_a_stream_is_opened_again_after_a_crash(tmp_path: Path) -> None:
             # Nobody knows what was missed, so everything changed; then the new stream goes on.
             assert await take(taken, 3) == [Change("tools"), Change("resource", "memo://a"), Change("tools")]
         assert notes.read_text() == "xx"
+
+
+async def test_a_server_that_dies_of_being_listened_to_is_started_again_once(tmp_path: Path) -> None:
+    script, notes = tmp_path / "server.py", tmp_path / "notes"
+    quiet = 'send(method="notifications/tools/list_changed", params={"_meta": meta})'
+    script.write_text(RESTARTS.replace(quiet, "os._exit(1)"), encoding="utf-8")
+    async with Client([sys.executable, str(script), str(notes)]) as client:
+        with pytest.raises(TransportError):
+            async for _ in client.listen(tools=True):
+                pass
+    assert notes.read_text() == "xx"
 
 
 def test_a_change_is_a_value() -> None:

@@ -33,6 +33,11 @@ class Keeper:
     def connected(self) -> bool:
         return self.connection is not None and not self.connection.ended
 
+    @property
+    def attempts(self) -> int:
+        """How often it is worth looking for a server that went away, beyond starting it again."""
+        return ATTEMPTS if self._target.comes_back else 0
+
     async def live(self) -> Connection:
         """A connection that works, opened if there is none."""
         connection = self.connection
@@ -103,7 +108,7 @@ class Keeper:
         self._retiring.pop(task, None)
 
     async def _recover(self) -> Connection:
-        backoff = Backoff(ATTEMPTS if self._target.comes_back else 0)
+        backoff = Backoff(self.attempts)
         while True:
             try:
                 return await self._present()

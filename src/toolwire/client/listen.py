@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Self
 
 from msgspec import UNSET, Struct
 
+from toolwire.backoff import Backoff
 from toolwire.client.connection import Connection
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.keeping import Keeper
@@ -24,6 +25,8 @@ log: logging.Logger = logging.getLogger("toolwire.client")
 
 # Equal changes that nobody has taken yet count once, so only a server that names ever new resources comes this far.
 MAX_WAITING: Final = 10_000
+#: A stream that lasted this long was no failure, whoever cut it: many a proxy cuts those that are quiet.
+SETTLED_SECONDS: Final = 1.0
 
 _KINDS: Final[dict[str, Literal["tools", "prompts", "resources", "resource"]]] = {
     "notifications/tools/list_changed": "tools",
@@ -57,6 +60,8 @@ class _Stream:
         self.opened = asyncio.Event()
         self.task: asyncio.Task[Any] | None = None
         self.subscribed: list[str] = []
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
         self._waiting: dict[Change, None] = {}
         self._wake = asyncio.Event()
         self._over = False
@@ -85,6 +90,10 @@ class _Stream:
     def everything(self) -> list[Change]:
         lists = [Change(kind) for kind in _LISTS if kind in self.kinds]
         return [*lists, *(Change("resource", uri) for uri in self.uris)]
+
+    def age(self) -> float:
+        """For how many seconds it has been there."""
+        return self._loop.time() - self._began
 
     def covers(self, uri: str) -> bool:
         return any(uri == own or uri.startswith((f"{own.rstrip('/')}/", f"{own}#", f"{own}?")) for own in self.uris)
@@ -125,8 +134,8 @@ class Subscription:
     """What `Client.listen` returns: iterate over it, or enter it first to know that it is open.
 
     `accepted` is what the server agreed to tell, known once it is open. The iteration ends when the server ends the
-    stream. When a server process that the client started dies, it is started again, the stream is opened again, and
-    everything listened for counts as changed, since nobody knows what was missed.
+    stream. When a server process that the client started dies, it is started again. A stream that broke is opened
+    again, and everything listened for counts as changed, since nobody knows what was missed.
     """
 
     def __init__(
@@ -169,22 +178,26 @@ class Subscription:
     async def _changes(self) -> AsyncIterator[Change]:
         try:
             stream = self._stream or await self._open()
-            taken = True
+            # A server that dies every time it is listened to is not started for ever.
+            backoff = Backoff(1 + self._keeper.attempts)
             while True:
                 try:
                     change = await stream.next()
                 except TransportError:
-                    if not taken:
-                        raise  # A server that dies every time it is listened to is not started for ever.
-                    taken = False
+                    if stream.age() >= SETTLED_SECONDS:
+                        backoff.reset()
+                    pause = backoff.next()
+                    if pause is None:
+                        raise
                     await self.close()
+                    await asyncio.sleep(pause)
                     stream = await self._open(lost=True)
                     for missed in stream.everything():
                         yield missed
                     continue
                 if change is None:
                     return
-                taken = True
+                backoff.reset()
                 yield change
         finally:
             await self.close()
