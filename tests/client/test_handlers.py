@@ -409,6 +409,17 @@ async def test_a_root_that_is_no_file_is_not_sent() -> None:
     assert reply["code"] == -32603
 
 
+@pytest.mark.parametrize("one", ["/home/me", Path("/home/me")])
+async def test_one_path_is_not_taken_for_the_list_of_its_letters(one: Any) -> None:
+    with pytest.raises(TypeError, match=r"roots are a list .* write \["):
+        Client(FakeServer(), roots=one)
+    async with Client(FakeServer(), roots=[]) as client:
+        with pytest.raises(TypeError, match="roots are a list"):
+            await client.set_roots(one)
+    reply = await ask("roots/list", None, "2025-11-25", roots=lambda: one)
+    assert "file:///" not in str(reply)
+
+
 @pytest.mark.covers("1.14.1")
 async def test_changed_roots_are_announced() -> None:
     server = FakeServer({"tools/call": asking("roots/list", None)})

@@ -19,7 +19,7 @@ from toolwire.client.budget import Budget
 from toolwire.client.cache import Cache, CacheView
 from toolwire.client.connect import Options, TargetLike, is_config, resolve
 from toolwire.client.connection import Connection, OnLog, OnProgress
-from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling
+from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
 from toolwire.client.keeping import Keeper
 from toolwire.client.link import Target
 from toolwire.client.listen import subscribe
@@ -483,7 +483,7 @@ class Client(Reading):
         """Other roots from now on; a server that knows about changes is told."""
         if self._answers.roots is None:
             raise NotSupported("The client was made without roots=, so it did not declare them")
-        self._answers.roots = roots
+        self._answers.roots = as_roots(roots)
         connection = self._keeper.connection
         if connection is not None and not connection.modern:
             # 1.14.1: having said listChanged, the client announces changes.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -43,6 +43,7 @@ ElicitCallback: TypeAlias = Callable[[str, t.ElicitRequestParams], Any]
 SampleCallback: TypeAlias = Callable[[t.CreateMessageRequestParams], Any]
 RootLike: TypeAlias = t.Root | str | PathLike[str]
 Roots: TypeAlias = Iterable[RootLike] | Callable[[], Any]
+Given = TypeVar("Given", bound=Roots)
 
 
 class Elicitation:
@@ -89,7 +90,7 @@ class Answers:
             elicit if isinstance(elicit, Elicitation) or elicit is None else Elicitation(form=elicit)
         )
         self.sampling: Sampling | None = sample if isinstance(sample, Sampling) or sample is None else Sampling(sample)
-        self.roots = roots
+        self.roots: Roots | None = None if roots is None else as_roots(roots)
         self._declared: dict[str, dict[str, Any]] = {}
         self._open_urls: dict[str, None] = {}
 
@@ -200,7 +201,7 @@ class Answers:
 
     async def _list_roots(self, roots: Roots) -> t.ListRootsResult:
         found = await settle(roots()) if callable(roots) else roots
-        return t.ListRootsResult(roots=[_root(root) for root in found])
+        return t.ListRootsResult(roots=[_root(root) for root in as_roots(found)])
 
 
 async def settle(value: Any) -> Any:
@@ -273,6 +274,13 @@ def _is_absolute(url: str) -> bool:
 
 
 # --- Roots -----------------------------------------------------------------------------------------------------------
+
+
+def as_roots(roots: Given) -> Given:
+    """The same; `TypeError` for one path, whose characters would be taken for several."""
+    if isinstance(roots, str | bytes | PathLike):
+        raise TypeError(f"roots are a list of paths and file:// URIs: write [{roots!r:.200}]")
+    return roots
 
 
 def _root(root: RootLike) -> t.Root:
