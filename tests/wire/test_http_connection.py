@@ -205,7 +205,7 @@ async def test_an_answer_before_the_request_was_sent() -> None:
         await done.wait()
 
     done = asyncio.Event()
-    async with serving(serve) as url, HttpPool() as pool:
+    async with serving(serve) as url, HttpPool(connections=1) as pool:
         for _ in range(2):
             async with await pool.request("POST", url, body=b"x" * 30_000_000, timeout=20) as response:
                 assert response.status == 413

@@ -175,7 +175,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._keep_alive and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self._idle(self)
         else:
-            self.transport.close()
+            self.transport.abort()  # Closing would wait until the server has read the rest, or ended TLS as well.
 
     def await_end(self) -> None:
         """Read what is left of an answer to nowhere, if it is short and comes soon."""
