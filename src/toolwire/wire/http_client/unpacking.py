@@ -10,7 +10,10 @@ from typing import Final
 ENCODINGS: Final = "gzip, deflate"
 # A small piece may unpack to a thousand times its size, so it is given out in parts.
 _PART: Final = 64 * 1024
+_SLICE: Final = 16 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
+# The first byte of every member (RFC 1952 section 2.3.1).
+_MEMBER: Final = 0x1F
 
 
 class Unpacker:
@@ -29,18 +32,28 @@ class Unpacker:
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """What a piece holds; ValueError for one that cannot be unpacked."""
-        if not piece:
-            return
-        inner = self._inner = self._inner or zlib.decompressobj(_GZIP if self._gzip else _deflated(piece))
-        part = b""
-        try:
-            # A part that is full may leave more of it behind, although nothing is left of the piece.
-            while (piece or len(part) == _PART) and not inner.eof:
-                if part := inner.decompress(piece, _PART):
-                    yield part
-                piece = inner.unconsumed_tail
-        except zlib.error:
-            raise ValueError("it cannot be unpacked") from None
+        # In slices, because all that follows a member of gzip is copied, and members may be many and tiny.
+        for at in range(0, len(piece), _SLICE):
+            yield from self._unpack(piece[at : at + _SLICE])
+
+    def _unpack(self, piece: bytes) -> Iterator[bytes]:
+        while piece and (inner := self._unpacker(piece)) is not None:
+            part = b""
+            try:
+                # A part that is full may leave more of it behind, although nothing is left of the piece.
+                while (piece or len(part) == _PART) and not inner.eof:
+                    if part := inner.decompress(piece, _PART):
+                        yield part
+                    piece = inner.unconsumed_tail
+            except zlib.error:
+                raise ValueError("it cannot be unpacked") from None
+            piece = inner.unused_data
+
+    def _unpacker(self, piece: bytes) -> zlib._Decompress | None:
+        """RFC 1952 section 2.2: one member of gzip may follow another. None for anything else after the end."""
+        if self._inner is None or (self._inner.eof and self._gzip and piece[0] == _MEMBER):
+            self._inner = zlib.decompressobj(_GZIP if self._gzip else _deflated(piece))
+        return None if self._inner.eof else self._inner
 
 
 def _deflated(first: bytes) -> int:
