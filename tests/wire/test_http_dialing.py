@@ -16,6 +16,7 @@ import pytest
 from tests.wire.raw_http import answering, certificate, serving
 
 from toolwire.protocol.errors import Unreachable
+from toolwire.wire.http_client.connection import HttpConnection
 from toolwire.wire.http_client.dialing import Destination, parse_proxy
 from toolwire.wire.http_client.pool import HttpPool
 from toolwire.wire.http_client.url import parse_url
@@ -193,6 +194,28 @@ def reaching(monkeypatch: pytest.MonkeyPatch, silent: set[str], refused: set[str
 
     monkeypatch.setattr(asyncio.selector_events.BaseSelectorEventLoop, "sock_connect", sock_connect)
     return tried
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_small_requests_go_at_once_and_quiet_connections_are_watched(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool] = []
+    connection_made = HttpConnection.connection_made
+
+    def note(connection: HttpConnection, transport: asyncio.Transport) -> None:
+        connection_made(connection, transport)
+        made = transport.get_extra_info("socket")
+        found.append(bool(made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+        found.append(bool(made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)))
+
+    async def main() -> None:
+        async with serving(answering(b"200 OK")) as url, HttpPool() as pool, await pool.request("GET", url):
+            assert found == [True, True]
+
+    monkeypatch.setattr(HttpConnection, "connection_made", note)
+    with asyncio.Runner(loop_factory=new_loop(loop)) as runner:
+        runner.run(main())
 
 
 async def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

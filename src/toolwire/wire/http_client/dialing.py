@@ -189,9 +189,12 @@ async def _first(found: list[_Address]) -> socket.socket:
 
 async def _reach(where: _Address) -> socket.socket:
     family, address = where
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, asyncio sends what is small at once (TCP_NODELAY).
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setblocking(False)
+        # A stream may be quiet for hours, and nobody else would notice that the other side is gone.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         await asyncio.get_running_loop().sock_connect(sock, address)
     except BaseException:
         sock.close()
