@@ -482,6 +482,17 @@ async def test_giving_up_is_said() -> None:
         assert said.message["params"]["requestId"] == request.id
 
 
+async def test_closing_cancels_what_is_in_flight() -> None:
+    script = legacy(tools_call=unanswered)
+    async with script.client() as client:
+        calling = asyncio.create_task(client.call_tool("x"))
+        request = await script.until("tools/call")
+    with pytest.raises(OutcomeUnknown):
+        await calling
+    assert [said.message["params"]["requestId"] for said in script.of("notifications/cancelled")] == [request.id]
+    assert script.requests[-1].rpc == "DELETE"
+
+
 # --- HTTP+SSE ---
 
 

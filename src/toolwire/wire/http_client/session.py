@@ -148,7 +148,8 @@ class HttpSession(Session):
         # An exchange has its own connection, and hears its own end; only who closes everything ends them all.
         if self._closed:
             for exchange in list(self.peer.outgoing.values()):
-                exchange.interrupt(OutcomeUnknown(f"The client was closed before {exchange.method} was answered"))
+                if exchange.interrupt(OutcomeUnknown(f"The client was closed before {exchange.method} was answered")):
+                    self._give_up(exchange, "The connection is closing")
 
     async def request(
         self,
