@@ -439,6 +439,24 @@ async def test_a_stream_is_taken_up_again_after_the_time_the_server_named(monkey
     assert len(script.of("tools/call")) == 1
 
 
+async def test_the_stream_of_the_handshake_is_taken_up_again() -> None:
+    """In the session that it began, and without the version that is not agreed yet."""
+
+    def get(request: Request) -> Reply:
+        if "last-event-id" not in request.headers:
+            return Reply(405, {})
+        reply = initialized(script.of("initialize")[0])
+        assert isinstance(reply.body, bytes)
+        return stream(event(reply.body, id="b"))
+
+    script = legacy(GET=get, initialize=stream(event(b"", id="a", retry=0), headers={"mcp-session-id": "s-1"}))
+    async with script.client() as client:
+        assert client.revision == LATEST
+    resumed = script.of("GET")[0]
+    assert resumed.headers["mcp-session-id"] == "s-1"
+    assert "mcp-protocol-version" not in resumed.headers
+
+
 async def test_a_stream_that_can_not_be_taken_up_again() -> None:
     script = legacy(tools_call=lambda request: stream(event(b"", id="a", retry=1)))
     async with script.client() as client:

@@ -60,6 +60,13 @@ class HttpChannel(Channel):
     def request_headers(self, method: str) -> dict[str, str]:
         return dict(_POST) if method == "initialize" else dict(self._headers)
 
+    def resume_headers(self, method: str, last_event_id: str) -> dict[str, str]:
+        """What goes along when a stream is taken up again; that of `initialize` may be in a session already."""
+        headers = {**self.request_headers(method), **ACCEPT_STREAM, "last-event-id": last_event_id}
+        if self._session_id is not None:
+            headers[SESSION] = self._session_id
+        return headers
+
     def begin(self, session_id: str | None) -> None:
         """`initialize` was answered, with or without a session (2025-03-26 basic/transports, session management)."""
         if session_id is None:

@@ -29,7 +29,7 @@ from toolwire.protocol.http import SESSION, standard_headers
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle
 from toolwire.protocol.peer import Peer
-from toolwire.wire.http_client.channel import ACCEPT_STREAM, EVENT_STREAM, HttpChannel
+from toolwire.wire.http_client.channel import EVENT_STREAM, HttpChannel
 from toolwire.wire.http_client.endpoint import ERROR_BODY, Endpoint, failure
 from toolwire.wire.http_client.events import EventReader
 from toolwire.wire.http_client.response import HttpResponse, TooLarge
@@ -317,7 +317,7 @@ class HttpSession(Session):
             if backoff.exhausted:
                 raise OutcomeUnknown(f"The stream of {exchange.method} broke off and could not be taken up again")
             await asyncio.sleep(backoff.after(retry))
-            headers = {**self.channel.request_headers(""), **ACCEPT_STREAM, "last-event-id": last_event_id}
+            headers = self.channel.resume_headers(exchange.method, last_event_id)
             try:
                 response = await self._endpoint.send("GET", headers, None, exchange)
             except TransportError as error:
