@@ -21,6 +21,40 @@ def listing(*tools: Any, **members: Any) -> dict[str, Any]:
     return {"resultType": "complete", "tools": list(tools), "ttlMs": 0, "cacheScope": "private", **members}
 
 
+# --- connections ---
+
+
+async def test_the_opening_is_repeated_where_a_kept_connection_turns_out_to_be_closed() -> None:
+    heard: list[str] = []
+
+    async def read(reader: asyncio.StreamReader) -> Request:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length: ")[2].partition("\r\n")[0] or 0)
+        request = Request("POST", "/", {}, await reader.readexactly(length))
+        heard.append(request.rpc)
+        return request
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers one request, and closes when there comes another."""
+        try:
+            asked = await read(reader)
+            reply = initialized(asked) if asked.rpc == "initialize" else Reply(405)
+            assert isinstance(reply.body, bytes)
+            head = f"HTTP/1.1 {reply.status} X\r\ncontent-type: application/json\r\ncontent-length: {len(reply.body)}"
+            writer.write(head.encode() + b"\r\n\r\n" + reply.body)
+            await read(reader)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    async with Client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as client:
+        assert client.revision == "2025-11-25"
+    assert heard[:3] == ["server/discover", "initialize", "initialize"]
+    server.close()
+
+
 # --- answers ---
 
 

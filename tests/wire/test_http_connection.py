@@ -259,6 +259,7 @@ def made() -> tuple[HttpConnection, Mock]:
     loop.create_future = Future
     connection = HttpConnection(loop, None, lambda _: None, lambda _: None)
     transport = Mock(asyncio.Transport)
+    transport.get_extra_info.return_value.fileno.return_value = 0
     transport.is_closing.side_effect = lambda: transport.abort.called or transport.close.called
     transport.get_write_buffer_size.return_value = 0
     connection.connection_made(transport)

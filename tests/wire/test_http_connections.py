@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 
 import pytest
 from tests.wire.raw_http import serving
@@ -37,6 +39,28 @@ async def test_a_connection_that_was_closed_while_idle(method: str) -> None:
         else:
             assert await ask(pool, url, method) == b"ok"
             assert len(connections) == 2
+
+
+async def test_a_connection_that_was_closed_without_the_loop_having_seen_it() -> None:
+    """Some servers close after each answer and do not say so."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        closed = threading.Event()
+
+        def serve() -> None:
+            for _ in range(2):
+                with listening.accept()[0] as one:
+                    one.recv(10_000)
+                    one.sendall(OK)
+                closed.set()
+
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        async with HttpPool() as pool:
+            assert await ask(pool, url, "POST") == b"ok"
+            closed.wait()
+            assert await ask(pool, url, "POST") == b"ok"
+        serving.join()
 
 
 async def test_a_new_connection_that_fails_is_not_repeated() -> None:

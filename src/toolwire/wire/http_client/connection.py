@@ -19,6 +19,7 @@ from toolwire.protocol.errors import OutcomeUnknown
 from toolwire.wire.http_client.response import HttpResponse, joined
 from toolwire.wire.http_client.unpacking import Unpacker
 from toolwire.wire.http_client.url import origin
+from toolwire.wire.platforms import readability
 
 HEADER_BYTES: Final = 64 * 1024
 HEADER_COUNT: Final = 200
@@ -64,6 +65,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         "_method",
         "_parser",
         "_paused",
+        "_readable",
         "_response",
         "_unfinished",
         "_until_close",
@@ -111,6 +113,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
+        self._readable = readability(transport.get_extra_info("socket").fileno())
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._until_close and exc is None and self._response is not None:
@@ -123,7 +126,8 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     @property
     def usable(self) -> bool:
-        return self._response is None and not self.transport.is_closing()
+        """Whether a request can be sent. All that comes between answers is the end, maybe not seen by the loop yet."""
+        return self._response is None and not self.transport.is_closing() and not self._readable()
 
     def abort(self, why: str = "it was closed") -> None:
         """Cut the connection; whoever still waits for something on it is told why."""

@@ -9,7 +9,7 @@ from typing import Final
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 from toolwire.wire.http_client.connection import HttpConnection, Lost
 from toolwire.wire.http_client.dialing import Destination, Dialer
-from toolwire.wire.http_client.response import HttpResponse
+from toolwire.wire.http_client.response import CrossedClosing, HttpResponse
 from toolwire.wire.http_client.url import origin
 
 # Below the 5 seconds after which uvicorn closes an idle connection, so that a request is not sent into the closing.
@@ -42,9 +42,10 @@ class Connections:
                 return await connection.exchange(method, url, request)
             except Lost as error:
                 # A server may close an idle connection at any time; what crossed that on its way is sent once more.
-                if not (used and error.silent and method in _REPEATABLE):
+                crossed = used and error.silent
+                if not (crossed and method in _REPEATABLE):
                     told = f"The connection to {origin(url)} failed before it answered: {error}"
-                    raise OutcomeUnknown(told) from None
+                    raise (CrossedClosing if crossed else OutcomeUnknown)(told) from None
 
     async def close(self) -> None:
         """Cut all of them; returns when they are gone."""

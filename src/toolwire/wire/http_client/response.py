@@ -7,12 +7,16 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from toolwire.protocol.errors import InvalidResponse, TransportError
+from toolwire.protocol.errors import InvalidResponse, OutcomeUnknown, TransportError
 from toolwire.wire.http_client.url import origin
 
 
 class TooLarge(TransportError, InvalidResponse):
     """A body was longer than the caller was ready to take."""
+
+
+class CrossedClosing(OutcomeUnknown):
+    """A connection that had been used before was closed without a word: the request has most likely not been read."""
 
 
 class HttpResponse(ABC):

@@ -32,7 +32,7 @@ from toolwire.protocol.peer import Peer
 from toolwire.wire.http_client.channel import EVENT_STREAM, HttpChannel
 from toolwire.wire.http_client.endpoint import ERROR_BODY, Endpoint, failure
 from toolwire.wire.http_client.events import EventReader
-from toolwire.wire.http_client.response import HttpResponse, TooLarge
+from toolwire.wire.http_client.response import CrossedClosing, HttpResponse, TooLarge
 from toolwire.wire.session import ClientHandler, OnProgress, Session
 from toolwire.wire.timeouts import LONG
 
@@ -42,6 +42,8 @@ log: logging.Logger = logging.getLogger("toolwire.http")
 MAX_RESUMES: Final = 5
 # 2025-11-25 basic/transports, backwards compatibility: these statuses of `initialize` mean an older transport.
 _OLD_TRANSPORT: Final = frozenset({400, 404, 405})
+# What may be asked twice, because nothing has begun yet.
+_OPENING: Final = frozenset({"server/discover", "initialize"})
 # Connections that no request takes: one for what is posted besides, one for the server's own stream. A server that asks
 # something before it answers would otherwise wait for ever, because the answer would wait for a connection.
 _SPARE: Final = 2
@@ -221,7 +223,12 @@ class HttpSession(Session):
             await channel.settled()  # What was said before arrives before.
         if self._endpoint.tap is not None:
             self._endpoint.tap("→", body)
-        response = await self._endpoint.send("POST", headers, body, exchange)
+        try:
+            response = await self._endpoint.send("POST", headers, body, exchange)
+        except CrossedClosing:
+            if exchange.method not in _OPENING:
+                raise
+            response = await self._endpoint.send("POST", headers, body, exchange)
         is_answer = 200 <= response.status < 300
         if is_answer and response.media_type == EVENT_STREAM:
             await self._follow(exchange, response)
