@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Literal
 
@@ -11,11 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
+from tests.blocks import python_blocks
 from tests.client.fake import FakeServer
 
-from toolwire import Policy, Server, ToolError, schemas
+from toolwire import Context, Policy, Server, ToolError, schemas
+from toolwire.client import Decline
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported
 from toolwire.testing.fuzzing import fuzz
+from toolwire.testing.hostile import attack
 from toolwire.testing.values import Maker
 
 
@@ -101,6 +107,71 @@ async def test_a_tool_that_hangs() -> None:
 
     (failure,) = await fuzz(server, timeout=0.05)
     assert failure.problem == "did not answer in time"
+
+
+def make_asking_server() -> Server:
+    server = Server("shop")
+
+    @server.tool
+    async def ship(order: int, ctx: Context) -> str:
+        count = await ctx.elicit("How many?", Annotated[int, Meta(ge=1, le=9)])
+        if count.accepted and count.data == 9:
+            raise KeyError("nine")
+        return (await ctx.sample(f"Write a letter for order {order}")).text
+
+    return server
+
+
+async def test_what_a_tool_asks_is_answered_from_the_schema() -> None:
+    (failure,) = await fuzz(make_asking_server())
+    assert (failure.problem, failure.answers) == ("raised KeyError", ({"accept": {"value": 9}},))
+    assert '"value": 9' in str(failure)
+
+
+async def test_what_a_tool_asks_is_answered_by_callbacks() -> None:
+    assert await fuzz(make_asking_server(), elicit=lambda message, params: {"value": 8}, sample=lambda _: "Dear…") == []
+    assert await fuzz(make_asking_server(), elicit=lambda message, params: Decline()) == []
+
+
+async def test_questions_are_declined_now_and_then() -> None:
+    actions: set[str] = set()
+    server = Server("shop")
+
+    @server.tool
+    async def agree(ctx: Context) -> None:
+        actions.add((await ctx.elicit("Really?", bool)).action)
+
+    assert await fuzz(server) == []
+    assert actions == {"accept", "decline", "cancel"}
+
+
+async def test_what_the_schema_of_a_form_cannot_say_is_no_failure() -> None:
+    server = Server("shop")
+
+    @server.tool
+    async def find(ctx: Context) -> None:
+        await ctx.elicit("Which?", Annotated[str, Meta(pattern="^[A-Z]{17}7$")])
+
+    assert await fuzz(server) == []
+
+
+async def test_a_tool_may_refuse_a_client_that_lacks_something() -> None:
+    server = Server("shop")
+
+    @server.tool
+    async def sign(ctx: Context) -> None:
+        raise NotSupported("this needs a client that signs", {"experimental": {"signing": {}}})
+
+    assert await fuzz(server) == []
+
+
+async def test_the_server_of_the_readme_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "readme_weather.py"
+    file.write_text(python_blocks()["README_1"], encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    server = import_module("readme_weather").server
+    assert await fuzz(server) == []
+    assert await attack(server) == []
 
 
 async def test_what_is_destructive_is_left_out_unless_named() -> None:

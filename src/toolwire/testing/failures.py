@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -21,9 +21,13 @@ class Failure(Struct, frozen=True):
     problem: str
     arguments: Any
     cause: BaseException | None = None
+    answers: Sequence[Any] = ()
+    """What it was told when it asked the user or the model, where the answers were made up."""
 
     def __str__(self) -> str:
         text = f"{self.name} {self.problem}; the arguments were\n{as_json(_shortened(self.arguments))}"
+        if self.answers:
+            text += f"\nand the answers to what it asked\n{as_json(_shortened(list(self.answers)))}"
         if self.cause is None:
             return text
         # Imported here because only a failure needs it.

@@ -1,7 +1,8 @@
 """Calls of a server's tools with arguments made from their schemas, and what must not happen then.
 
-With arguments that fit, a tool answers or refuses in its own words (`ToolError`); it does not raise anything else,
-break its own output schema, or hang. Arguments that do not fit are refused.
+With arguments that fit, a tool answers, refuses in its own words (`ToolError`), or does without a client that lacks
+what it needs; it does not raise anything else, break its own output schema, or hang. Arguments that do not fit are
+refused. What it asks meanwhile is answered by a user and a model that are made up.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ from random import Random
 from typing import Any, Final
 
 from toolwire import schemas
-from toolwire.client import Client
+from toolwire.client import Client, Elicitation, Sampling
+from toolwire.client.handlers import ElicitCallback, SampleCallback
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, Timeout, ToolwireError
+from toolwire.protocol.errors import (
+    INVALID_PARAMS,
+    MISSING_CLIENT_CAPABILITY,
+    ProtocolError,
+    Timeout,
+    ToolwireError,
+)
+from toolwire.testing.answering import MadeUp
 from toolwire.testing.failures import Failure, hidden_causes
 from toolwire.testing.uncounted import uncounted
 from toolwire.testing.values import SIMPLEST, fitting
@@ -24,15 +33,29 @@ _SIMPLER: Final = 100
 
 
 async def fuzz(
-    server: Any, *, tools: Sequence[str] | None = None, examples: int = 50, seed: int = 0, timeout: float = 10.0
+    server: Any,
+    *,
+    tools: Sequence[str] | None = None,
+    examples: int = 50,
+    seed: int = 0,
+    timeout: float = 10.0,
+    elicit: Elicitation | ElicitCallback | None = None,
+    sample: Sampling | SampleCallback | None = None,
 ) -> list[Failure]:
-    """The first failure of each tool, with arguments as simple as could be found."""
+    """The first failure of each tool, with arguments as simple as could be found.
+
+    What tools ask is answered by `elicit` and `sample`, as in `Client`; without them forms are filled in from their
+    schema, and now and then declined.
+    """
     failures = []
+    asked = MadeUp(Random(seed))
     with uncounted(server), hidden_causes() as causes:
-        async with Client(server, timeout=timeout) as client:
+        async with Client(
+            server, timeout=timeout, elicit=elicit or asked.elicitation, sample=sample or asked.sampling, roots=()
+        ) as client:
             known = {tool.name: tool for tool in await client.list_tools()}
             for tool in chosen(known, tools):
-                found = await _Trial(client, tool, causes, Random(f"{seed} {tool.name}")).run(examples)
+                found = await _Trial(client, tool, asked, causes, Random(f"{seed} {tool.name}")).run(examples)
                 if found is not None:
                     failures.append(found)
     return failures
@@ -55,9 +78,12 @@ def _destroys(tool: t.Tool) -> bool:
 class _Trial:
     """One tool, called again and again."""
 
-    def __init__(self, client: Client, tool: t.Tool, causes: list[BaseException], random: Random) -> None:
+    def __init__(
+        self, client: Client, tool: t.Tool, asked: MadeUp, causes: list[BaseException], random: Random
+    ) -> None:
         self._client = client
         self._tool = tool
+        self._asked = asked
         self._causes = causes
         self._random = random
         self._validator = schemas.compile(tool.input_schema, what=f"the input schema of {tool.name!r}")
@@ -83,20 +109,30 @@ class _Trial:
     async def _call(self, arguments: dict[str, Any]) -> Failure | None:
         """What is wrong with the outcome of a call whose arguments fit."""
         self._causes.clear()
+        self._asked.given.clear()
         problem = None
         try:
             await self._client.call_tool(self._tool.name, arguments)
         except Timeout:
             problem = "did not answer in time"
         except ProtocolError as error:
-            problem = f"ended in a protocol error: {error}"
+            if not self._refuses_the_client(error):
+                problem = f"ended in a protocol error: {error}"
         except ToolwireError as error:
             problem = f"broke its promise: {error}"
         if self._causes:
             problem = f"raised {type(self._causes[0]).__name__}"
         if problem is None:
             return None
-        return Failure(self._tool.name, problem, arguments, self._causes[0] if self._causes else None)
+        cause = self._causes[0] if self._causes else None
+        return Failure(self._tool.name, problem, arguments, cause, tuple(self._asked.given))
+
+    def _refuses_the_client(self, error: ProtocolError) -> bool:
+        """Whether it is not the arguments, but what the client lacks or how it answered a form.
+
+        The schema of a form cannot say all that the server wants, a pattern for example.
+        """
+        return error.code == MISSING_CLIENT_CAPABILITY or (error.code == INVALID_PARAMS and bool(self._asked.given))
 
     async def _accepts(self, arguments: dict[str, Any]) -> bool:
         try:

@@ -13,7 +13,8 @@ from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
 
 from toolwire import schemas
-from toolwire.client import Client
+from toolwire.client import Client, Elicitation, Sampling
+from toolwire.client.handlers import ElicitCallback, SampleCallback
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -26,6 +27,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.uri_template import UriTemplate
 from toolwire.server.limits import Limits
+from toolwire.testing.answering import MadeUp
 from toolwire.testing.connecting import connect
 from toolwire.testing.failures import Failure, hidden_causes
 from toolwire.testing.fuzzing import chosen
@@ -62,18 +64,28 @@ async def attack(
     secrets: Sequence[str] = (),
     principal: Any = None,
     timeout: float = 10.0,
+    elicit: Elicitation | ElicitCallback | None = None,
+    sample: Sampling | SampleCallback | None = None,
 ) -> list[Failure]:
     """The first failure at each place where a caller's text goes.
 
     `secrets` are texts that no answer may contain: keys, addresses, names of tables. Tools with `destructiveHint` are
     left out unless `tools` names them; with `tools`, nothing else is tried. Rates and quotas do not count meanwhile.
+    What tools ask is answered as in `fuzz`.
     """
     failures = []
+    asked = MadeUp(Random(0))
     with uncounted(server), hidden_causes() as causes, bait() as file:
         texts = hostile_texts(file.path)
-        async with connect(server, principal=principal) as (client, wire):
+        async with connect(
+            server,
+            principal=principal,
+            elicit=elicit or asked.elicitation,
+            sample=sample or asked.sampling,
+            roots=(),
+        ) as (client, wire):
             for place in await _places(client, tools):
-                found = await _Attack(wire, causes, file, secrets, timeout).on(place, texts)
+                found = await _Attack(wire, causes, asked, file, secrets, timeout).on(place, texts)
                 if found is not None:
                     failures.append(found)
         failures += await _beyond_the_limits(server, principal)
@@ -158,11 +170,18 @@ def _expanded(uri: UriTemplate, variable: str, text: str) -> str:
 
 class _Attack:
     def __init__(
-        self, wire: Wire, causes: list[BaseException], file: Bait, secrets: Sequence[str], timeout: float
+        self,
+        wire: Wire,
+        causes: list[BaseException],
+        asked: MadeUp,
+        file: Bait,
+        secrets: Sequence[str],
+        timeout: float,
     ) -> None:
         self._timeout = timeout
         self._wire = wire
         self._causes = causes
+        self._asked = asked
         self._file = file
         self._secrets = secrets
 
@@ -172,11 +191,12 @@ class _Attack:
             problem = await self._problem(place, filled, text)
             if problem is not None:
                 cause = self._causes[0] if self._causes else None
-                return Failure(place.name, f"{problem}, sent {what}", filled, cause)
+                return Failure(place.name, f"{problem}, sent {what}", filled, cause, tuple(self._asked.given))
         return None
 
     async def _problem(self, place: _Place, filled: Any, text: str) -> str | None:
         self._causes.clear()
+        self._asked.given.clear()
         self._wire.messages.clear()
         refused = True
         try:

@@ -180,14 +180,22 @@ SIMPLEST: Final[tuple[Json, ...]] = (None, False, 0, 1, 0.0, "", "a", [], {})
 _ATTEMPTS: Final = 50
 
 
+def made(schema: Schema, validator: Validator, random: Random, examples: int) -> Iterator[dict[str, Any]]:
+    """Objects that a schema allows: as many as `examples`, or as few as could be made."""
+    maker = Maker(schema, random)
+    found = 0
+    for _ in range(examples + _ATTEMPTS):
+        value = maker.value({**schema, "type": "object"})
+        if found < examples and not validator.check(value):
+            found += 1
+            yield value
+
+
 def fitting(tool: t.Tool, validator: Validator, random: Random, examples: int) -> Iterator[dict[str, Any]]:
     """Arguments that a tool takes; `ValueError` when none could be made."""
-    maker = Maker(tool.input_schema, random)
-    made = 0
-    for _ in range(examples + _ATTEMPTS):
-        arguments = maker.value({**tool.input_schema, "type": "object"})
-        if made < examples and not validator.check(arguments):
-            made += 1
-            yield arguments
-    if not made and examples:
+    nothing = True
+    for arguments in made(tool.input_schema, validator, random, examples):
+        nothing = False
+        yield arguments
+    if nothing and examples:
         raise ValueError(f"no arguments could be made for {tool.name!r}: leave it out of tools=")

@@ -8,12 +8,13 @@ import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import pytest
 
 from toolwire import testing
-from toolwire.client import Client
+from toolwire.client import Client, Elicitation, Sampling
+from toolwire.client.handlers import ElicitCallback, SampleCallback
 from toolwire.testing_plugin import surfaces
 
 T = TypeVar("T")
@@ -67,6 +68,22 @@ class Surface:
             pytest.fail(f"What clients see has changed (pytest --update-surface accepts it):\n{changes}", pytrace=False)
 
 
+class FuzzOptions(TypedDict, total=False):
+    """What `fuzz.check` can be told, as `testing.fuzz`."""
+
+    tools: Sequence[str] | None
+    timeout: float
+    elicit: Elicitation | ElicitCallback | None
+    sample: Sampling | SampleCallback | None
+
+
+class AttackOptions(FuzzOptions, total=False):
+    """What `hostile.check` can be told, as `testing.attack`."""
+
+    secrets: Sequence[str]
+    principal: Any
+
+
 class Fuzz:
     """Fuzzing of a server's tools."""
 
@@ -75,11 +92,9 @@ class Fuzz:
         self._examples = examples
         self._seed = seed
 
-    def check(self, *, tools: Sequence[str] | None = None, timeout: float = 10.0) -> None:
+    def check(self, **options: Unpack[FuzzOptions]) -> None:
         """Fail when a tool breaks. Tools with `destructiveHint` are left out unless they are named."""
-        _fail_for(
-            _finish(testing.fuzz(self._server, tools=tools, examples=self._examples, seed=self._seed, timeout=timeout))
-        )
+        _fail_for(_finish(testing.fuzz(self._server, examples=self._examples, seed=self._seed, **options)))
 
 
 class Hostile:
@@ -88,18 +103,9 @@ class Hostile:
     def __init__(self, server: Any) -> None:
         self._server = server
 
-    def check(
-        self,
-        *,
-        tools: Sequence[str] | None = None,
-        secrets: Sequence[str] = (),
-        principal: Any = None,
-        timeout: float = 10.0,
-    ) -> None:
+    def check(self, **options: Unpack[AttackOptions]) -> None:
         """Fail when a component raises, hangs, obeys or reveals something; the options are those of `attack`."""
-        _fail_for(
-            _finish(testing.attack(self._server, tools=tools, secrets=secrets, principal=principal, timeout=timeout))
-        )
+        _fail_for(_finish(testing.attack(self._server, **options)))
 
 
 def _fail_for(failures: Sequence[testing.Failure]) -> None:
