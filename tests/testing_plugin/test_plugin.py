@@ -49,6 +49,25 @@ def run(project: Path, test: str, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("asyncio", [("-p", "no:asyncio"), ("-o", "asyncio_mode=strict")], ids=["absent", "strict"])
+def test_tests_with_its_fixtures_may_be_async_without_another_plugin(project: Path, asyncio: tuple[str, ...]) -> None:
+    test = """
+import pytest
+
+class TestIt:
+    @pytest.mark.parametrize("price", [1.5, 2.5])
+    @pytest.mark.toolwire(revisions=["2026-07-28"])
+    async def test_total(self, server, price, unused=None):
+        async with server.connect() as (client, wire):
+            assert await client.call_tool("total", {"prices": [price]}, returns=float) == 1.5
+"""
+    (project / "pytest.ini").write_text("[pytest]\ntoolwire_server = src/server.py\naddopts = -p no:cacheprovider\n")
+    status, said = run(project, test, *asyncio)
+    assert status == 1
+    assert "1 failed, 1 passed" in said
+    assert "assert 2.5 == 1.5" in said
+
+
 @pytest.mark.covers("R32")
 def test_a_server_on_every_revision_and_transport(project: Path) -> None:
     status, said = run(

@@ -16,11 +16,13 @@ It is there as soon as Toolwire is installed. `toolwire_server = "server.py"` in
     def test_nobody_breaks_in(hostile):               # texts of callers who mean harm
         hostile.check(secrets=["sk-live"])
 
-`issuer`, `clock` and `no_leaks` are those of `toolwire.testing`, for the server under test.
+`issuer`, `clock` and `no_leaks` are those of `toolwire.testing`, for the server under test. An `async def` test with
+one of these fixtures needs no other plugin.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -62,8 +64,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("toolwire_connection", pairs, indirect=True, ids="-".join)
 
 
-def _connections(revisions: Any, over: Any) -> list[tuple[str, str]]:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` test of ours that no plugin for such tests has made its own."""
+    test = pyfuncitem.obj
+    if "toolwire_server" not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(test):
+        return None
     # Imported here because pytest loads this module in every project that has Toolwire installed.
+    import asyncio
+
+    given = pyfuncitem.funcargs
+    asyncio.run(test(**{name: given[name] for name in inspect.signature(test).parameters if name in given}))
+    return True
+
+
+def _connections(revisions: Any, over: Any) -> list[tuple[str, str]]:
+    # Imported here for the same reason.
     from toolwire.protocol.revisions import REVISIONS
 
     if revisions is None and over is None:
