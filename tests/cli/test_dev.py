@@ -31,6 +31,16 @@ async def greet() -> str:
     return GREETING
 """
 
+IN_A_PACKAGE = """
+from toolwire import Server
+from .helper import GREETING
+
+async def create() -> Server:
+    server = Server("greeter")
+    server.tool(lambda: GREETING, name="greet")
+    return server
+"""
+
 
 class Developed(Served):
     """A server under development, and its page."""
@@ -117,6 +127,16 @@ async def test_a_change_reaches_who_is_connected(folder: Path) -> None:
 async def test_a_module_that_the_file_imports_counts_too(folder: Path) -> None:
     async with developing(folder / "server.py") as served, connected(served.port) as client:
         # Of the same length, within the same second.
+        write(folder / "helper.py", 'GREETING = "salve"\n')
+        await served.says("loaded again")
+        assert await text_of_call(client, "greet") == "salve"
+
+
+async def test_a_server_that_a_function_in_a_package_makes_is_made_again(folder: Path) -> None:
+    (folder / "__init__.py").touch()
+    (folder / "server.py").write_text(IN_A_PACKAGE)
+    async with developing(folder / "server.py:create") as served, connected(served.port) as client:
+        assert await text_of_call(client, "greet") == "hello"
         write(folder / "helper.py", 'GREETING = "salve"\n')
         await served.says("loaded again")
         assert await text_of_call(client, "greet") == "salve"

@@ -165,6 +165,33 @@ def test_a_link_stays_a_link(toolwire: Command, home: Path, server: Path) -> Non
     assert json.loads(real.read_text())["mcpServers"]["s"]["args"][-1] == f"{server}:server"
 
 
+def test_what_does_not_start_is_not_entered(toolwire: Command, home: Path, server: Path) -> None:
+    server.write_text("from toolwire import Server\ndef create_server():\n    return Server('shop')\n")
+    done = toolwire("install", str(server), "--client", "cursor", "--yes")
+    assert (done.status, done.out, (home / ".cursor").exists()) == (3, "", False)
+    assert "'server.py' defines no Server" in done.err
+    assert ":create_server; nothing was written" in done.err
+    assert toolwire("install", f"{server}:create_server", "--client", "cursor", "--yes").status == 0
+
+
+def test_a_file_that_hides_its_server_starts_itself(toolwire: Command, home: Path, server: Path) -> None:
+    main = "if __name__ == '__main__':\n    create_server().run()\n"
+    server.write_text(f"from toolwire import Server\ndef create_server():\n    return Server('shop')\n{main}")
+    assert toolwire("install", str(server), "--client", "cursor", "--yes").status == 0
+    entry = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["shop"]
+    assert [entry["command"], *entry["args"]] == [sys.executable, str(server)]
+
+
+def test_a_module_is_entered_as_its_file(
+    toolwire: Command, home: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (server.parent / "__init__.py").touch()
+    monkeypatch.chdir(home)
+    assert toolwire("install", "shop.server:server", "--client", "cursor", "--yes").status == 0
+    entry = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"]["shop"]
+    assert entry["args"] == ["-m", "toolwire", "run", f"{server}:server"]
+
+
 def test_a_missing_file_is_named(toolwire: Command) -> None:
     done = toolwire("install", "gone.py", "--client", "cursor", "--yes")
     assert (done.status, done.err) == (2, "toolwire: there is no file 'gone.py'\n")

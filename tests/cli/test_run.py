@@ -78,10 +78,63 @@ async def test_a_file_finds_its_neighbours(tmp_path: Path) -> None:
     assert await served(write(tmp_path, "from neighbour import NAME\nserver = FakeServer(NAME)")) == "next door"
 
 
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A file in a package, which imports its neighbours with and without the name of the package."""
+    folder = tmp_path / "src" / "shop"
+    (folder / "api").mkdir(parents=True)
+    for module in ("__init__", "api/__init__", "names"):
+        (folder / f"{module}.py").write_text("")
+    (folder / "db.py").write_text("NAME = __name__")
+    (folder / "api" / "neighbour.py").write_text("NAME = __name__")
+    body = "from ..db import NAME\nimport neighbour, shop.names\nserver = FakeServer(f'{NAME} {neighbour.NAME}')"
+    write(folder / "api", body)
+    return folder
+
+
+async def test_a_file_in_a_package_is_imported_as_part_of_it(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await served(str(package / "api" / "my_server.py")) == "shop.db neighbour"
+    monkeypatch.chdir(package)
+    assert await served("api/my_server.py:server") == "shop.db neighbour"
+
+
+async def test_a_module_is_found_from_this_folder_on(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(package.parent)
+    assert await served("shop.api.my_server") == "shop.db neighbour"
+    assert await served("shop.api.my_server:server") == "shop.db neighbour"
+    said = toolwire("run", "shop.api.nothing")
+    assert (said.returncode, said.stderr) == (2, "toolwire: there is no file and no module 'shop.api.nothing'\n")
+    assert "'shop' defines no Server" in toolwire("run", "shop").stderr
+
+
+def test_a_relative_import_outside_of_a_package_is_explained(tmp_path: Path) -> None:
+    done = toolwire("run", write(tmp_path, "from .db import NAME"))
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "toolwire: my_server.py is in no package: put an __init__.py beside it, or import without the dot\n"
+    )
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+async def test_a_function_that_makes_the_server(tmp_path: Path, kind: str) -> None:
+    file = write(tmp_path, f"{kind} create_server(name='made'):\n    return FakeServer(name)")
+    assert await served(f"{file}:create_server") == "made"
+
+
+def test_a_function_that_fails_shows_its_frames_only(tmp_path: Path) -> None:
+    done = toolwire("run", write(tmp_path, "def create():\n    return 1 / 0") + ":create")
+    assert done.returncode == 1
+    assert done.stderr.count('File "') == 1
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
 @pytest.mark.parametrize(
     ("body", "suffix", "says"),
     [
         ("", "", "'my_server.py' defines no Server"),
+        ("def create_server(): ...", "", "or name the function that makes it by adding :create_server\n"),
+        ("def create(): ...", ":create", "'create' in 'my_server.py' made a NoneType, not a Server"),
+        ("", ":FakeServer", "has to make the server without any arguments: missing a required argument: 'name'"),
         ("a, b = FakeServer('a'), FakeServer('b')", "", "several servers (a, b): say which, as my_server.py:NAME"),
         ("server = FakeServer('a')", ":missing", "'my_server.py' has no 'missing'"),
         ("server = FakeServer('a')", ":os", "'os' in 'my_server.py' is a module, not a Server"),
@@ -105,6 +158,7 @@ def test_a_missing_file_is_named(spec: str) -> None:
 
 def test_the_file_beside_it_that_may_be_meant_is_named(tmp_path: Path) -> None:
     file = write(tmp_path, "server = FakeServer('a')")
+    assert "did you mean" not in toolwire("run", str(tmp_path / "nothing.py")).stderr
     for typed in ("my_sever.py", "my_server", "my_sever.py:server"):
         done = toolwire("run", str(tmp_path / typed))
         assert (done.returncode, f"; did you mean {file!r}?" in done.stderr) == (2, True), done.stderr
@@ -178,5 +232,6 @@ def test_a_server_is_served_without_the_other_commands(tmp_path: Path) -> None:
     loaded = set(json.loads(toolwire("run", file).stderr))
     assert "toolwire.cli.run" in loaded
     ours = {name for name in loaded if name.startswith("toolwire.cli.")}
-    assert ours == {"toolwire.cli.run", "toolwire.cli.errors", "toolwire.cli.server_file"}
+    needed = ("run", "errors", "server_file", "server_source")
+    assert ours == {f"toolwire.cli.{name}" for name in needed}
     assert not {"toolwire.client", "toolwire.logs", "rich", "httptools"} & loaded

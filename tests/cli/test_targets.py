@@ -47,6 +47,23 @@ def test_a_single_word_is_a_command_if_there_is_one(monkeypatch: pytest.MonkeyPa
         locate("wether-mcp")
 
 
+def test_a_module_is_served_from_this_folder(
+    toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "name.py").write_text("NAME = 'shop'")
+    (folder / "server.py").write_text(
+        "from toolwire import Server\nfrom .name import NAME\nserver = Server(NAME)\n"
+        "if __name__ == '__main__':\n    server.run()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for target in ("shop.server", "shop.server:server", "shop/server.py"):
+        done = toolwire("list", target)
+        assert done.out.startswith("shop 1.0.0\n"), done.err
+
+
 @pytest.mark.parametrize("target", ["localhost:8000/mcp", "127.0.0.1:8000", "mcp.example.com/mcp"])
 def test_an_address_without_its_scheme_is_told_so(target: str) -> None:
     with pytest.raises(UsageError, match="is no URL: begin it with http:// or https://"):

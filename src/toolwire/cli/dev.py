@@ -16,6 +16,7 @@ import msgspec
 
 from toolwire import logs
 from toolwire.auth.principal import Principal
+from toolwire.cli import server_source
 from toolwire.cli.errors import UsageError
 from toolwire.cli.inspect import add_page_arguments, announce_page
 from toolwire.cli.reloading import LoadFailed, Reloader, where
@@ -36,9 +37,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "server", metavar="FILE[:OBJECT]", help="the file, and the name of the Server in it if it is not obvious"
-    )
+    parser.add_argument("server", metavar=server_source.METAVAR, help=server_source.HELP)
     parser.add_argument("--port", type=int, default=8000, help="the port of the server, 0 for any (default: 8000)")
     parser.add_argument("--path", default="/mcp", help="the path of its endpoint (default: /mcp)")
     parser.add_argument(

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from toolwire.cli import client_files, keyboard, output, server_file, targets
-from toolwire.cli.errors import DONE, FAILED, UsageError
+from toolwire.cli import client_files, keyboard, output, server_source, targets
+from toolwire.cli.errors import DONE, FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import Screen, note
+from toolwire.protocol.errors import ToolwireError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+_START_SECONDS: Final = 30.0
+
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET", help="a server file (server.py, server.py:OBJECT), URL or command")
+    parser.add_argument("target", metavar="TARGET", help=targets.HELP)
     parser.add_argument(
         "--client", action="append", required=True, choices=client_files.CLIENTS, help="may be given several times"
     )
@@ -29,25 +33,55 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> int:
-    command = _command(arguments.target)
-    name = arguments.name or _name(arguments.target)
     env = targets.pairs(arguments.env)
+    command = _command(arguments.target, env)
+    if command is None:
+        return UNREACHED
+    name = arguments.name or _name(arguments.target)
     out = output.results()
     statuses = [_install(out, client_files.CLIENTS[each], name, command, env, arguments) for each in arguments.client]
     return max(statuses)
 
 
-def _command(target: str) -> str | list[str]:
-    """The URL, or the words that start the server from anywhere: clients have neither our folder nor our path."""
-    if re.search(r"\.py(:[^:\\/]*)?$", target):
-        path, name = server_file.parse(target)
-        whole = str(path.resolve()) + (f":{name}" if name else "")
-        return [sys.executable, "-m", "toolwire", "run", whole]
+def _command(target: str, env: dict[str, str]) -> str | list[str] | None:
+    """The URL, or the words that start the server from anywhere: clients have neither our folder nor our path.
+
+    None for a Python server that does not start; the user has been told why.
+    """
     place = targets.locate(target)
     if targets.is_url(place.target):
         return str(place.target)
     words = targets.command(place)
-    return [words[0], *(str(Path(word).resolve()) if word == place.target else word for word in words[1:])]
+    if words[:-1] == [*targets.RUN]:
+        return _that_starts(target, [[*targets.RUN, str(server_source.parse(words[-1]))]], env)
+    absolute = [words[0], *(str(Path(word).resolve()) if word == place.target else word for word in words[1:])]
+    if words == [sys.executable, place.target]:
+        # Rather through us, since then nothing that the file prints can do harm; but it may hide its server.
+        return _that_starts(target, [[*targets.RUN, absolute[1]], absolute], env)
+    return absolute
+
+
+def _that_starts(target: str, commands: list[list[str]], env: dict[str, str]) -> list[str] | None:
+    """The first of several commands behind which a server answers; what is wrong with the first, if none does."""
+    problems = []
+    for command in commands:
+        try:
+            asyncio.run(_connect(command, Path(target).name, env))
+        except ToolwireError as error:
+            problems.append(error)
+        else:
+            return command
+    note(f"toolwire: {problems[0]}; nothing was written")
+    return None
+
+
+async def _connect(command: list[str], label: str, env: dict[str, str]) -> None:
+    # Imported here because servers at a URL are not tried.
+    from toolwire.client import Client
+    from toolwire.client.connect import CommandTarget
+
+    async with Client(CommandTarget(command, label, env), timeout=_START_SECONDS):
+        """That it answers is all that is asked for."""
 
 
 def _name(target: str) -> str:

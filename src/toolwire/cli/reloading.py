@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from toolwire.cli import server_file
+from toolwire.cli import server_file, server_source
 from toolwire.cli.errors import UsageError
 
 LOOK_SECONDS: Final = 0.25
@@ -38,16 +38,14 @@ class Reloader:
 
     def __init__(self, spec: str) -> None:
         self._spec = spec
-        self._path = server_file.parse(spec)[0].resolve()
+        source = server_source.parse(spec)
+        self.label: str = source.label
+        self._path = source.path
         self._modules: set[str] = set()
         self._stamps: dict[Path, tuple[int, int] | None] = {}
         # A compiled file counts as current when its source has the same size and second, so a quick change would be
         # missed.
         sys.dont_write_bytecode = True
-
-    @property
-    def label(self) -> str:
-        return self._path.name
 
     def load(self) -> Any:
         """The server, loaded anew; or `LoadFailed`, and then all modules are as they were."""

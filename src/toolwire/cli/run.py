@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from toolwire.cli import server_file
+from toolwire.cli import server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.opening import STORES_VARIABLE, stores_of_environment
@@ -19,9 +19,7 @@ _HTTP_OPTIONS: Final = ("host", "port", "path", "workers", "public_url", "allowe
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "server", metavar="FILE[:OBJECT]", help="the file, and the name of the Server in it if it is not obvious"
-    )
+    parser.add_argument("server", metavar=server_source.METAVAR, help=server_source.HELP)
     parser.add_argument(
         "--transport", choices=["stdio", "http"], default="stdio", help="how clients reach it (default: stdio)"
     )

@@ -1,17 +1,19 @@
-"""`FILE[:OBJECT]`: from what the user typed to the `Server` object that a Python file defines."""
+"""From what the user typed to the `Server` object that a Python file defines, or that a function in it makes."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FunctionType, ModuleType, TracebackType
 from typing import Any, Final
 
 from toolwire.cli.errors import UsageError
+from toolwire.cli.server_source import Source, parse
 from toolwire.extras import MissingExtra
 from toolwire.protocol.errors import ServerError
-from toolwire.schemas.wording import nearest
 
 #: Where this library is.
 OURS: Final = str(Path(__file__).resolve().parents[1])
@@ -23,54 +25,33 @@ class FileFailed(Exception):
 
 
 def load(spec: str, *, anew: bool = True) -> Any:
-    """The server that `FILE[:OBJECT]` means; `UsageError` when there is none, `FileFailed` when the file is broken.
+    """The server that `spec` means; `UsageError` when there is none, `FileFailed` when the file is broken.
 
     Unless it is to be loaded `anew`, a module that was imported from the file before is taken as it is.
     """
-    path, name = parse(spec)
+    source = parse(spec)
     try:
-        module = (None if anew else _imported(path)) or _import(path)
+        module = (None if anew else _imported(source.path)) or _import(source)
+        return _find(vars(module), source)
     except UsageError:
         raise
     except MissingExtra as error:
         # Nothing is wrong with the file, so where in it this came up does not matter.
-        raise FileFailed(f"toolwire: {path.name}: {error}\n") from error
+        raise FileFailed(f"toolwire: {source.label}: {error}\n") from error
     except Exception as error:
-        raise FileFailed(_told(error, path)) from error
-    return _find(module, name, path)
-
-
-def parse(spec: str) -> tuple[Path, str | None]:
-    """The file and, where one is named, the object in it."""
-    whole = Path(spec)
-    if whole.is_file():
-        return whole, None
-    # From the right, since a Windows path has a colon of its own.
-    file, separator, name = spec.rpartition(":")
-    if separator and Path(file).is_file():
-        if not name:
-            raise UsageError(f"{spec!r} ends with a colon: name the server object after it, or leave it out")
-        return Path(file), name
-    raise UsageError(_missing(file if separator and file.endswith(".py") else spec))
-
-
-def _missing(file: str) -> str:
-    """What to say of a file that is not there, with the one beside it that may be meant."""
-    path = Path(file)
-    if path.is_dir():
-        return f"{file!r} is a folder: name the Python file in it that defines the server"
-    beside = {each.name: each for each in path.parent.glob("*.py")} if path.parent.is_dir() else {}
-    meant = nearest(path.name, beside)
-    return f"there is no file {file!r}" + (f"; did you mean {str(beside[meant])!r}?" if meant else "")
+        raise FileFailed(_told(error, source)) from error
 
 
 def _imported(path: Path) -> ModuleType | None:
-    file = str(path.resolve())
+    file = str(path)
     return next((module for module in tuple(sys.modules.values()) if getattr(module, "__file__", None) == file), None)
 
 
-def _import(path: Path) -> ModuleType:
-    path = path.resolve()
+def _import(source: Source) -> ModuleType:
+    return _import_file(source.path) if source.module is None else _import_module(source, source.module)
+
+
+def _import_file(path: Path) -> ModuleType:
     # As `python FILE` does, so that the file finds its neighbours.
     sys.path.insert(0, str(path.parent))
     # Under its own name where that is free, so that what it defines can be pickled for worker processes.
@@ -84,37 +65,78 @@ def _import(path: Path) -> ModuleType:
     return module
 
 
+def _import_module(source: Source, name: str) -> ModuleType:
+    if str(source.root) not in sys.path:
+        sys.path.insert(0, str(source.root))
+    # Neighbours can be imported without the name of their package, too; last, so that they hide nothing else.
+    sys.path.append(str(source.path.parent))
+    sys.modules.pop(name, None)
+    module = importlib.import_module(name)
+    if Path(module.__file__ or "").resolve() != source.path:
+        raise UsageError(f"{source.path} cannot be imported: {name!r} is {module.__file__}")
+    return module
+
+
 def _is_server(value: Any) -> bool:
     kind = type(value)
     return callable(getattr(kind, "serve", None)) and callable(getattr(kind, "run", None))
 
 
-def _find(module: ModuleType, name: str | None, path: Path) -> Any:
-    members = vars(module)
-    if name is not None:
-        if name not in members:
-            raise UsageError(f"{path.name!r} has no {name!r}")
-        if not _is_server(members[name]):
-            raise UsageError(f"{name!r} in {path.name!r} is a {type(members[name]).__name__}, not a Server")
-        return members[name]
+def _find(members: dict[str, Any], source: Source) -> Any:
+    label = repr(source.label)
+    if source.name is not None:
+        return _named(members, source.name, label)
     for usual in _USUAL_NAMES:
         if _is_server(members.get(usual)):
             return members[usual]
     found = {id(value): key for key, value in members.items() if _is_server(value)}
     if not found:
-        raise UsageError(f'{path.name!r} defines no Server: write server = Server("name") at its top level')
+        raise UsageError(f'{label} defines no Server: write server = Server("name") at its top level{_maker(members)}')
     if len(found) > 1:
         names = ", ".join(sorted(found.values()))
-        raise UsageError(f"{path.name!r} defines several servers ({names}): say which, as {path.name}:NAME")
+        raise UsageError(f"{label} defines several servers ({names}): say which, as {source.label}:NAME")
     return members[next(iter(found.values()))]
 
 
-def _told(error: Exception, path: Path) -> str:
+def _named(members: dict[str, Any], name: str, label: str) -> Any:
+    """The server of that name, or what the function of that name makes."""
+    if name not in members:
+        raise UsageError(f"{label} has no {name!r}")
+    value, is_a = members[name], "is a"
+    if callable(value) and not _is_server(value):
+        value, is_a = _made(value, f"{name!r} in {label}"), "made a"
+    if not _is_server(value):
+        raise UsageError(f"{name!r} in {label} {is_a} {type(value).__name__}, not a Server")
+    return value
+
+
+def _made(factory: Callable[[], Any], what: str) -> Any:
+    # Imported here because most servers stand in their file.
+    import inspect
+
+    from toolwire.wire.loops import finish
+
+    try:
+        inspect.signature(factory).bind()
+    except TypeError as error:
+        raise UsageError(f"{what} has to make the server without any arguments: {error}") from None
+    made = factory()
+    return finish(made) if inspect.iscoroutine(made) else made
+
+
+def _maker(members: dict[str, Any]) -> str:
+    """How to name the function of a file that seems to make a server."""
+    own = (name for name, value in members.items() if getattr(value, "__module__", None) == members["__name__"])
+    found = next((name for name in own if "server" in name.lower() and isinstance(members[name], FunctionType)), None)
+    return "" if found is None else f", or name the function that makes it by adding :{found}"
+
+
+def _told(error: Exception, source: Source) -> str:
     """The user's traceback, from their file on: how it was loaded is of no interest."""
     # Imported here because only a failure needs it.
     import traceback
 
-    own = str(path.resolve())
+    own = str(source.path)
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != own:
         trace = trace.tb_next
@@ -123,4 +145,7 @@ def _told(error: Exception, path: Path) -> str:
         # What they wrote cannot be registered: the line is theirs, and who noticed is of no interest either.
         while len(told.stack) > 1 and told.stack[-1].filename.startswith(OURS):
             told.stack.pop()
-    return "".join(told.format())
+    text = "".join(told.format())
+    if source.module is None and isinstance(error, ImportError) and "relative import" in str(error):
+        text += f"toolwire: {source.label} is in no package: put an __init__.py beside it, or import without the dot\n"
+    return text

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from toolwire import logs
-from toolwire.cli import client_files, keyboard, server_file
+from toolwire.cli import client_files, keyboard, server_source
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import note
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from toolwire.client import Client
 
 HELP: Final = (
-    "a URL, a server file (server.py, server.py:OBJECT, server.js), a command in quotes ('npx -y some-server'), "
-    "or an entry of a configuration (mcp.json:NAME, claude-desktop:NAME, cursor:NAME; without :NAME all of them)"
+    "a URL, a server file (server.py, server.py:OBJECT, server.js) or module (package.module), "
+    "a command in quotes ('npx -y some-server'), or an entry of a configuration "
+    "(mcp.json:NAME, claude-desktop:NAME, cursor:NAME; without :NAME all of them)"
 )
+# What serves a Python file or module.
+RUN: Final = (sys.executable, "-m", "toolwire", "run")
 TOKEN_VARIABLE: Final = "TOOLWIRE_TOKEN"
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9][\w.-]*(:\d+(/|$)|\.[A-Za-z]{2,}/)")
 _FILES: Final = (".py", ".js", ".mjs")
@@ -122,13 +125,15 @@ def locate(target: str) -> Place:
         return Place(words)  # It may end with the name of a file, as `python server.py` does.
     file, _, name = target.rpartition(":")
     if target.endswith(_FILES) or file.endswith(".py"):
-        server_file.parse(target)
-        return Place([sys.executable, "-m", "toolwire", "run", target])
+        server_source.parse(target)
+        return Place([*RUN, target])
     entry = _configured(target, file, name)
     if entry is not None:
         return entry
     if words and (len(words) > 1 or shutil.which(words[0])):
         return Place(words)
+    if server_source.of_module(target) is not None:
+        return Place([*RUN, target])
     if (missing := file if file.endswith(".json") else target).endswith(".json"):
         raise UsageError(f"there is no file {missing!r}")
     if _ADDRESS.match(target):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, Unpack
 
 import pytest
 
@@ -16,8 +14,7 @@ from toolwire import testing
 from toolwire.client import Client, Elicitation, Sampling
 from toolwire.client.handlers import ElicitCallback, SampleCallback
 from toolwire.testing_plugin import surfaces
-
-T = TypeVar("T")
+from toolwire.wire.loops import finish
 
 
 class Served:
@@ -39,7 +36,7 @@ class Served:
             async with self.connect() as (client, _):
                 return await client.call_tool(name, arguments, returns=returns)
 
-        return _finish(call())
+        return finish(call())
 
     def __repr__(self) -> str:
         return f"<{self.target!r} on {self.revision} over {self.over}>"
@@ -55,7 +52,7 @@ class Surface:
 
     def check(self) -> None:
         """Fail when the surface is not the one that was kept."""
-        name, found = _finish(surfaces.of(self._server))
+        name, found = finish(surfaces.of(self._server))
         path = self._folder / f"surface-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}.json"
         if self._update:
             path.write_text(found, encoding="utf-8")
@@ -94,7 +91,7 @@ class Fuzz:
 
     def check(self, **options: Unpack[FuzzOptions]) -> None:
         """Fail when a tool breaks. Tools with `destructiveHint` are left out unless they are named."""
-        _fail_for(_finish(testing.fuzz(self._server, examples=self._examples, seed=self._seed, **options)))
+        _fail_for(finish(testing.fuzz(self._server, examples=self._examples, seed=self._seed, **options)))
 
 
 class Hostile:
@@ -105,30 +102,9 @@ class Hostile:
 
     def check(self, **options: Unpack[AttackOptions]) -> None:
         """Fail when a component raises, hangs, obeys or reveals something; the options are those of `attack`."""
-        _fail_for(_finish(testing.attack(self._server, **options)))
+        _fail_for(finish(testing.attack(self._server, **options)))
 
 
 def _fail_for(failures: Sequence[testing.Failure]) -> None:
     if failures:
         pytest.fail("\n\n".join(str(failure) for failure in failures), pytrace=False)
-
-
-def _finish(work: Coroutine[Any, Any, T]) -> T:
-    """The outcome of a coroutine, also from a test whose own loop is running: then in a thread."""
-    if asyncio._get_running_loop() is None:
-        return asyncio.run(work)
-    outcome: list[T] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(asyncio.run(work))
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]

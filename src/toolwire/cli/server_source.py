@@ -1,0 +1,107 @@
+"""`FILE[:OBJECT]` or `PACKAGE.MODULE[:OBJECT]`: where the code of a server is, and the name that it is imported by."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from toolwire.cli.errors import UsageError
+from toolwire.schemas.wording import nearest
+
+METAVAR: Final = "FILE[:OBJECT]"
+HELP: Final = (
+    "the file, or its module (package.module), and the name of the Server in it, or of a function that makes it, "
+    "if it is not obvious"
+)
+_MODULE: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::([A-Za-z_]\w*))?")
+
+
+class Source(NamedTuple):
+    """The code of a server."""
+
+    path: Path
+    """Its file, from the root on."""
+    name: str | None
+    """The object in it that is asked for."""
+    module: str | None
+    """What it is imported as; None for a file that is not part of a package."""
+    root: Path
+    """The folder that it is imported from."""
+
+    @property
+    def label(self) -> str:
+        return self.module if self.module is not None and self.path.stem == "__init__" else self.path.name
+
+    def __str__(self) -> str:
+        """What names it from any folder."""
+        return str(self.path) if self.name is None else f"{self.path}:{self.name}"
+
+
+def parse(spec: str) -> Source:
+    """What the user means by `spec`; `UsageError` when there is no such file or module."""
+    if Path(spec).is_file():
+        return _of_file(Path(spec), None)
+    # From the right, since a Windows path has a colon of its own.
+    file, separator, name = spec.rpartition(":")
+    if separator and Path(file).is_file():
+        if not name:
+            raise UsageError(f"{spec!r} ends with a colon: name the server object after it, or leave it out")
+        return _of_file(Path(file), name)
+    found = of_module(spec)
+    if found is None:
+        raise UsageError(_missing(file if separator and file.endswith(".py") else spec))
+    return found
+
+
+def of_module(spec: str) -> Source | None:
+    """What `PACKAGE.MODULE[:OBJECT]` means in this folder, if anything."""
+    words = _MODULE.fullmatch(spec)
+    if words is None:
+        return None
+    module, name = words.groups()
+    path = _file_of(module)
+    if path is None:
+        return None
+    depth = module.count(".") + (path.stem == "__init__")
+    return Source(path, name, module, path.parents[depth])
+
+
+def _file_of(module: str) -> Path | None:
+    """The file of a module; the packages on the way to it are not run."""
+    first, *others = module.split(".")
+    # As `python -m` does, this folder comes first.
+    found: ModuleSpec | None = PathFinder.find_spec(first, [str(Path.cwd())]) or importlib.util.find_spec(first)
+    for at in range(len(others)):
+        if found is None or found.submodule_search_locations is None:
+            return None
+        found = PathFinder.find_spec(".".join([first, *others[: at + 1]]), found.submodule_search_locations)
+    if found is None or found.origin is None or not found.origin.endswith(".py"):
+        return None
+    return Path(found.origin).resolve()
+
+
+def _of_file(file: Path, name: str | None) -> Source:
+    """A file that stands in a package is part of it, so that it can import its neighbours as such."""
+    path = file.resolve()
+    root = path.parent
+    words = [] if path.stem == "__init__" else [path.stem]
+    while (root / "__init__.py").is_file():
+        words.insert(0, root.name)
+        root = root.parent
+    in_package = root != path.parent and all(word.isidentifier() for word in words)
+    return Source(path, name, ".".join(words), root) if in_package else Source(path, name, None, path.parent)
+
+
+def _missing(file: str) -> str:
+    """What to say of a file that is not there, with the one beside it that may be meant."""
+    path = Path(file)
+    if path.is_dir():
+        return f"{file!r} is a folder: name the Python file in it that defines the server"
+    # Without what all their names end with, which would make every two of them alike.
+    beside = {each.stem: each for each in path.parent.glob("*.py")} if path.parent.is_dir() else {}
+    meant = nearest(path.name.removesuffix(".py"), beside)
+    what = "file and no module" if _MODULE.fullmatch(file) and not file.endswith((".py", ".js", ".mjs")) else "file"
+    return f"there is no {what} {file!r}" + (f"; did you mean {str(beside[meant])!r}?" if meant else "")
