@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.protocol.framing import (
-    EVENT_LIMIT,
-    LINE_LIMIT,
     Event,
     LineDecoder,
     Oversized,
@@ -40,11 +38,6 @@ def events_of(pieces: Iterable[bytes], limit: int = 10_000) -> list[Event | Over
 
 
 # --- lines
-
-
-def test_the_limits_where_none_are_given() -> None:
-    assert LINE_LIMIT == 4_194_304  # 4 MiB
-    assert EVENT_LIMIT == 67_108_864  # 64 MiB
 
 
 @pytest.mark.covers("STD-1", "3.1.1", "J89")

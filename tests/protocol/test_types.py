@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from importlib import import_module
 from pkgutil import iter_modules
@@ -457,3 +458,14 @@ def test_positional_use() -> None:
     assert types.PromptMessage("user", TextContent("x")).role == "user"
     assert types.Implementation("n", "1").version == "1"
     assert types.Root("file:///x", "x").name == "x"
+
+
+def made_by_keyword() -> list[str]:
+    """Params and results: revisions add members to them in any place, so their order is no promise."""
+    return [name for name in types.__all__ if name.endswith(("Params", "Result"))]
+
+
+@pytest.mark.parametrize("name", made_by_keyword())
+def test_params_and_results_are_made_by_keyword(name: str) -> None:
+    parameters = inspect.signature(getattr(types, name)).parameters.values()
+    assert {each.kind for each in parameters} <= {inspect.Parameter.KEYWORD_ONLY}
