@@ -116,6 +116,45 @@ async def test_what_a_middleware_raises_is_treated_like_what_a_handler_raises(
     assert "hunter2" in caplog.text
 
 
+@pytest.mark.parametrize("revision", [MODERN, "2025-06-18"])
+@pytest.mark.parametrize("answer", [None, "text", [1]])
+async def test_what_is_no_result_is_the_fault_of_the_middleware_that_returned_it(
+    revision: str, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Any] = []
+    server = Server("s", tools=echo)
+
+    @server.use
+    async def watch(ctx: Context, call_next: Any) -> Any:
+        result = await call_next(ctx)
+        seen.append(result)
+        return result
+
+    @server.use
+    async def forgetful(ctx: Context, call_next: Any) -> Any:
+        result = await call_next(ctx)
+        return result if ctx.method == "server/discover" else answer
+
+    async with connect(server, revision) as client:
+        refused = await client.call("echo", {"word": "hi"})
+        assert refused["isError"] is True
+        assert text(refused).startswith("Internal error")
+        assert (await client.error("tools/list"))["code"] == -32603
+    assert "forgetful returned" in caplog.text
+    assert answer not in seen
+
+
+async def test_a_middleware_may_answer_with_a_plain_object() -> None:
+    server = Server("s", tools=echo)
+
+    @server.use
+    async def plain(ctx: Context, call_next: Any) -> Any:
+        return {"content": [{"type": "text", "text": "plain"}]}
+
+    async with connect(server, MODERN) as client:
+        assert text(await client.call("echo")) == "plain"
+
+
 async def test_a_middleware_sees_the_outcome_of_a_failing_tool() -> None:
     outcomes: list[Any] = []
 

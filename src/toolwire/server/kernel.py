@@ -40,7 +40,7 @@ from toolwire.server.deadline import Deadline, Deadlines, deadlines_on
 from toolwire.server.failures import Failures, as_revision_has_it, of_handler
 from toolwire.server.limits import Limits
 from toolwire.server.listening import listen
-from toolwire.server.middleware import Middleware, Next, checked, compose
+from toolwire.server.middleware import Middleware, Next, answering, checked, compose
 from toolwire.server.offering import Offering
 from toolwire.server.pages import Pages
 from toolwire.server.questions import Questions, asked
@@ -180,7 +180,9 @@ class Kernel(Offering):
         self._compose()
 
     def _compose(self) -> None:
-        self._chain = compose(self._middleware, self._operate) if self._middleware else None
+        self._chain = (
+            compose([answering(each) for each in self._middleware], self._operate) if self._middleware else None
+        )
         watched = self._chain is not None or self._observers
         self._entry = compose(self._observers, self._admitted) if watched else None
 
