@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.wireclient import LEGACY, MODERN, connect
+from msgspec import Raw
+from tests.wireclient import LEGACY, MODERN, WireClient, connect
 
-from toolwire import Context, Prompt, Resource, Server, Tool
+from toolwire import Context, Policy, Prompt, ProtocolError, Resource, Server, Tool, ToolError, testing
 from toolwire.protocol.errors import ServerError
+from toolwire.server.policy import Call
 
 
 def text(result: dict[str, Any]) -> str:
@@ -147,3 +149,146 @@ def test_a_server_is_not_mounted_inside_itself() -> None:
     for host, guest in ((one, one), (other, one)):
         with pytest.raises(ServerError, match="A server cannot be mounted inside itself"):
             host.mount(guest)
+
+
+# --- middleware of mounted servers ---
+
+
+def watching(seen: list[str]) -> Any:
+    async def watch(ctx: Context, call_next: Any) -> Any:
+        about = getattr(ctx.params, "ref", ctx.params)
+        seen.append(f"{ctx.server.name} {ctx.method} {getattr(about, 'name', None) or about.uri}")
+        return await call_next(ctx)
+
+    return watch
+
+
+async def use_everything(client: WireClient, prefix: str) -> None:
+    await client.call(f"{prefix}work")
+    await client.result("prompts/get", {"name": f"{prefix}hi", "arguments": {"name": "Ann"}})
+    for uri in ("note://a", "t://7"):
+        await client.result("resources/read", {"uri": uri})
+    ref = {"type": "ref/prompt", "name": f"{prefix}hi"}
+    found = await client.result("completion/complete", {"ref": ref, "argument": {"name": "name", "value": "A"}})
+    assert found["completion"]["values"] == ["An"]
+    ref = {"type": "ref/resource", "uri": "t://{id}"}
+    await client.result("completion/complete", {"ref": ref, "argument": {"name": "id", "value": "A"}})
+
+
+USED = [
+    "tools/call work",
+    "prompts/get hi",
+    "resources/read note://a",
+    "resources/read t://7",
+    "completion/complete hi",
+    "completion/complete t://{id}",
+]
+
+
+@pytest.mark.parametrize("revision", [MODERN, "2025-06-18"])
+async def test_the_middleware_of_a_mounted_server_runs_around_what_is_its_own(revision: str) -> None:
+    seen: list[str] = []
+    mounted = inner()
+    mounted.use(watching(seen))
+    server = Server("outer", tools=tool("own")).mount(mounted, prefix="in")
+    async with connect(server, revision) as client:
+        assert len((await client.result("tools/list"))["tools"]) == 2
+        assert text(await client.call("own")) == "own of outer"
+        assert (await client.error("tools/call", {"name": "in_none"}))["code"] == -32602
+        await use_everything(client, "in_")
+        assert text(await client.call("in_work")) == "work of inner"
+    assert seen == [f"inner {each}" for each in [*USED, USED[0]]]
+
+
+async def test_it_runs_at_every_depth_and_whenever_it_comes() -> None:
+    seen: list[str] = []
+    mounted, middle = inner(), Server("middle")
+    server = Server("outer", middleware=watching(seen)).mount(middle.mount(mounted, prefix="b"), prefix="a")
+    mounted.use(watching(seen))
+    middle.use(watching(seen))
+    async with connect(server, MODERN) as client:
+        await client.call("a_b_work")
+        await client.result("prompts/get", {"name": "a_b_hi", "arguments": {"name": "Ann"}})
+    assert seen == [
+        "outer tools/call a_b_work",
+        "middle tools/call b_work",
+        "inner tools/call work",
+        "outer prompts/get a_b_hi",
+        "middle prompts/get b_hi",
+        "inner prompts/get hi",
+    ]
+
+
+async def test_a_mounted_server_that_its_middleware_guards_stays_guarded(caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Any] = [ToolError("not for you"), RuntimeError("hunter2"), ProtocolError(-31000, "no"), None]
+    mounted = inner()
+
+    @mounted.use
+    async def guard(ctx: Context, call_next: Any) -> Any:
+        answer = answers.pop(0)
+        if answer is None:
+            return None
+        raise answer
+
+    async with connect(Server("outer").mount(mounted, prefix="in"), MODERN) as client:
+        assert text(await client.call("in_work")) == "not for you"
+        assert "hunter2" not in str(await client.call("in_work"))
+        assert (await client.error("tools/call", {"name": "in_work"}))["code"] == -31000
+        assert text(await client.call("in_work")).startswith("Internal error")
+    assert "guard returned NoneType" in caplog.text
+
+
+@pytest.mark.parametrize("revision", [MODERN, "2025-06-18"])
+async def test_the_middleware_of_a_mounted_server_asks_and_changes_what_is_called(revision: str) -> None:
+    mounted = Server("inner")
+
+    @mounted.tool
+    async def echo(word: str) -> str:
+        return word
+
+    @mounted.use
+    async def ask(ctx: Context, call_next: Any) -> Any:
+        answer = await ctx.elicit("Really?", bool)
+        ctx.params.name, ctx.params.arguments = "echo", Raw(b'{"word":"%d"}' % bool(answer.data))
+        return await call_next(ctx)
+
+    def agree(message: str, schema: Any) -> dict[str, Any]:
+        return {"value": True}
+
+    async with testing.connect(Server("outer").mount(mounted, prefix="in"), revision=revision, elicit=agree) as (
+        client,
+        _,
+    ):
+        assert (await client.call_tool("in_echo", {"word": "x"})).text == "1"
+
+
+async def test_a_policy_of_a_mounted_server_is_enforced_once() -> None:
+    asked: list[str] = []
+
+    async def approve(ctx: Context, call: Call) -> bool:
+        asked.append(call.name)
+        return True
+
+    mounted = Server("inner", tools=tool("work"), policy=Policy(approve=approve), middleware=watching([]))
+    async with connect(Server("outer").mount(mounted, prefix="in"), MODERN) as client:
+        assert text(await client.call("in_work")) == "work of inner"
+    assert asked == ["in_work"]
+
+
+def test_what_mounting_would_leave_out_is_refused() -> None:
+    async def handler(name: str, arguments: dict[str, Any]) -> str:
+        return name
+
+    lowlevel, extended, mounted = Server("low"), Server("extended"), Server("mounted")
+    lowlevel.on_call_tool(handler)
+    extended.extension("com.example/x")
+    outer = Server("outer").mount(mounted)
+    with pytest.raises(ServerError, match="'low' cannot have low-level handlers and be mounted"):
+        outer.mount(lowlevel)
+    with pytest.raises(ServerError, match="'extended' cannot have extensions and be mounted"):
+        outer.mount(extended)
+    for late in (lambda: mounted.on_call_tool(handler), lambda: mounted.on_list_tools(handler)):
+        with pytest.raises(ServerError, match="low-level handlers"):
+            late()
+    with pytest.raises(ServerError, match="extensions"):
+        mounted.extension("com.example/x")

@@ -159,11 +159,29 @@ class Server(Registering, Serving):
         """Offer another server's components as well, live; the names of its tools and prompts start with `prefix_`."""
         if not isinstance(other, Server):
             raise ServerError(f"Only a Server can be mounted, not {type(other).__name__}")
+        if other.kernel.lowlevel.active or other.kernel.lowlevel.lists:
+            raise other._unmountable("low-level handlers")
+        if other.kernel.extensions:
+            raise other._unmountable("extensions")
         self.catalog.mount(f"{prefix}_" if prefix else "", other.catalog)
+        other._compose_hosts()
         return self
+
+    def _unmountable(self, what: str) -> ServerError:
+        return ServerError(f"{self.name!r} cannot have {what} and be mounted: give them to the server that mounts it")
+
+    def _check_unmounted(self, what: str) -> None:
+        if self.catalog.hosts():
+            raise self._unmountable(what)
+
+    def _compose_hosts(self) -> None:
+        """Have the middleware of this server, and of those mounted in it, run wherever they are mounted."""
+        for catalog in self.catalog.hosts():
+            catalog.owner.kernel.compose()
 
     def extension(self, identifier: str, settings: Mapping[str, Any] | None = None) -> Extension:
         """Declare an extension; its methods and filters are registered on what this returns."""
+        self._check_unmounted("extensions")
         extension = self.kernel.extensions[identifier] = Extension(identifier, settings or {})
         self.kernel.refresh()
         return extension
@@ -176,16 +194,19 @@ class Server(Registering, Serving):
     def use(self, middleware: Middleware) -> Middleware:
         """Add a middleware around every request: `async def (ctx, call_next)`."""
         self.kernel.use(middleware)
+        self._compose_hosts()
         return middleware
 
     def on_list_tools(self, handler: F) -> F:
         """Low level: the one function that lists the tools."""
+        self._check_unmounted("low-level handlers")
         self.kernel.lowlevel.on_list(handler)
         self.kernel.refresh()
         return handler
 
     def on_call_tool(self, handler: F) -> F:
         """Low level: the one function that calls tools, `(name, arguments)` or `(name, arguments, ctx)`."""
+        self._check_unmounted("low-level handlers")
         self.kernel.lowlevel.on_call(handler)
         self.kernel.refresh()
         return handler

@@ -22,11 +22,26 @@ FAMILY: Final = {"tools": "tools", "resources": "resources", "templates": "resou
 MAX_ORDERS: Final = 1024
 
 
+class Mount(NamedTuple):
+    """Another server's catalogue, its names behind a prefix."""
+
+    prefix: str
+    catalog: Catalog
+
+    def inner(self, name: str) -> str | None:
+        """The name as the mounted server knows it; None when it cannot be one of its names."""
+        return name[len(self.prefix) :] if name.startswith(self.prefix) else None
+
+
 class Found(Struct, Generic[C], frozen=True, gc=False):
-    """A component and the server it belongs to."""
+    """A component, the server it belongs to, and the mounts that lead to that one, from the outside in."""
 
     component: C
     owner: Any
+    way: tuple[Mount, ...] = ()
+
+    def through(self, mount: Mount) -> Found[C]:
+        return Found(self.component, self.owner, (mount, *self.way))
 
 
 Sees: TypeAlias = Callable[[Found[Any]], bool]
@@ -40,17 +55,6 @@ class Seen(Protocol):
         """The permission set."""
 
     def sees(self, found: Found[Any]) -> bool: ...
-
-
-class Mount(NamedTuple):
-    """Another server's catalogue, its names behind a prefix."""
-
-    prefix: str
-    catalog: Catalog
-
-    def inner(self, name: str) -> str | None:
-        """The name as the mounted server knows it; None when it cannot be one of its names."""
-        return name[len(self.prefix) :] if name.startswith(self.prefix) else None
 
 
 class Catalog:
@@ -150,7 +154,8 @@ class Catalog:
         own = self.resources.get(uri)
         if own is not None and (sees is None or sees(Found(own, self.owner))):
             return Found(own, self.owner)
-        return next((found for mount in self.mounts if (found := mount.catalog.resource(uri, sees))), None)
+        mounted = ((mount, mount.catalog.resource(uri, sees)) for mount in self.mounts)
+        return next((found.through(mount) for mount, found in mounted if found is not None), None)
 
     def address(self, name: str) -> str:
         """The address of the resource of that name; what is no such name is taken for an address."""
@@ -177,7 +182,10 @@ class Catalog:
             variables = template.template.match(uri)
             if variables is not None:
                 return Found(template, self.owner), variables
-        return next((found for mount in self.mounts if (found := mount.catalog.template(uri, sees))), None)
+        for mount in self.mounts:
+            if (matched := mount.catalog.template(uri, sees)) is not None:
+                return matched[0].through(mount), matched[1]
+        return None
 
     def completion(self, reference: str, name: str, argument: str) -> tuple[Completion, Any] | None:
         own = self.completions.get((reference, name, argument))
@@ -237,7 +245,7 @@ class Catalog:
     def _merged(self, kind: str, view: Seen | None) -> Iterator[tuple[str, Found[Any]]]:
         for mount in reversed(self.mounts):
             for name, found in mount.catalog.all(kind, view).items():
-                yield (mount.prefix + name if kind in ("tools", "prompts") else name), found
+                yield (mount.prefix + name if kind in ("tools", "prompts") else name), found.through(mount)
         for key, component in tuple(self._kind(kind).items()):
             found = Found(component, self.owner)
             if view is None or view.sees(found):
@@ -257,7 +265,7 @@ class Catalog:
             inner = mount.inner(name)
             found = None if inner is None else find(mount.catalog, inner, sees)
             if found is not None:
-                return found
+                return found.through(mount)
         return None
 
     def _kind(self, kind: str) -> dict[str, Any]:

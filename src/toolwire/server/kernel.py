@@ -41,6 +41,7 @@ from toolwire.server.failures import Failures, as_revision_has_it, of_handler
 from toolwire.server.limits import Limits
 from toolwire.server.listening import listen
 from toolwire.server.middleware import Middleware, Next, answering, checked, compose
+from toolwire.server.mounting import around_mounted
 from toolwire.server.offering import Offering
 from toolwire.server.pages import Pages
 from toolwire.server.questions import Questions, asked
@@ -102,7 +103,7 @@ class Kernel(Offering):
         # META-8: every modern result names its server; encoded once.
         self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
         self._result_meta = Raw(msgspec.json.encode(self._server_info))
-        self._operations: dict[str, Next] = {
+        self._own_operations: dict[str, Next] = {
             "server/discover": self._discover,
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -120,6 +121,7 @@ class Kernel(Offering):
                 ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel", "tasks/update"), self._about_tasks
             ),
         }
+        self._operations: dict[str, Next] = self._own_operations
 
     @property
     def tasks(self) -> TaskMethods:
@@ -168,23 +170,29 @@ class Kernel(Offering):
         # Somebody else's may look into a list, or change it; ours lets it pass as it goes on the wire.
         self._results_are_read = self._results_are_read or not outermost
         self._middleware.insert(0 if outermost else len(self._middleware), checked(middleware))
-        self._compose()
+        self.compose()
 
     def use_no_more(self, middleware: Middleware) -> None:
         self._middleware.remove(middleware)
-        self._compose()
+        self.compose()
 
     def observe(self, observer: Middleware) -> None:
         """Add what watches requests and the answers to them, from outside of all middleware."""
         self._observers.append(observer)
-        self._compose()
+        self.compose()
 
-    def _compose(self) -> None:
-        self._chain = (
-            compose([answering(each) for each in self._middleware], self._operate) if self._middleware else None
-        )
+    def compose(self) -> None:
+        """Put together what runs around operations; anew when that changes, here or in what is mounted here."""
+        middleware = [answering(each) for each in self._middleware]
+        self._chain = compose(middleware, self._operate) if middleware else None
         watched = self._chain is not None or self._observers
         self._entry = compose(self._observers, self._admitted) if watched else None
+        self._operations = around_mounted(self.catalog, self._own_operations, self._guarded)
+
+    @property
+    def own_middleware(self) -> list[Middleware]:
+        """All but what enforces policies, which a server that mounts this one does itself."""
+        return [each for each in self._middleware if each is not self.server.enforcer]
 
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         ctx = Context(self, request, outlet)
@@ -205,7 +213,7 @@ class Kernel(Offering):
             except InsufficientScope:
                 ctx._refusal = "scope"
                 raise
-        return await (self._operate(ctx) if self._chain is None else self._guarded_chain(ctx))
+        return await (self._operate(ctx) if self._chain is None else self._guarded(ctx, self._chain))
 
     def finish(self, revision: str, result: Any) -> Any:
         """Shape a result for its revision; a modern one says which server it is from."""
@@ -228,11 +236,11 @@ class Kernel(Offering):
             return {"resultType": "complete", **result, "_meta": {**self._server_info, **result.get("_meta", {})}}
         return result
 
-    async def _guarded_chain(self, ctx: Context) -> Any:
-        assert self._chain is not None
+    async def _guarded(self, ctx: Context, chain: Next) -> Any:
+        """What is answered where a middleware asks, or fails."""
         ctx._task = asyncio.current_task()
         try:
-            return await self._chain(ctx)
+            return await chain(ctx)
         except ProtocolError as error:
             return await self.failures.answer(ctx, error, "the request")
         except asyncio.CancelledError:
