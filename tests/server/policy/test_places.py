@@ -30,6 +30,12 @@ async def test_a_mounted_server_keeps_its_policy() -> None:
         assert [await is_refused(client, name) for name in ("in_f", "f", "f", "in_f")] == [False, False, False, True]
 
 
+async def test_so_does_one_that_mounts_others() -> None:
+    middle = Server("middle", policy=ONCE).mount(Server("inner", tools=f), prefix="in")
+    async with connect(Server("outer").mount(middle), MODERN) as client:
+        assert [await is_refused(client, "in_f") for _ in range(2)] == [False, True]
+
+
 async def test_a_tool_that_comes_later_brings_its_policy_along_through_any_mount() -> None:
     inner, middle = Server("inner"), Server("middle")
     outer = Server("outer", tools=f).mount(middle.mount(inner))

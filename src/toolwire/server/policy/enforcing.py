@@ -66,14 +66,17 @@ class Enforcer:
         return plan
 
     def _placements(self, principal: Any, subject: Subject) -> list[Placement]:
-        """From the outside in: this server, the mounted one that the component belongs to, the component."""
+        """From the outside in: this server, the mounted ones on the way to the component, the component."""
         server, found = self._server, subject.found
         placements = [] if server.policy is None else [Placement(server.name, server.policy.for_caller(principal))]
         if found is None:
             return placements
         component, owner = found.component, found.owner
-        if owner is not server and owner.policy is not None:
-            placements.append(Placement(f"{server.name}/{owner.name}", owner.policy.for_caller(principal)))
+        placements.extend(
+            Placement(f"{server.name}/{mounted.name}", mounted.policy.for_caller(principal))
+            for mounted in (mount.catalog.owner for mount in found.way)
+            if mounted.policy is not None
+        )
         if component.policy is not None:
             place = f"{server.name}/{owner.name}/{component.kind}/{component.key}"
             placements.append(Placement(place, component.policy.for_caller(principal)))
