@@ -14,6 +14,7 @@ import pytest
 from tests.http_process import Connection, connected
 
 from toolwire.wire.http_server import cycle as http_cycle
+from toolwire.wire.http_server import protocol as http_protocol
 from toolwire.wire.http_server import serving as http_server
 from toolwire.wire.http_server.outlet import DIRECT
 
@@ -434,3 +435,64 @@ async def test_a_connection_that_has_ended_leaves_nothing_for_the_garbage_collec
         assert [each() for each in left] == [None]
     finally:
         gc.enable()
+
+
+# --- clients that do not read ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when the server is rid of a connection; it has little patience."""
+    monkeypatch.setattr(http_protocol, "STALL_SECONDS", 0.05)
+    event = asyncio.Event()
+    was_lost = http_protocol.HttpProtocol.connection_lost
+
+    def connection_lost(self: http_protocol.HttpProtocol, exc: Exception | None) -> None:
+        was_lost(self, exc)
+        event.set()
+
+    monkeypatch.setattr(http_protocol.HttpProtocol, "connection_lost", connection_lost)
+    return event
+
+
+@pytest.mark.parametrize("headers", [(), ("Connection: close",)])
+async def test_an_answer_that_nobody_reads_is_dropped(lost: asyncio.Event, headers: tuple[str, ...]) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await reply(send, bytes(20_000_000))
+
+    async with serving(application) as connection:
+        connection.send(request("GET", *headers))
+        await asyncio.wait_for(lost.wait(), 10)
+
+
+async def test_a_stream_that_nobody_reads_comes_to_its_end(lost: asyncio.Event) -> None:
+    ended = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not lost.is_set():
+            await send({"type": "http.response.body", "body": bytes(100_000), "more_body": True})
+        ended.set()
+
+    async with serving(application) as connection:
+        connection.send(request("GET"))
+        await asyncio.wait_for(ended.wait(), 10)
+
+
+async def test_what_is_left_of_an_answer_does_not_keep_a_connection_that_is_closed(
+    lost: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is too little to hold up whoever writes."""
+    made = http_protocol.HttpProtocol.connection_made
+
+    def connection_made(self: http_protocol.HttpProtocol, transport: asyncio.Transport) -> None:
+        made(self, transport)
+        transport.set_write_buffer_limits(high=100_000_000)
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await reply(send, bytes(20_000_000))
+
+    monkeypatch.setattr(http_protocol.HttpProtocol, "connection_made", connection_made)
+    async with serving(application) as connection:
+        connection.send(request("GET", "Connection: close"))
+        await asyncio.wait_for(lost.wait(), 10)

@@ -49,6 +49,9 @@ class Connection(Protocol):
     def answered(self) -> None:
         """The answer is complete."""
 
+    def close(self) -> None:
+        """Close when everything is sent."""
+
 
 class RequestCycle:
     """One request: what has arrived of it, and how far its answer is. It is also the `Direct` of its request."""
@@ -132,7 +135,7 @@ class RequestCycle:
     def _fail(self) -> None:
         """The application has left without an answer."""
         if self.started and not self._head:
-            self._connection.transport.close()
+            self._connection.close()
             return
         self._head = b""
         self.keep_alive = False
@@ -254,7 +257,7 @@ class RequestCycle:
         if self._event is not None:
             self._event.set()
         if not self.keep_alive:
-            self._connection.transport.close()
+            self._connection.close()
         self._connection.answered()
 
 

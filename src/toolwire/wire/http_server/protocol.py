@@ -33,6 +33,9 @@ HEADER_SECONDS: Final = 10.0
 PIPELINED: Final = 16
 #: How long a connection is read to nowhere, so that a client that is still sending gets to see why it was refused.
 LINGER_SECONDS: Final = 2.0
+#: How much of what waits to be sent a client takes at least, and in which time.
+STALL_BYTES: Final = 16 * 1024
+STALL_SECONDS: Final = 30.0
 #: How much is read at once into a buffer of our own.
 READ_BYTES: Final = 256 * 1024
 
@@ -61,6 +64,7 @@ class HttpProtocol(asyncio.Protocol):
         "_refusal",
         "_rings",
         "_running",
+        "_stall",
         "_start_task",
         "_state",
         "_unfinished",
@@ -111,6 +115,7 @@ class HttpProtocol(asyncio.Protocol):
         self._due = math.inf
         self._alarm: asyncio.TimerHandle | None = None
         self._rings = math.inf
+        self._stall: asyncio.TimerHandle | None = None
 
     # --- the connection ---
 
@@ -126,6 +131,8 @@ class HttpProtocol(asyncio.Protocol):
         self._waiting.clear()
         if self._alarm is not None:
             self._alarm.cancel()
+        if self._stall is not None:
+            self._stall.cancel()
         running, self._running, self._cycle = self._running, None, None  # They hold on to it, too.
         if running is not None:
             running.lose()
@@ -133,11 +140,15 @@ class HttpProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writable = self.writable or asyncio.Event()
+        self._watch_unsent()
 
     def resume_writing(self) -> None:
         if self.writable is not None:
             self.writable.set()
             self.writable = None
+        if self._stall is not None and not self.transport.is_closing():
+            self._stall.cancel()
+            self._stall = None
 
     def pause_reading(self) -> None:
         if self._reads:
@@ -154,9 +165,14 @@ class HttpProtocol(asyncio.Protocol):
     def shutdown(self) -> None:
         """Close as soon as everything that was asked has been answered."""
         if self._running is None or self._cycle is None:
-            self.transport.close()
+            self.close()
         else:
             self._cycle.keep_alive = False
+
+    def close(self) -> None:
+        """Close when everything is sent, or nobody takes it."""
+        self.transport.close()
+        self._watch_unsent()
 
     def give_up(self) -> None:
         """Cut the connection; the application sees a client that went away."""
@@ -341,7 +357,19 @@ class HttpProtocol(asyncio.Protocol):
         elif self._unfinished and self._refusal is None and self._phase != "body":
             self._refuse(408, "The headers did not arrive in time")
         else:
-            self.transport.close()
+            self.close()
+
+    def _watch_unsent(self) -> None:
+        """See that what waits to be sent does not wait for ever: an answer that nobody reads is memory."""
+        if self._stall is None and (unsent := self.transport.get_write_buffer_size()):
+            self._stall = self.loop.call_later(STALL_SECONDS, self._look_at_unsent, unsent)
+
+    def _look_at_unsent(self, before: int) -> None:
+        self._stall = None
+        if self.transport.get_write_buffer_size() > before - STALL_BYTES:
+            self.transport.abort()
+        else:
+            self._watch_unsent()
 
     # --- refusing ---
 
@@ -357,7 +385,7 @@ class HttpProtocol(asyncio.Protocol):
             if self._waiting:
                 self._waiting.pop()
             elif cycle.started:
-                self.transport.close()
+                self.close()
                 return
             else:
                 cycle.lose()
