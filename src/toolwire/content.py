@@ -215,7 +215,7 @@ class File(_Media):
     ) -> None:
         super().__init__(path, data, mime_type=mime_type, format=format, annotations=annotations, meta=meta)
         self.name: str = name or (self.path.name if self.path is not None else "file")
-        self.uri: str = uri or f"file:///{quote(self.name)}"
+        self.uri: str = uri or f"file:///{quote(self.name, errors='surrogateescape')}"
 
     def _mime_type_of(self, data: bytes) -> str:
         named = _mime_type_of_suffix(Path(self.name).suffix)

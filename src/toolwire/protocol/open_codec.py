@@ -13,6 +13,8 @@ from typing import Any, TypeVar, cast, overload
 import msgspec
 from msgspec import UNSET, Raw, inspect
 
+from toolwire.protocol.readable import encode_readable
+
 T = TypeVar("T")
 
 
@@ -92,7 +94,7 @@ def decode(type_: Any, data: bytes | str | Raw) -> Any:
 
 def encode(value: Any) -> bytes:
     """The inverse of `decode`: JSON with every member the value carries, known or not."""
-    return msgspec.json.encode(_to_json_value(value, keep_raw=True))
+    return encode_readable(_to_json_value(value, keep_raw=True))
 
 
 class _Layout(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import methods
+from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.revisions import MODERN
 from toolwire.sealing_aes import make_sealer
 from toolwire.server.callbacks import plain
@@ -274,7 +275,7 @@ class Server(Registering, Serving):
         """Log to every legacy connection that wants the level; on 2026-07-28 messages belong to a request."""
         t.severity(level)
         # Encoded here, so that what is not JSON fails in the hands of whoever logs it.
-        encoded = Raw(msgspec.json.encode(data))
+        encoded = Raw(encode_readable(data))
         self.kernel.hub.log(t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET))
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolError, TransportError
+from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.rounds import Kind, Rounds, check_key
 from toolwire.wire.session import Outlet
 
@@ -185,6 +186,15 @@ class NoReplay:
         return msgspec.json.decode(step_result(name, await run()))
 
 
+def sendable(params: t.Wire) -> t.Wire:
+    """A question in text that UTF-8 can carry (see `protocol.readable`), whichever way it goes."""
+    try:
+        msgspec.json.encode(params)
+    except UnicodeEncodeError:
+        return t.decode(type(params), t.encode(params))
+    return params
+
+
 def check_step(name: str, names: set[str]) -> None:
     if name in names:
         raise ValueError(f"Two steps of the same call are named {name!r}")
@@ -193,6 +203,6 @@ def check_step(name: str, names: set[str]) -> None:
 
 def step_result(name: str, value: Any) -> bytes:
     try:
-        return msgspec.json.encode(value)
+        return encode_readable(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f"The result of the step {name!r} must be a JSON value: {error}") from None

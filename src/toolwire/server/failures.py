@@ -28,7 +28,7 @@ from toolwire.protocol.errors import (
     UrlRequired,
 )
 from toolwire.protocol.revisions import supports
-from toolwire.server.asking import Replay, Unwind
+from toolwire.server.asking import Replay, Unwind, sendable
 from toolwire.server.components import Component, error_result
 from toolwire.server.context import Context, check_url
 from toolwire.server.deadline import Deadline
@@ -106,7 +106,7 @@ class Failures:
                 }
                 raise ProtocolError(URL_ELICITATION_REQUIRED, error.message, {"elicitations": [entry]})
             asking = (ctx._asking or await ctx._open_asking()) if ctx._request.row.rounds else None
-            params = t.ElicitRequestParams(mode="url", message=error.message, url=error.url)
+            params = sendable(t.ElicitRequestParams(mode="url", message=error.message, url=error.url))
             if type(asking) is Replay and asking.rounds.ask("elicitation/create", params) is None:
                 return await self._questions.input_required(ctx)
         elif ctx._request.modern:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from toolwire.protocol.readable import encode_readable
 from toolwire.server.catalog import Catalog, Seen
 
 #: Pages that are kept. A cursor is the client's word, so there could be any number of them.
@@ -42,7 +43,7 @@ class Pages:
             items, following = self.page(kind, revision, cursor, view)
             if len(pages) >= MAX_PAGES:
                 pages.clear()
-            encoded = pages[key] = Raw(msgspec.json.encode(result(items, following)))
+            encoded = pages[key] = Raw(encode_readable(result(items, following)))
         return encoded
 
     def page(

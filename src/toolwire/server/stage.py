@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-import msgspec
-
 from toolwire.protocol.changes import Change
 from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.app import Server
 from toolwire.server.catalog import FAMILY
@@ -172,4 +171,4 @@ def _differences(before: Server, after: Server) -> list[str]:
 
 def _definitions(server: Server, kind: str) -> list[bytes]:
     items = sorted(server.catalog.all(kind).items())
-    return [msgspec.json.encode([name, found.component.wire(MODERN)]) for name, found in items]
+    return [encode_readable([name, found.component.wire(MODERN)]) for name, found in items]

@@ -20,7 +20,7 @@ from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
 from toolwire.protocol.sampling import check_tool_turns
-from toolwire.server.asking import Asking
+from toolwire.server.asking import Asking, sendable
 from toolwire.server.context.conversation import conversation
 from toolwire.server.context.deprecation import warn_deprecated
 from toolwire.server.context.forms import Elicited, check_url, form_of
@@ -403,6 +403,8 @@ class Context:
     async def _ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw:
         if self._mask is not None:
             params = self._mask(params)
+        if params is not None:
+            params = sendable(params)
         asking = self._asking or await self._open_asking()
         deadline = self._deadline
         if deadline is None:

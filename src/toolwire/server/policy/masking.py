@@ -9,12 +9,13 @@ from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError
+from toolwire.protocol.readable import encode_readable
 from toolwire.redaction import Redaction
 
 
 def masked(redaction: Redaction, value: Any) -> Any:
     """A wire value without what the patterns match; the same object where they match nothing."""
-    plain = msgspec.json.decode(t.encode(value) if isinstance(value, t.Wire) else msgspec.json.encode(value))
+    plain = msgspec.json.decode(t.encode(value) if isinstance(value, t.Wire) else encode_readable(value))
     clean = redaction.content(plain)
     if clean == plain:
         return value
