@@ -11,15 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
+from tests.client.fake import FakeServer, text
 
 from toolwire import Context, Server
 from toolwire.client import Client, ResourceNotFound
 from toolwire.client.config import read_config
-from toolwire.client.connect import CommandTarget
+from toolwire.client.connect import CommandTarget, ServerTarget
 from toolwire.client.group import Group, GroupTarget
 from toolwire.client.http_target import HttpTarget
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Unreachable
+from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
+from toolwire.wire.session import Outlet
 
 HELLO = """
 import sys
@@ -151,8 +156,6 @@ def make(name: str) -> Server:
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
 async def test_each_server_is_reached_by_its_name(revision: str) -> None:
-    from toolwire.protocol import types as t
-
     seen: list[float] = []
     async with grouped(revision, a=make("a"), a_b=make("a_b")) as client:
         assert sorted(tool.name for tool in await client.list_tools()) == ["a_b_count", "a_b_who", "a_count", "a_who"]
@@ -168,6 +171,74 @@ async def test_each_server_is_reached_by_its_name(revision: str) -> None:
         completion = await client.complete(t.PromptReference("a_b_greet"), ("you", "x"))
         assert completion.values == ["x of a_b"]
     assert seen == [0, 1, 2]
+
+
+async def test_what_would_be_taken_for_that_of_another_server_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Else `a` could catch the calls of `a_b`, or be called instead of it."""
+    short, long = make("a"), make("a_b")
+
+    @short.tool(name="b_who")
+    async def catch() -> str:
+        return "caught"
+
+    @short.prompt(name="b_greet")
+    def catch_prompt(you: str) -> str:
+        return "caught"
+
+    async with grouped(a=short, a_b=long) as client:
+        assert [tool.name for tool in await client.list_tools()].count("a_b_who") == 1
+        assert [prompt.name for prompt in await client.list_prompts()] == ["a_greet", "a_b_greet"]
+        assert (await client.call_tool("a_b_who")).text == "a_b"
+    assert "'b_who' of a is left out: 'a_b_who' would be one of a_b" in caplog.text
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
+async def test_meta_and_progress_are_handed_on(revision: str) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def note(request: Incoming, outlet: Outlet) -> Any:
+        assert request.raw is not UNSET
+        seen.append(t.request_meta(request.raw))
+        progress = t.ProgressNotificationParams(progress_token=seen[-1][t.PROGRESS_TOKEN_KEY], progress=0.5)
+        outlet.notify("notifications/progress", progress)
+        if request.method == "tools/call":
+            return t.CallToolResult(content=[])
+        if request.method == "prompts/get":
+            return t.GetPromptResult(messages=[])
+        return t.ReadResourceResult(contents=[], ttl_ms=0, cache_scope="private")
+
+    fake = FakeServer(dict.fromkeys(["tools/call", "prompts/get", "resources/read"], note))
+    given = {"com.example/tenant": "t1", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    reported: list[float] = []
+
+    def report(params: t.ProgressNotificationParams) -> None:
+        reported.append(params.progress)
+
+    members = {"a": Client(fake, revision=revision), "b": Client(Server("b"))}
+    async with Client(GroupTarget(Group(members))) as client:
+        await client.call_tool("a_x", meta=given, on_progress=report)
+        await client.get_prompt("a_x", meta=given, on_progress=report)
+        await client.read_resource("memo://a", meta=given, on_progress=report)
+    assert reported == [0.5] * 3
+    for meta in seen:
+        own = {key: value for key, value in meta.items() if key in given}
+        assert own == given
+        assert (t.CLIENT_INFO_KEY in meta) == (revision == MODERN), "each connection says itself what it is"
+
+
+@pytest.mark.covers("1.14.1")
+async def test_new_roots_reach_every_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(request: Incoming, outlet: Outlet) -> Any:
+        return text(bytes(await outlet.request("roots/list", t.RequestParams(), timeout=5) or b"").decode())
+
+    fakes = {name: FakeServer({"tools/call": ask}) for name in ("a", "b")}
+    targets = {name: ServerTarget(fake) for name, fake in fakes.items()}
+    monkeypatch.setattr("toolwire.client.config.read_config", lambda config: targets)
+    async with Client({"mcpServers": {}}, revision=LATEST_LEGACY, roots=["file:///old"]) as client:
+        await client.set_roots(["file:///new"])
+        for name, fake in fakes.items():
+            assert (await client.call_tool(f"{name}_x")).text == '{"roots":[{"uri":"file:///new"}]}'
+            assert fake.notices[-1].method == "notifications/roots/list_changed"
 
 
 async def test_what_no_server_has() -> None:

@@ -484,6 +484,8 @@ class Client(Reading):
         if self._answers.roots is None:
             raise NotSupported("The client was made without roots=, so it did not declare them")
         self._answers.roots = as_roots(roots)
+        for member in self._members:
+            await member.set_roots(roots)
         connection = self._keeper.connection
         if connection is not None and not connection.modern:
             # 1.14.1: having said listChanged, the client announces changes.

@@ -36,6 +36,10 @@ log: logging.Logger = logging.getLogger("toolwire.client")
 
 SEPARATOR: Final = "_"
 _NOTIFICATIONS: Final = {**LIST_CHANGED, "resource": UPDATED}
+# What `_meta` says of the connection that a request came on.
+_OF_THE_CONNECTION: Final = frozenset(
+    {t.PROTOCOL_VERSION_KEY, t.CLIENT_CAPABILITIES_KEY, t.CLIENT_INFO_KEY, t.LOG_LEVEL_KEY, t.PROGRESS_TOKEN_KEY}
+)
 
 Named = TypeVar("Named", t.Tool, t.Prompt)
 Found = TypeVar("Found")
@@ -53,25 +57,27 @@ class Member(Protocol):
 
     async def list_tools(self) -> list[t.Tool]: ...
 
-    async def call_tool(self, name: str, arguments: Any, *, timeout: float, on_progress: Any) -> ToolResult: ...
+    async def call_tool(
+        self, name: str, arguments: Any, *, timeout: float, on_progress: Any, meta: Any
+    ) -> ToolResult: ...
 
     async def list_resources(self) -> list[t.Resource]: ...
 
     async def list_resource_templates(self) -> list[t.ResourceTemplate]: ...
 
-    async def read_resource(self, uri: str, *, timeout: float) -> list[t.ResourceContents]: ...
+    async def read_resource(
+        self, uri: str, *, timeout: float, on_progress: Any, meta: Any
+    ) -> list[t.ResourceContents]: ...
 
     async def list_prompts(self) -> list[t.Prompt]: ...
 
-    async def get_prompt(self, name: str, arguments: Any, *, timeout: float) -> t.GetPromptResult: ...
+    async def get_prompt(
+        self, name: str, arguments: Any, *, timeout: float, on_progress: Any, meta: Any
+    ) -> t.GetPromptResult: ...
 
     async def complete(self, ref: Any, argument: tuple[str, str], context: Any) -> t.Completion: ...
 
     def listen(self, *, tools: bool, prompts: bool, resources_list: bool, resources: Sequence[str]) -> Subscription: ...
-
-
-# The caller's own deadline holds; a second one inside would only blur it.
-_NO_LIMIT: Final = float("inf")
 
 
 class GroupTarget(ServerTarget):
@@ -215,36 +221,45 @@ class Group:
 
     async def _list_tools(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
         found = await self._from_all("tools", lambda member: member.list_tools())
-        return t.ListToolsResult(tools=_prefixed(found), ttl_ms=0, cache_scope="private")
+        return t.ListToolsResult(tools=self._prefixed(found), ttl_ms=0, cache_scope="private")
 
     async def _call_tool(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
         member, name = self._split(params.name, "tool")
-
-        def report(progress: t.ProgressNotificationParams) -> None:
-            outlet.notify("notifications/progress", structs.replace(progress, progress_token=request.progress_token))
-
-        result = await member.call_tool(
-            name,
-            None if params.arguments is UNSET else msgspec.json.decode(params.arguments),
-            timeout=_NO_LIMIT,
-            on_progress=None if request.progress_token is UNSET else report,
-        )
-        return result.to_wire()
+        arguments = None if params.arguments is UNSET else msgspec.json.decode(params.arguments)
+        return (await member.call_tool(name, arguments, **_options(request, outlet))).to_wire()
 
     async def _list_prompts(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
         found = await self._from_all("prompts", lambda member: member.list_prompts())
-        return t.ListPromptsResult(prompts=_prefixed(found), ttl_ms=0, cache_scope="private")
+        return t.ListPromptsResult(prompts=self._prefixed(found), ttl_ms=0, cache_scope="private")
 
     async def _get_prompt(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
         member, name = self._split(params.name, "prompt")
         arguments = None if params.arguments is UNSET else msgspec.json.decode(params.arguments)
-        return await member.get_prompt(name, arguments, timeout=_NO_LIMIT)
+        return await member.get_prompt(name, arguments, **_options(request, outlet))
+
+    def _server_in(self, name: str) -> str | None:
+        return next((server for server in self._by_length if name.startswith(server + SEPARATOR)), None)
 
     def _split(self, name: str, what: str) -> tuple[Member, str]:
-        for server in self._by_length:
-            if name.startswith(server + SEPARATOR):
-                return self._members[server], name[len(server) + len(SEPARATOR) :]
-        raise ProtocolError(INVALID_PARAMS, f"Unknown {what}: {name[:200]}; names begin with that of a server")
+        server = self._server_in(name)
+        if server is None:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown {what}: {name[:200]}; names begin with that of a server")
+        return self._members[server], name[len(server) + len(SEPARATOR) :]
+
+    def _prefixed(self, found: Mapping[str, Sequence[Named]]) -> list[Named]:
+        """Under the names that lead to them; `b_x` of `a` has none where there is a server `a_b`."""
+        listed: list[Named] = []
+        for server, several in found.items():
+            for each in several:
+                name = f"{server}{SEPARATOR}{each.name}"
+                other = self._server_in(name)
+                if other == server:
+                    listed.append(structs.replace(each, name=name))
+                else:
+                    log.warning(
+                        "%r of %s is left out: %r would be one of %s", each.name[:200], server, name[:200], other
+                    )
+        return listed
 
     # --- resources, by URI ---
 
@@ -269,7 +284,7 @@ class Group:
         missing: ResourceNotFound | None = None
         for server in self._readers(params.uri):
             try:
-                contents = await self._members[server].read_resource(params.uri, timeout=_NO_LIMIT)
+                contents = await self._members[server].read_resource(params.uri, **_options(request, outlet))
                 return t.ReadResourceResult(contents=contents, ttl_ms=0, cache_scope="private")
             except ResourceNotFound as error:
                 missing = error
@@ -346,12 +361,19 @@ async def _hand_on(changes: Subscription, outlet: Outlet, meta: t.MetaDict) -> N
         outlet.notify(_NOTIFICATIONS[change.kind], _params(change, meta))
 
 
-def _prefixed(found: Mapping[str, Sequence[Named]]) -> list[Named]:
-    return [
-        structs.replace(each, name=f"{server}{SEPARATOR}{each.name}")
-        for server, several in found.items()
-        for each in several
-    ]
+def _options(request: Incoming, outlet: Outlet) -> dict[str, Any]:
+    """What is handed on with a request: who is told of its progress, and what the caller put into `_meta`."""
+
+    def report(progress: t.ProgressNotificationParams) -> None:
+        outlet.notify("notifications/progress", structs.replace(progress, progress_token=request.progress_token))
+
+    meta = {} if request.raw is UNSET else t.request_meta(request.raw)
+    return {
+        # The caller's own deadline holds; a second one inside would only blur it.
+        "timeout": float("inf"),
+        "on_progress": None if request.progress_token is UNSET else report,
+        "meta": {key: value for key, value in meta.items() if key not in _OF_THE_CONNECTION} or None,
+    }
 
 
 def _params(change: Change, meta: t.MetaDict) -> t.Wire:
