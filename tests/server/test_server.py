@@ -7,6 +7,7 @@ import json
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -613,6 +614,67 @@ async def test_texts_processed_at_once_get_their_own_answers() -> None:
     gate.set()
     late = await slow
     assert (late["id"], late["result"]["content"][0]["text"]) == (1, "slow")
+
+
+def legacy_text(identifier: int, method: str, **params: Any) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
+
+
+HELLO = legacy_text(
+    0,
+    "initialize",
+    protocolVersion="2025-11-25",
+    capabilities={"elicitation": {}},
+    clientInfo={"name": "x", "version": "1"},
+)
+
+
+async def test_texts_are_answered_and_nothing_else_is_kept() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def report(ctx: Context) -> str:
+        return str(await ctx.info("not an answer"))
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return str(await ctx.elicit("Sure?", bool))
+
+    await server.process(HELLO)
+    async with asyncio.timeout(10):
+        answers = [
+            json.loads(await server.process(legacy_text(number, "tools/call", name=name)) or "null")
+            for number, name in enumerate(("report", "ask"), 1)
+        ]
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert answers[0]["result"]["content"][0]["text"] == "False"
+    # Whoever asks learns at once that there is no way, instead of waiting for an answer.
+    assert answers[1]["result"]["isError"]
+
+
+def test_texts_on_two_loops_are_two_connections() -> None:
+    server = Server("s", tools=ping_tool)
+    turns = threading.Barrier(2, timeout=10)
+
+    def talk() -> list[str]:
+        async def main() -> list[str]:
+            await server.process(HELLO)
+            turns.wait()
+            answer = json.loads(await server.process(legacy_text(1, "tools/call", name="ping_tool")) or "null")
+            turns.wait()
+            return [block["text"] for block in answer["result"]["content"]]
+
+        return asyncio.run(main())
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [each.result(10) for each in [threads.submit(talk), threads.submit(talk)]] == [["pong"], ["pong"]]
+
+
+def test_texts_keep_no_loop_but_the_last() -> None:
+    server = Server("s", tools=ping_tool)
+    for _ in range(3):
+        asyncio.run(server.process(HELLO))
+    assert len(server.kernel.hub.clients) == 1
 
 
 def test_texts_share_one_lifespan_which_ends_with_the_loop() -> None:

@@ -34,7 +34,7 @@ from toolwire.server.components import (
     icons_of,
 )
 from toolwire.server.components.restriction import VisibleTo
-from toolwire.server.direct import Direct, Nowhere
+from toolwire.server.direct import Directs, Nowhere
 from toolwire.server.extensions import Extension
 from toolwire.server.kernel import Kernel
 from toolwire.server.life import Life
@@ -147,7 +147,7 @@ class Server(Registering, Serving):
         self.lifespan_value: Any = None
         self.lifespan = lifespan
         self._life = Life(self)
-        self._direct: Direct | None = None
+        self._directs = Directs()
         self._notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
         Serving.__init__(self)
         for each in all_of(middleware):
@@ -320,12 +320,11 @@ class Server(Registering, Serving):
     async def process(self, message: str | bytes) -> str | None:
         """One JSON-RPC message as text in, the answer as text out; None where there is nothing to answer.
 
-        The messages of one server form one connection: a legacy client is expected to `initialize` first. It lasts, and
-        with it the lifespan, as long as the event loop.
+        The messages on one event loop form one connection: a legacy client is expected to `initialize` first. It lasts,
+        and with it the lifespan, as long as the loop. What is no answer is dropped, and handlers cannot ask the client.
         """
-        if self._direct is None or self._direct.loop is not asyncio.get_running_loop():
-            self._direct = Direct(self._local_session, self._life)
-        return await self._direct.process(message.encode() if isinstance(message, str) else message)
+        direct = self._directs.here(self._local_session, self._life)
+        return await direct.process(message.encode() if isinstance(message, str) else message)
 
     def __repr__(self) -> str:
         return f"Server({self.name!r}, version={self.version!r})"

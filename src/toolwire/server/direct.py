@@ -1,10 +1,10 @@
-"""Using a server with no transport: the outlet of a call without a client, and the connection of `Server.process`."""
+"""Using a server with no transport: the outlet of a call without a client, and the connections of `Server.process`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 from msgspec import Raw
@@ -12,7 +12,7 @@ from msgspec import Raw
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
 from toolwire.server.life import Held
-from toolwire.wire.channel import Channel
+from toolwire.wire.channel import Channel, Feed
 from toolwire.wire.session import Session
 
 
@@ -37,6 +37,24 @@ class Nowhere:
         raise Unreachable(self.why)
 
 
+class Directs:
+    """The connections behind `Server.process`, one for each event loop that it is used on."""
+
+    def __init__(self) -> None:
+        self._open: dict[asyncio.AbstractEventLoop, Direct] = {}
+
+    def here(self, open_session: Callable[[Channel], Session], life: Held) -> Direct:
+        """That of the running loop."""
+        loop = asyncio.get_running_loop()
+        direct = self._open.get(loop)
+        if direct is None:
+            for ended in [each for each in tuple(self._open) if each.is_closed()]:
+                if (gone := self._open.pop(ended, None)) is not None:
+                    gone.forget()
+            direct = self._open[loop] = Direct(open_session, life)
+        return direct
+
+
 class Direct:
     """The connection behind `Server.process`: what is written is the answer of the message that was fed.
 
@@ -44,11 +62,14 @@ class Direct:
     """
 
     def __init__(self, open_session: Callable[[Channel], Session], life: Held) -> None:
-        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self._channel = _Captured()
+        self._channel = _Answers()
         self._session = open_session(self._channel)
         self._life = life
         self._holds = False
+
+    def forget(self) -> None:
+        """Its loop is gone."""
+        self._session.handler.closing(self._session)
 
     async def process(self, message: bytes) -> str | None:
         if not self._holds:
@@ -62,39 +83,49 @@ class Direct:
             return await self._answer(message)
 
     async def _answer(self, message: bytes) -> str | None:
-        written = self._channel.written
-        before = len(written)
-        incoming = set(self._session.peer.incoming)
-        self._session.feed(message)
-        # What is answered at once is written before anything else can be.
-        replies = written[before:]
-        del written[before:]
+        before = set(self._session.peer.incoming)
+        with self._channel.answering() as written:
+            self._session.feed(message)
         serving = self._session.serving.items()
-        own = {each: outlet.task for each, outlet in serving if each not in incoming and outlet.task is not None}
+        own = [outlet.task for each, outlet in serving if each not in before and outlet.task is not None]
         if own:
-            await asyncio.wait(own.values())
-            replies += [answer for answer in written if not own.keys().isdisjoint(_answered(answer))]
-            written[:] = [answer for answer in written if answer not in replies]
-        answers = [reply for reply in replies if _answered(reply)]
+            await asyncio.wait(own)
+        answers = [each for each in written if _is_answer(each)]
         return answers[-1].decode() if answers else None
 
 
-def _answered(message: bytes) -> list[Any]:
-    """The ids of the requests that a message answers, None among them where one could not be read."""
+def _is_answer(message: bytes) -> bool:
     content = msgspec.json.decode(message)
-    items = content if isinstance(content, list) else [content]
-    return [item.get("id") for item in items if "method" not in item]
+    return any("method" not in item for item in (content if isinstance(content, list) else [content]))
 
 
-class _Captured(Channel):
+class _Answers(Channel):
+    """A channel on which a message gets its answers, and nothing can be said unasked."""
+
     def __init__(self) -> None:
-        self.written: list[bytes] = []
+        self._written: list[bytes] | None = None
+
+    @contextmanager
+    def answering(self) -> Iterator[list[bytes]]:
+        """While a message is fed; what is written for it, then and later."""
+        written: list[bytes] = []
+        self._written = written
+        try:
+            yield written
+        finally:
+            self._written = None
+
+    def route(self) -> Feed:
+        assert self._written is not None
+        return self._written.append
 
     async def read(self) -> bytes | None:
         return None
 
     def write(self, message: bytes) -> None:
-        self.written.append(message)
+        if self._written is None:
+            raise Unreachable("process() has no way to ask the client, or to tell it anything unasked")
+        self._written.append(message)
 
     async def close(self) -> None:
         return
