@@ -37,6 +37,7 @@ async def test_a_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
         "https://[fe80::1]/",
         "https://0.0.0.0/",
         "//user@127.0.0.1/",
+        "http://[",
     ],
 )
 async def test_every_hop_of_a_redirect_is_vetted(location: str) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from toolwire.client import Client
 from toolwire.client.http_target import HttpTarget
+from toolwire.testing import elapse
 from toolwire.wire.http_client.asgi_pool import AsgiPool
 
 Message = dict[str, Any]
@@ -111,6 +112,22 @@ def on(**answers: Any) -> Answer:
         return found(request) if callable(found) else found
 
     return answer
+
+
+class SignsIn:
+    """Somebody who takes so long to sign in when asked to."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._token = ""
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        return {"authorization": self._token} if self._token else {}
+
+    async def challenged(self, method: str, url: str, status: int, headers: Mapping[str, str]) -> bool:
+        await elapse(self._seconds)
+        self._token = "Bearer x"
+        return True
 
 
 class Script:

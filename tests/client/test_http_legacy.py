@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from tests.client.scripted_http import (
     Reply,
     Request,
     Script,
+    SignsIn,
     event,
     initialized,
     on,
@@ -316,22 +317,11 @@ async def test_a_notification_has_arrived_when_it_is_accepted() -> None:
 
 
 async def test_signing_in_for_a_notification_may_take_its_time() -> None:
-    class SignsIn:
-        token = ""
-
-        async def headers(self, method: str, url: str) -> Mapping[str, str]:
-            return {"authorization": self.token} if self.token else {}
-
-        async def challenged(self, method: str, url: str, status: int, headers: Mapping[str, str]) -> bool:
-            await elapse(10 * POST_SECONDS)
-            self.token = "Bearer x"
-            return True
-
     def notified(request: Request) -> Reply:
         return Reply(202 if "authorization" in request.headers else 401, {})
 
     script = legacy(notifications_initialized=notified)
-    async with script.client(auth=SignsIn()) as client:
+    async with script.client(auth=SignsIn(10 * POST_SECONDS)) as client:
         await client.call_tool("x")
     assert [request.headers.get("authorization") for request in script.of("notifications/initialized")] == [
         None,

@@ -72,7 +72,10 @@ class Fetcher:
                 location = response.header("location")
                 if not (request.redirects and response.status in _REDIRECTS and location):
                     return Fetched(response.status, response.headers, await response.read(MAX_BYTES))
-                url = urljoin(url, location)
+                try:
+                    url = urljoin(url, location)
+                except ValueError:
+                    raise SignInFailed(f"{origin(request.url)} redirects to something that is no URL") from None
         raise SignInFailed(f"{origin(request.url)} redirects too often")
 
     def _pool(self, zone: Zone) -> HttpPool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urljoin
 
 from toolwire.protocol.errors import ToolwireError, TransportError, Unreachable
 from toolwire.protocol.framing import Oversized, OversizedEvent
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
 from toolwire.wire.http_client.channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM, POST_SECONDS
-from toolwire.wire.http_client.endpoint import Endpoint, failure
+from toolwire.wire.http_client.endpoint import Endpoint, TimeoutClock, failure
 from toolwire.wire.http_client.events import EventReader
 from toolwire.wire.http_client.response import HttpResponse
 from toolwire.wire.http_client.url import origin
@@ -40,38 +40,43 @@ class SseChannel(Channel):
         named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._reading = asyncio.get_running_loop().create_task(self._read(named))
         try:
-            async with asyncio.timeout(ENDPOINT_SECONDS):
-                await asyncio.wait({named})
-        except TimeoutError:
-            await self.close()
-            raise Unreachable(f"{origin(self._stream.url)} did not name an endpoint to post to") from None
-        except BaseException:
-            await self.close()
-            raise
-        try:
-            # 3.2.5: credentials go along, so they go to no other origin.
-            url = urljoin(self._stream.url, named.result())
-            if origin(url) != origin(self._stream.url):
-                raise Unreachable("The server named an endpoint of another origin to post to")
+            either: set[asyncio.Future[Any]] = {named, self._reading}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not named.done():
+                await self._reading  # It raises what nobody expected.
+                raise self._inbox.error or Unreachable(f"{origin(self._stream.url)} ended its stream at once")
+            url = self._posting_to(named.result())
         except BaseException:
             await self.close()
             raise
         self._messages = self._stream.at(url)
 
+    def _posting_to(self, named: str) -> str:
+        try:
+            url = urljoin(self._stream.url, named)
+            is_own = origin(url) == origin(self._stream.url)
+        except ValueError:
+            raise Unreachable("The server named an endpoint to post to that is no URL") from None
+        if not is_own:
+            # 3.2.5: credentials go along, so they go to no other origin.
+            raise Unreachable("The server named an endpoint of another origin to post to")
+        return url
+
     async def _read(self, named: asyncio.Future[str]) -> None:
         error: ToolwireError | None = None
         try:
-            async with await self._stream.send("GET", ACCEPT_STREAM, None) as response:
-                if response.status != 200 or response.media_type != EVENT_STREAM:
-                    raise await failure(response)
-                await self._hear(response, named)
+            async with asyncio.timeout(ENDPOINT_SECONDS) as deadline:
+                async with await self._stream.send("GET", ACCEPT_STREAM, None, TimeoutClock(deadline)) as response:
+                    if response.status != 200 or response.media_type != EVENT_STREAM:
+                        raise await failure(response)
+                    await self._hear(response, named, deadline)
         except ToolwireError as caught:
             error = caught
-        if not named.done():
-            named.set_exception(error or Unreachable(f"{origin(self._stream.url)} ended its stream at once"))
+        except TimeoutError:
+            error = Unreachable(f"{origin(self._stream.url)} did not name an endpoint to post to")
         self._inbox.end(error)
 
-    async def _hear(self, response: HttpResponse, named: asyncio.Future[str]) -> None:
+    async def _hear(self, response: HttpResponse, named: asyncio.Future[str], deadline: asyncio.Timeout) -> None:
         decoder = EventReader(self._stream.limit)
         async for chunk in response.chunks():
             for event in decoder.feed(chunk):
@@ -79,6 +84,7 @@ class SseChannel(Channel):
                     self._inbox.deliver(Oversized())
                 elif event.event == "endpoint":
                     if not named.done():
+                        deadline.reschedule(None)
                         named.set_result(event.data)
                 elif event.event == "message" and event.data:
                     data = event.data.encode()
