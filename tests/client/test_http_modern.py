@@ -23,11 +23,13 @@ from tests.client.scripted_http import (
 )
 
 from toolwire.client import Change, InvalidResponse
+from toolwire.client.http_target import SILENCE_SECONDS
 from toolwire.client.keeping import ATTEMPTS
 from toolwire.client.listen import SETTLED_SECONDS
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.testing import elapse
+from toolwire.wire.timeouts import LOOK_EVERY
 
 MODERN = "2026-07-28"
 
@@ -52,6 +54,22 @@ async def test_every_request_is_a_post_with_its_headers() -> None:
         assert "mcp-session-id" not in request.headers
     assert script.requests[1].headers["mcp-name"] == "add"
     assert "mcp-name" not in script.requests[0].headers
+
+
+@pytest.mark.parametrize(("timeout", "longest"), [(2, 2), (60, SILENCE_SECONDS), (None, SILENCE_SECONDS)])
+async def test_a_silent_server_is_asked_no_longer_than_the_client_waits(timeout: float | None, longest: float) -> None:
+    async def never(request: Request) -> Reply:
+        await request.disconnected.wait()
+        return Reply(499)
+
+    script = Script(never)
+    connecting = asyncio.create_task(script.client(timeout=timeout, probe_timeout=1).connect())
+    await script.until("server/discover")
+    await elapse(LOOK_EVERY)
+    await elapse(longest)
+    with pytest.raises(Timeout):
+        async with asyncio.timeout(10):
+            await connecting
 
 
 @pytest.mark.covers("HDR-2")

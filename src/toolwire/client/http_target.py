@@ -23,6 +23,8 @@ from toolwire.wire.tapped import Tap
 # ERA-10: what an endpoint turned out to be, for every client of this process. Modern ones are asked anyway.
 _verdicts: OrderedDict[str, str] = OrderedDict()
 _MAX_VERDICTS: Final = 1_000
+# How long a server may take to say what it is, because its silence would say nothing.
+SILENCE_SECONDS: Final = 30.0
 
 
 class HttpTarget(Target):
@@ -137,13 +139,16 @@ class _HttpLink(Link):
         if self._pool is not None:
             await self._pool.close()
 
-    async def probe(self, session: Session, ask: Ask, seconds: float) -> Outcome:
+    async def probe(self, session: Session, ask: Ask, seconds: float, timeout: float | None) -> Outcome:
         """2026-07-28 basic/versioning, HTTP: a status without a modern error is a server from before.
 
         Silence and failures of the network or the server are an outage, and no verdict.
         """
+        longest = max(seconds, SILENCE_SECONDS)
         try:
-            return await session.request(ask.method, ask.params, timeout=max(seconds, 30.0))
+            return await session.request(
+                ask.method, ask.params, timeout=longest if timeout is None else min(longest, timeout)
+            )
         except ProtocolError as error:
             return error
         except InvalidResponse:

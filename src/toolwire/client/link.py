@@ -41,10 +41,11 @@ class Link:
         """What requests are sent by; progress may push a deadline back by at most `ceiling` seconds."""
         return Session(self.channel, Peer(lifecycle), handler, ceiling=ceiling)
 
-    async def probe(self, session: Session, ask: Ask, seconds: float) -> Outcome:
+    async def probe(self, session: Session, ask: Ask, seconds: float, timeout: float | None) -> Outcome:
         """Ask, but not for ever. Silence is an answer (ERA-7), so no cancellation follows it.
 
-        A server that waits for `initialize` would take the notification for one more violation.
+        A server that waits for `initialize` would take the notification for one more violation. `timeout`, which any
+        request has, is for links on which silence says nothing.
         """
         identifier = session.peer.next_id()
         asking: asyncio.Task[Any] = asyncio.ensure_future(

@@ -54,7 +54,7 @@ async def _put(
 ) -> Outcome:
     try:
         if ask.method == "server/discover":
-            return await link.probe(session, ask, probe)
+            return await link.probe(session, ask, probe, timeout)
         # 2024-11-05 to 2025-11-25 basic/lifecycle: a server may ping before the handshake is over, so the era counts
         # from here on.
         lifecycle.revision = ask.revision
