@@ -555,3 +555,30 @@ async def test_with_toolwires_own_client(revision: str, server: Server) -> None:
         server.notify_updated("note://today")
         await collecting
         assert len(seen) == 2
+
+
+async def test_listen_streams_take_no_place_of_calls() -> None:
+    began, go_on = asyncio.Semaphore(0), asyncio.Event()
+    server = Server("told", limits=Limits(in_flight=2))
+
+    @server.tool
+    async def hold() -> str:
+        began.release()
+        await go_on.wait()
+        return "held"
+
+    async with connect(server, MODERN) as client:
+        streams = [await listen(client, id=f"L{number}", toolsListChanged=True) for number in range(5)]
+        await quiet(client)
+        for number in range(5):
+            client.notify("notifications/cancelled", {"requestId": f"L{number}"})
+        await quiet(client)
+        calls = [client.start("tools/call", {"name": "hold", "arguments": {}}) for _ in range(3)]
+        await began.acquire()
+        await began.acquire()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert began.locked(), "the places that they had beside the others are gone with them"
+        go_on.set()
+        await asyncio.gather(*calls)
+        assert not any(stream.done() for stream in streams)

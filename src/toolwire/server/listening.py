@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, cast
 
 import msgspec
@@ -15,6 +16,7 @@ from toolwire.server.context import Context
 from toolwire.server.extensions import Extension
 from toolwire.server.limits import Limits
 from toolwire.server.subscriptions import Hub, Stream
+from toolwire.wire.session import Session
 
 
 async def listen(
@@ -33,12 +35,16 @@ async def listen(
     stream.extra = {**_extension_filters(ctx, extensions), **more}
     stream.acknowledge()
     hub.streams.add(stream)
+    connection = ctx._outlet.connection
+    # `Limits.listeners` bounds the streams; what else a connection asks for must not wait for their end.
+    aside = connection.set_aside() if isinstance(connection, Session) else nullcontext()
     try:
-        await stream.ended
+        with aside:
+            await stream.ended
     finally:
         hub.streams.discard(stream)
     # 2026-07-28 basic/patterns/cancellation: on stdio the end is announced by this notification too.
-    notify = getattr(ctx._outlet.connection, "notify", None)
+    notify = getattr(connection, "notify", None)
     if notify is not None:
         gone = t.CancelledNotificationParams(request_id=ctx.request_id, reason="The subscription ended")
         asyncio.get_running_loop().call_soon(notify, "notifications/cancelled", gone)

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
@@ -338,6 +339,16 @@ class Session:
             self._write(data, route)
         if self._backlog:
             self._start_next()
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Meanwhile one more request may run at once: one that only listens takes no place of those that work."""
+        self._in_flight += 1
+        self._start_next()
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
 
     def _start_next(self) -> None:
         while self._backlog and len(self.serving) < self._in_flight:
