@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Context, Prompt, ResourceTemplate, Server, types
+from toolwire import Context, Limits, Prompt, ResourceTemplate, Server, types
 from toolwire.protocol.errors import ServerError
 
 CITIES = ["Oslo", "Osaka", "Lima"]
@@ -175,6 +176,18 @@ async def test_a_failure_is_internal_and_masked() -> None:
             error = await client.error("completion/complete", params())
         assert error["code"] == -32603
         assert "hunter2" not in json.dumps(error)
+
+
+async def test_a_completion_has_the_time_of_any_handler() -> None:
+    async def never(partial: str) -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    completions = {("brief", "city"): never}
+    server = Server("s", prompts=BRIEF, completions=completions, limits=Limits(tool=0.05))
+    async with connect(server, MODERN) as client:
+        error = await client.error("completion/complete", params())
+    assert (error["code"], error["message"]) == (-32603, "the completion of city did not finish within 0.05 seconds")
 
 
 def nothing() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.wireclient import LEGACY, MODERN, connect
 
-from toolwire import Context, Server, types
+from toolwire import Context, Limits, Server, types
 from toolwire.protocol.errors import ServerError
 
 NAME = "org.example/jobs"
@@ -105,6 +105,18 @@ async def test_a_failing_method_is_masked() -> None:
         error = await client.error("jobs/fail")
     assert error["code"] == -32603
     assert "hunter2" not in error["message"]
+
+
+async def test_a_method_has_the_time_of_any_handler() -> None:
+    server = Server("s", limits=Limits(tool=0.05))
+
+    @server.extension(NAME).method("jobs/wait")
+    async def wait(params: Any, ctx: Context) -> None:
+        await asyncio.Event().wait()
+
+    async with connect(server, MODERN, DECLARED) as client:
+        error = await client.error("jobs/wait")
+    assert (error["code"], error["message"]) == (-32603, "jobs/wait did not finish within 0.05 seconds")
 
 
 @pytest.mark.parametrize("revision", LEGACY)

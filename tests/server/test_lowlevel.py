@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Context, Server, ToolError, ToolResult, testing, types
+from toolwire import Context, Limits, Server, ToolError, ToolResult, testing, types
 from toolwire.auth import Principal
 from toolwire.protocol.errors import ProtocolError, ServerError
 
@@ -134,6 +135,21 @@ async def test_a_list_handler_that_fails_is_a_masked_error(listed: Any) -> None:
         assert error["code"] == -32603
         assert "error id" in error["message"]
         assert (await client.call("x"))["isError"] is True
+
+
+async def test_a_list_handler_has_the_time_of_any_handler() -> None:
+    server = Server("s", limits=Limits(tool=0.05))
+
+    @server.on_list_tools
+    async def list_tools() -> list[Any]:
+        await asyncio.Event().wait()
+        return []
+
+    server.on_call_tool(lambda name, arguments: name)
+    late = "tools/list did not finish within 0.05 seconds"
+    async with connect(server, MODERN) as client:
+        assert (await client.error("tools/list"))["message"] == late
+        assert text(await client.call("x")) == late
 
 
 def test_a_call_handler_with_another_signature_is_refused() -> None:

@@ -37,10 +37,12 @@ class Completions:
         completion, owner = found
         ctx._owner = owner
         context = {} if params.context is UNSET or params.context.arguments is UNSET else params.context.arguments
+        what = f"the completion of {params.argument.name[:200]}"
         try:
-            return t.CompleteResult(completion=await completion.complete(ctx, params.argument.value, context))
+            suggested = completion.complete(ctx, params.argument.value, context)
+            return t.CompleteResult(completion=await self._failures.in_time(ctx, suggested, what))
         except Exception as error:
-            return await self._failures.answer(ctx, error, f"the completion of {params.argument.name[:200]}")
+            return await self._failures.answer(ctx, error, what)
 
     def _check_completable(self, is_prompt: bool, name: str, argument: str, view: View | None) -> None:
         """1.9.4: an unknown prompt, template or argument is an error; a known one without suggestions is not."""

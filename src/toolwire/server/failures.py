@@ -6,7 +6,8 @@ import asyncio
 import logging
 import math
 import secrets
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 
@@ -38,13 +39,27 @@ from toolwire.wire.workers import Busy
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
+T = TypeVar("T")
+
 
 class Failures:
     """Answers for what went wrong. With `debug` the cause of an internal error is told too."""
 
-    def __init__(self, questions: Questions, debug: bool) -> None:
+    def __init__(self, questions: Questions, seconds: float, debug: bool) -> None:
         self._questions = questions
+        self._seconds = seconds
         self.debug = debug
+
+    async def in_time(self, ctx: Context, work: Awaitable[T], what: str) -> T:
+        """Wait for a handler that is no component, such as a completion, as long as for any other."""
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            ctx._cancelled = True
+            raise ToolError(_not_in_time(what, self._seconds)) from None
 
     async def answer(self, ctx: Context, failure: Exception, what: str) -> Any:
         """The answer to a request that failed."""
@@ -154,7 +169,11 @@ def of_handler(ctx: Context, component: Component, deadline: Deadline, error: Ba
 def _out_of_time(ctx: Context, component: Component, deadline: Deadline) -> ToolError:
     ctx._cancelled = True
     uncancel()
-    return ToolError(f"{component.key} did not finish within {deadline.seconds:g} seconds")
+    return ToolError(_not_in_time(component.key, deadline.seconds))
+
+
+def _not_in_time(what: str, seconds: float) -> str:
+    return f"{what} did not finish within {seconds:g} seconds"
 
 
 def _telling(error: Exception) -> Exception:

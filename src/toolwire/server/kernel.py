@@ -86,7 +86,7 @@ class Kernel(Offering):
         self.pages: Pages = Pages(catalog, page_size)
         self.access: Access = Access(catalog, frozenset if server.policy is None else server.policy.effective_scopes)
         self.cache = cache
-        self.failures: Failures = Failures(self.questions, debug)
+        self.failures: Failures = Failures(self.questions, limits.tool, debug)
         self.hub: Hub = Hub()
         self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue)
         self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue)
@@ -259,7 +259,7 @@ class Kernel(Offering):
         for extension in self.extensions.values():
             if ctx.method in extension.handlers:
                 try:
-                    return await extension.handle(ctx)
+                    return await self.failures.in_time(ctx, extension.handle(ctx), ctx.method)
                 except Exception as error:
                     return await self.failures.answer(ctx, error, ctx.method)
         raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {ctx.method}")
@@ -371,7 +371,7 @@ class Kernel(Offering):
         found = None
         try:
             if self.lowlevel.active:
-                found = await self.lowlevel.find(params.name, ctx)
+                found = await self.failures.in_time(ctx, self.lowlevel.find(params.name, ctx), "tools/list")
         except Exception as error:
             return await self.failures.answer(ctx, error, f"the tool {params.name[:200]}")
         if found is None:
@@ -386,7 +386,7 @@ class Kernel(Offering):
     async def _list_tools(self, ctx: Context) -> Any:
         if self.lowlevel.lists:
             try:
-                tools = await self.lowlevel.listed(ctx)
+                tools = await self.failures.in_time(ctx, self.lowlevel.listed(ctx), "tools/list")
             except Exception as error:
                 return await self.failures.answer(ctx, error, "the list of tools")
             return self._cached(t.ListToolsResult(tools=tools))
