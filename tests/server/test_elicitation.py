@@ -73,6 +73,24 @@ async def test_a_form_has_a_message_and_a_flat_schema(revision: str) -> None:
     assert "accept: Trip(city='Oslo', days=2, unit=<Unit.FEET: 'ft'>, pets=False, budget=95.5)" in text
 
 
+async def test_a_list_of_texts_is_a_choice() -> None:
+    params, text = await asked(["low", "high"], MODERN, {"value": "high"})
+    assert params["requestedSchema"] == {
+        "type": "object",
+        "properties": {"value": {"type": "string", "enum": ["low", "high"]}},
+        "required": ["value"],
+    }
+    assert text == "accept: 'high'"
+
+
+@pytest.mark.parametrize("wrong", [[], ["low", 1], [["low"]]])
+async def test_a_list_of_anything_else_is_none(wrong: Any) -> None:
+    async with connect(asker(wrong), "2025-11-25", EVERYTHING) as client:
+        done = await call(client, "ask", {}, lambda kind, params: {"action": "cancel"})
+    assert done.asked == []
+    assert "A list to choose from has texts in it" in done.failure
+
+
 @every_revision
 @pytest.mark.covers("1.16.2.2", "1.16.2.8", "2.2.16", "2.2.17", "2.2.18")
 async def test_titles_and_defaults_are_written_in_the_words_of_the_revision(revision: str) -> None:

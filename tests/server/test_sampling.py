@@ -81,6 +81,21 @@ async def test_a_sampling_request_and_its_result(revision: str) -> None:
     assert done.text == "assistant m-1 somethingNew ['TextContent']"
 
 
+@pytest.mark.parametrize("names", ["large", ["large", "small"], ("large", "small")])
+async def test_models_can_be_named(names: Any) -> None:
+    done = await sampled(sampler("What?", model_preferences=names), MODERN)
+    ((_, params),) = done.asked
+    expected = ["large"] if isinstance(names, str) else ["large", "small"]
+    assert params["modelPreferences"] == {"hints": [{"name": name} for name in expected]}
+
+
+@pytest.mark.parametrize("wrong", [{"hints": ["large"]}, [1], 7])
+async def test_what_names_no_model_is_not_sent(wrong: Any) -> None:
+    done = await sampled(sampler("What?", model_preferences=wrong), "2025-11-25")
+    assert done.asked == []
+    assert "model_preferences is a ModelPreferences or names of models" in done.failure
+
+
 @every_revision
 async def test_a_plain_function_samples(revision: str) -> None:
     server = Server("sampler")

@@ -69,6 +69,9 @@ class SyncContext(Context):
     def elicit(self, message: str, *, key: str | None = None) -> Elicited[bool]: ...
 
     @overload
+    def elicit(self, message: str, type: list[str], *, key: str | None = None) -> Elicited[str]: ...
+
+    @overload
     def elicit(self, message: str, type: type[T], *, key: str | None = None) -> Elicited[T]: ...
 
     @overload

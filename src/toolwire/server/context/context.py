@@ -21,7 +21,7 @@ from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
 from toolwire.protocol.sampling import check_tool_turns
 from toolwire.server.asking import Asking, sendable
-from toolwire.server.context.conversation import conversation
+from toolwire.server.context.conversation import conversation, preferences
 from toolwire.server.context.deprecation import warn_deprecated
 from toolwire.server.context.forms import Elicited, check_url, form_of
 from toolwire.wire.process_workers import ProcessWorkers
@@ -267,6 +267,9 @@ class Context:
     async def elicit(self, message: str, *, key: str | None = None) -> Elicited[bool]: ...
 
     @overload
+    async def elicit(self, message: str, type: list[str], *, key: str | None = None) -> Elicited[str]: ...
+
+    @overload
     async def elicit(self, message: str, type: type[T], *, key: str | None = None) -> Elicited[T]: ...
 
     @overload
@@ -275,7 +278,8 @@ class Context:
     async def elicit(self, message: str, type: Any = bool, *, key: str | None = None) -> Elicited[Any]:
         """Ask the user for a value of a flat type: a primitive, an Enum or Literal, or a record of those.
 
-        A form written by hand, as a JSON Schema of the kind that the protocol allows, works too; its value is a dict.
+        A list of texts lets the user choose one of them. A form written by hand, as a JSON Schema of the kind that the
+        protocol allows, works too; its value is a dict.
         """
         self._require("elicitation.form", {"elicitation": {"form": {}}}, "forms (elicitation)")
         schema, unpack = form_of(type)
@@ -318,14 +322,17 @@ class Context:
         system_prompt: str | None = None,
         temperature: float | None = None,
         stop_sequences: Sequence[str] | None = None,
-        model_preferences: t.ModelPreferences | None = None,
+        model_preferences: t.ModelPreferences | str | Sequence[str] | None = None,
         include_context: str | None = None,
         metadata: dict[str, Any] | None = None,
         tools: Sequence[t.Tool] | None = None,
         tool_choice: Literal["auto", "required", "none"] | None = None,
         key: str | None = None,
     ) -> t.CreateMessageResult:
-        """Ask the client's model. `messages` is a text, a message, or a list of them."""
+        """Ask the client's model. `messages` is a text, a message, or a list of them.
+
+        `model_preferences` may be the name of a model, or several, best first.
+        """
         self._require("sampling", {"sampling": {}}, "sampling")
         if tools is not None or tool_choice is not None:
             # SMP-1: tools are sent only to a client that declared them.
@@ -343,7 +350,7 @@ class Context:
             system_prompt=_given(system_prompt),
             temperature=_given(temperature),
             stop_sequences=UNSET if stop_sequences is None else list(stop_sequences),
-            model_preferences=_given(model_preferences),
+            model_preferences=UNSET if model_preferences is None else preferences(model_preferences),
             include_context=_given(include_context),
             metadata=_given(metadata),
             tools=UNSET if tools is None else list(tools),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -52,8 +52,17 @@ def form_of(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """The form that asks for a type, as a schema, and what makes a value of its answer."""
     if isinstance(type, dict):
         return _written_form(msgspec.json.encode(type))
+    if isinstance(type, list):
+        return _known_form(_choice(type))
     # An annotation may hold anything, also what no cache can keep.
     return _known_form(type) if _hashes(type) else _form(type)
+
+
+def _choice(values: list[Any]) -> Any:
+    """One of several texts, as a type."""
+    if not values or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"A list to choose from has texts in it, not {values!r:.100}")
+    return Literal[tuple(values)]
 
 
 @lru_cache(maxsize=256)
