@@ -475,6 +475,13 @@ def test_mistakes_when_running(options: dict[str, Any], text: str) -> None:
         Server("s").run(**options)
 
 
+@pytest.mark.parametrize("transport", ["stdio", "http", "sse", Lines()], ids=["stdio", "http", "sse", "channel"])
+async def test_a_loop_that_runs_already_takes_what_can_be_awaited(transport: Any) -> None:
+    # Warnings are errors: nothing is left behind that was never awaited.
+    with pytest.raises(ServerError, match=r"await serve_stdio\(\) or serve\(channel\), or hand http_app\(\) to"):
+        Server("s").run(transport)
+
+
 def test_what_a_type_checker_lets_through_is_what_running_over_http_takes() -> None:
     from toolwire.server.run_http import HttpOptions, Options
 

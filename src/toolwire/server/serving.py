@@ -225,6 +225,11 @@ class Serving:
             raise ServerError(f"run() has no option {next(iter(options))!r} for {transport!r}")
         if transport not in ("stdio", "http") and not isinstance(transport, Channel):
             raise ServerError(f"{transport!r} is not a transport: use 'stdio', 'http' or a Channel")
+        if asyncio._get_running_loop() is not None:
+            raise ServerError(
+                "run() starts an event loop, and one is running here already: await serve_stdio() or serve(channel), "
+                "or hand http_app() to an ASGI server"
+            )
         if not self._run_lock.acquire(blocking=False):
             raise ServerError(f"The server {self.name!r} is already running")
         try:
