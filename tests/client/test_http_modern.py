@@ -292,6 +292,31 @@ async def test_missing_credentials_are_no_verdict(status: int) -> None:
     assert [request.rpc for request in script.requests] == ["server/discover"]
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (rpc(error={"code": 403, "message": "This needs\x1b the scopes write", "data": {}}, id=1), "needs  the scopes"),
+        (
+            b'{"error": "invalid_token", "error_description": "The token is not valid here"}',
+            "The token is not valid here",
+        ),
+        (b'{"detail": "no"}', '{"detail": "no"}'),
+        (b'{"error": {"message": 7}}', '{"error": {"message": 7}}'),
+        (b"[7]", "[7]"),
+        (b"[" * 5000, "[[[["),
+        (b'{"error": "\xff', '{"error": "'),
+    ],
+)
+async def test_of_a_refusal_the_sentence_is_told(body: bytes, told: str) -> None:
+    script = Script(on(tools_call=Reply(403, body=body)))
+    async with script.client(auth="t") as client:
+        with pytest.raises(Unauthorized) as caught:
+            await client.call_tool("x")
+    assert str(caught.value).startswith("http://server.example refused with status 403: ")
+    assert told in str(caught.value)
+    assert "jsonrpc" not in str(caught.value)
+
+
 async def test_a_pinned_revision_does_not_fall_back() -> None:
     script = Script(lambda request: None, modern=False)
     with pytest.raises(NoCommonRevision):

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
 
+import msgspec
+
 from toolwire.auth.contract import Auth
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT
@@ -161,7 +163,7 @@ def _seconds(later: str) -> float | None:
 
 
 async def _text(response: HttpResponse) -> str:
-    """The first line of a plain answer; pages of markup say nothing."""
+    """What an answer says in a sentence, or its first line where it is plain; pages of markup say nothing."""
     if response.media_type not in ("text/plain", "application/json"):
         return ""
     try:
@@ -169,5 +171,19 @@ async def _text(response: HttpResponse) -> str:
             body = await response.read(ERROR_BODY)
     except (TransportError, TimeoutError):
         return ""
-    line = body.decode("utf-8", "replace").strip().partition("\n")[0]
+    sentence = _sentence(body) if response.media_type == "application/json" else None
+    line = (sentence or body.decode("utf-8", "replace")).strip().partition("\n")[0]
     return "".join(char if char.isprintable() else " " for char in line)[:_SHOWN]
+
+
+def _sentence(body: bytes) -> str | None:
+    """What an error of JSON-RPC, or of OAuth (RFC 6749 section 5.2), has for people to read."""
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    error = said.get("error")
+    sentence = error.get("message") if isinstance(error, dict) else said.get("error_description")
+    return sentence if isinstance(sentence, str) else None
