@@ -48,6 +48,17 @@ async def test_one_server_keeps_its_names(tmp_path: Path) -> None:
         assert [tool.name for tool in await client.list_tools()] == ["hello"]
 
 
+async def test_one_server_may_be_called_anything(tmp_path: Path) -> None:
+    async with Client(configured(tmp_path, "my notes, of 2026")) as client:
+        assert (await client.call_tool("hello")).text == "from my notes, of 2026"
+
+
+async def test_names_of_several_servers_become_part_of_those_of_tools(tmp_path: Path) -> None:
+    async with Client(configured(tmp_path, "my notes", "ünïcode")) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["my_notes_hello", "_n_code_hello"]
+        assert (await client.call_tool("my_notes_hello")).text == "from my notes"
+
+
 async def test_several_servers_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
     file.write_text(json.dumps(configured(tmp_path, "a", "b")))
@@ -86,7 +97,9 @@ def test_what_an_entry_may_say() -> None:
         ({"mcpServers": {"a": {"command": "x", "headers": {}}}}, "has no headers"),
         ({"mcpServers": {"a": {"url": "http://x/", "type": "ws"}}}, "has the transport 'ws'"),
         ({"mcpServers": {"a": {"url": "nonsense"}}}, "not the URL"),
-        ({"mcpServers": {"a b": {"command": "x"}}}, "cannot be the name"),
+        ({"mcpServers": {"a b": {"command": "x"}, "a_b": {"command": "x"}}}, "would both be called 'a_b'"),
+        ({"mcpServers": {"a" * 65: {"command": "x"}, "b": {"command": "x"}}}, "cannot be the name of one of several"),
+        ({"mcpServers": {"": {"command": "x"}, "b": {"command": "x"}}}, "cannot be the name of one of several"),
         ({"mcpServers": {str(n): {"command": "x"} for n in range(101)}}, "more than 100"),
         ("missing.json", "cannot be read"),
     ],
@@ -152,6 +165,15 @@ def make(name: str) -> Server:
         return [f"{partial} of {name}"]
 
     return server
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
+async def test_each_server_says_how_it_is_used(revision: str) -> None:
+    a, b, c = Server("a", instructions="Ask first."), Server("b"), Server("c", instructions="Be brief.")
+    async with grouped(revision, a=a, b=b, c=c) as client:
+        assert client.instructions == "a: Ask first.\n\nc: Be brief."
+    async with grouped(revision, b=b) as client:
+        assert client.instructions is None
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])

@@ -501,13 +501,13 @@ def _configured(
 ) -> tuple[Target, list[Client]]:
     """What a configuration stands for: the one server it names, or a group with a client of each."""
     # Imported here because few clients have one.
-    from toolwire.client.config import read_config
+    from toolwire.client.config import prefixes, read_config
     from toolwire.client.group import Group, GroupTarget
 
     targets = read_config(config)
     if len(targets) == 1:
         return next(iter(targets.values())), []
-    members = {name: member(target) for name, target in targets.items()}
+    members = {prefix: member(targets[name]) for name, prefix in prefixes(targets).items()}
     return GroupTarget(Group(members)), list(members.values())
 
 

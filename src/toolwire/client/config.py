@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +21,9 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.client.link import Target
 
 MAX_SERVERS: Final = 100
-# What can be the beginning of a tool's name.
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+# What a tool's name is not made of, and how much of one that of its server may take.
+_OTHERS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_NAME: Final = 64
 _TRANSPORTS: Final = frozenset({"http", "streamable-http", "sse"})
 
 
@@ -67,13 +68,27 @@ def read_config(source: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     return {name: _target(name, entry) for name, entry in entries.items()}
 
 
+def prefixes(names: Iterable[str]) -> dict[str, str]:
+    """What the names of tools begin with when several servers are one, by the name of the server.
+
+    `ValueError` for what cannot tell them apart.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        prefix = _OTHERS.sub("_", name)
+        if not 1 <= len(prefix) <= _LONGEST_NAME:
+            raise ValueError(f"{name[:100]!r} cannot be the name of one of several servers: use 1 to 64 characters")
+        if prefix in found.values():
+            raise ValueError(f"Two servers would both be called {prefix!r}: name one of them otherwise")
+        found[name] = prefix
+    return found
+
+
 def _named(source: Mapping[str, Any] | str | os.PathLike[str]) -> str:
     return "This" if isinstance(source, Mapping) else repr(os.fspath(source))
 
 
 def _target(name: str, entry: ServerEntry) -> Target:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name[:100]!r} cannot be the name of a server: use letters, digits, _, - and .")
     if (entry.command is None) == (entry.url is None):
         raise ValueError(f"The server {name!r} needs either a command or a url")
     if entry.command is not None:

@@ -51,6 +51,9 @@ class Member(Protocol):
     @property
     def capabilities(self) -> dict[str, Any]: ...
 
+    @property
+    def instructions(self) -> str | None: ...
+
     async def connect(self) -> Any: ...
 
     async def close(self) -> None: ...
@@ -158,7 +161,12 @@ class Group:
     # --- what a server says about itself ---
 
     implementation: t.Implementation = t.Implementation("toolwire-group", __version__)
-    instructions: str | UnsetType = UNSET
+
+    @property
+    def instructions(self) -> str | UnsetType:
+        """What each server says of itself, under the name that its tools begin with."""
+        told = [f"{name}: {member.instructions}" for name, member in self._members.items() if member.instructions]
+        return "\n\n".join(told) or UNSET
 
     def capabilities(self, revision: str) -> dict[str, Any]:
         """What any of the servers can do, as far as a group can hand it on."""
@@ -214,7 +222,11 @@ class Group:
 
     async def _discover(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
         return t.DiscoverResult(
-            supported_versions=[MODERN], capabilities=self.capabilities(MODERN), ttl_ms=0, cache_scope="private"
+            supported_versions=[MODERN],
+            capabilities=self.capabilities(MODERN),
+            instructions=self.instructions,
+            ttl_ms=0,
+            cache_scope="private",
         )
 
     # --- tools and prompts, by name ---
