@@ -815,6 +815,106 @@ def test_the_lifespan_outlives_the_blocking_client_that_came_first() -> None:
     assert not threads[0].is_alive()
 
 
+async def test_the_lifespan_moves_to_another_loop_when_its_own_ends() -> None:
+    log: list[str] = []
+    names: dict[asyncio.AbstractEventLoop, str] = {}
+    taken, busy, ended = threading.Event(), threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[str]:
+        name = names[asyncio.get_running_loop()]
+        log.append(f"{name} up")
+        try:
+            yield name
+        finally:
+            log.append(f"{name} down")
+
+    server = Server("s", lifespan=lifespan)
+
+    @server.tool
+    async def look(ctx: Context) -> str:
+        return str(ctx.lifespan)
+
+    @server.tool
+    def work(ctx: Context) -> str:
+        busy.set()
+        ended.wait(10)
+        return str(ctx.lifespan)
+
+    def first() -> None:
+        async def main() -> None:
+            names[asyncio.get_running_loop()] = "first"
+            async with connect(server, MODERN) as client:
+                await client.call("look")
+                taken.set()
+                await asyncio.to_thread(busy.wait, 10)
+
+        asyncio.run(main())
+        ended.set()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    await asyncio.to_thread(taken.wait, 10)
+    names[asyncio.get_running_loop()] = "second"
+    async with connect(server, MODERN) as client:
+        assert (await client.call("look"))["content"][0]["text"] == "first"
+        assert (await client.call("work"))["content"][0]["text"] == "second"
+        assert log == ["first up", "second up", "first down"]
+    assert log == ["first up", "second up", "first down", "second down"]
+    thread.join()
+
+
+async def test_a_lifespan_that_cannot_move_is_entered_by_the_next_who_comes(caplog: pytest.LogCaptureFixture) -> None:
+    taken, here = threading.Event(), threading.Event()
+    troubles: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[str]:
+        if troubles:
+            raise RuntimeError(troubles.pop())
+        yield "up"
+
+    server = Server("s", lifespan=lifespan)
+
+    @server.tool
+    async def look(ctx: Context) -> str:
+        return str(ctx.lifespan)
+
+    async def elsewhere() -> None:
+        async with connect(server, MODERN) as client:
+            await client.call("look")
+            taken.set()
+            await asyncio.to_thread(here.wait, 10)
+            troubles.append("no database")
+
+    there = asyncio.create_task(asyncio.to_thread(asyncio.run, elsewhere()))
+    await asyncio.to_thread(taken.wait, 10)
+    async with connect(server, MODERN) as first:
+        await first.call("look")
+        here.set()
+        await there
+        assert "no database" in caplog.text
+        async with connect(server, MODERN) as client:
+            assert (await client.call("look"))["content"][0]["text"] == "up"
+    assert server._life.holders == 0
+
+
+async def test_what_was_held_on_a_loop_that_is_gone_keeps_no_lifespan_alive() -> None:
+    log: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        yield
+        log.append("down")
+
+    server = Server("s", lifespan=lifespan, tools=ping_tool)
+    async with connect(server, MODERN) as client:
+        await client.call("ping_tool")
+        await asyncio.to_thread(lambda: asyncio.run(server.process(HELLO)))
+        assert server._life.holders == 2
+    assert log == ["down"]
+
+
 def test_leaving_where_nothing_was_entered_does_no_harm() -> None:
     life = Life(Server("s"))
     asyncio.run(life.enter())

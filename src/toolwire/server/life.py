@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from toolwire.wire.handover import SHARED, hand_over, seen_from_here
+
+log: logging.Logger = logging.getLogger("toolwire.server")
 
 
 class Held(ABC):
@@ -35,38 +39,38 @@ class Life(Held):
     """The lifespans of a server and those mounted in it, left in the task that entered them.
 
     They live on the loop of whoever needed them first. Others may come from loops of their own, as blocking clients do;
-    the thread of a blocking client that is closed goes on for as long as they live there.
+    the thread of a blocking client that is closed goes on for as long as they live there. Any other loop may end under
+    them: then they are entered on another that uses the server, before they are left.
     """
 
     def __init__(self, server: Any) -> None:
         self._server = server
         self._lock = threading.Lock()
         self._span: _Span | None = None
-        # What is held on each loop; one entry a holder.
-        self._held: dict[asyncio.AbstractEventLoop, list[_Span]] = {}
+        self._held: Counter[asyncio.AbstractEventLoop] = Counter()
 
     @property
     def holders(self) -> int:
         """How many keep it alive."""
-        return sum(len(spans) for spans in self._held.values())
+        return self._held.total()
 
     async def enter(self) -> None:
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._span is None or self._span.is_over:
-                # One that is over ended with its event loop, and whoever held it there is gone.
-                self._held = {each: spans for each, spans in self._held.items() if not each.is_closed()}
                 self._span = _Span(loop)
-                self._span.task = loop.create_task(self._live(self._span))
-                SHARED.add(self._span.task)
+                self._begin(self._span)
             span = self._span
-            span.holders += 1
-            self._held.setdefault(loop, []).append(span)
+            self._held[loop] += 1
         try:
             await seen_from_here(span.ready)
         except BaseException:
             self._let_go(loop)
             raise
+
+    def _begin(self, span: _Span) -> None:
+        span.task = span.loop.create_task(self._live(span))
+        SHARED.add(span.task)
 
     async def exit(self) -> None:
         loop = asyncio.get_running_loop()
@@ -79,24 +83,20 @@ class Life(Held):
     def _is_last_elsewhere(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether a loop on which no lifespan lives is about to have no holder left."""
         with self._lock:
-            spans = self._held.get(loop, ())
-            return len(spans) == 1 and spans[0].loop is not loop
+            return self._held[loop] == 1 and self._span is not None and self._span.loop is not loop
 
     def _let_go(self, loop: asyncio.AbstractEventLoop) -> _Span | None:
         """Give up one hold; what ends, where nobody else has one."""
         with self._lock:
-            spans = self._held.get(loop)
-            if spans is None:
+            if not self._held[loop]:
                 return None  # It was held on a loop that is gone, and with it the hold.
-            span = spans.pop()
-            if not spans:
-                del self._held[loop]
-            span.holders -= 1
-            if span.holders:
+            self._held[loop] -= 1
+            self._held = Counter({each: count for each, count in self._held.items() if count and not each.is_closed()})
+            if self._held:
                 return None
-            if self._span is span:
-                self._span = None
-        hand_over(span.loop, span.leave.set)
+            span, self._span = self._span, None
+        if span is not None:
+            hand_over(span.loop, span.leave.set)
         return span
 
     async def _live(self, span: _Span) -> None:
@@ -111,7 +111,7 @@ class Life(Held):
                 try:
                     await span.leave.wait()
                 finally:
-                    await self._server.kernel.stop()
+                    await self._leave(span)
         except BaseException as error:
             # Whoever waits is told: those who enter, or the last who leaves.
             if not span.ready.done():
@@ -124,13 +124,36 @@ class Life(Held):
             if not span.over.done():
                 span.over.set_result(None)
 
+    async def _leave(self, span: _Span) -> None:
+        successor = self._successor(span)
+        if successor is None:
+            await self._server.kernel.stop()
+            return
+        try:
+            async with asyncio.timeout(self._server.limits.drain):
+                await seen_from_here(successor.ready)
+        except Exception:
+            log.exception("the lifespan could not be entered on another loop")
+        await self._server.kernel.leave_loop()
+
+    def _successor(self, span: _Span) -> _Span | None:
+        """What goes on elsewhere, where a loop ends on which a lifespan lives that is still used."""
+        with self._lock:
+            if self._span is not span:
+                return None  # The last who used it has left.
+            del self._held[span.loop]
+            heir = next((loop for loop in self._held if loop.is_running()), None)
+            self._span = successor = None if heir is None else _Span(heir)
+        if successor is not None and hand_over(successor.loop, self._begin, successor):
+            return successor
+        return None
+
 
 class _Span:
-    """From entering the lifespans to leaving them, on the loop that came first."""
+    """From entering the lifespans to leaving them, on one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.holders = 0
         self.ready: Future[None] = Future()
         self.leave = asyncio.Event()
         self.over: Future[None] = Future()
