@@ -654,6 +654,40 @@ async def test_a_slow_reader_holds_the_call_back(monkeypatch: pytest.MonkeyPatch
         assert len(call.messages) == 101
 
 
+class SlowBus(MemoryBus):
+    """A bus that takes messages when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def publish(self, topic: str, data: bytes) -> None:
+        self.asked.set()
+        await self.go.wait()
+        await super().publish(topic, data)
+
+
+async def test_an_id_is_not_taken_twice_while_a_batch_waits(gate: Gate) -> None:
+    bus = SlowBus()
+    app = make_server(gate, stores=Stores(MemoryKV(), MemoryLog(), bus)).http_app()
+    async with serving(app) as [client]:
+        await client.initialize("2025-03-26")
+        call = client.request("tools/call", {"name": "silent", "arguments": {}}, id=1)
+        cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}}
+        batch = client.start_post([call, cancelled])
+        await bus.asked.wait()
+        alone = client.start_post(call)
+        await gate.reached.wait()
+        bus.go.set()
+        [refused] = (await batch.finished()).json()
+        assert (refused["id"], refused["error"]["code"]) == (1, -32600)
+        gate.opened.set()
+        assert (await alone.finished()).answer()["result"]["content"][0]["text"] == "silence"
+        assert app.sessions is not None
+        assert len(app.sessions.calls) == len(app.sessions.streams) == 0
+
+
 # --- batches ---
 
 

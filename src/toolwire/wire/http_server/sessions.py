@@ -203,6 +203,9 @@ class Sessions:
             call.headers, call.principal = headers, principal
         if calls:
             await self._host.admit(calls)
+            # Without a pause up to their start, or another request could come between and use the same id.
+            calls = self._unused(calls, token, ready)
+        if calls:
             self._check_room(token, calls, identifier)
             stream = PostStream(
                 self.streams,
@@ -245,7 +248,7 @@ class Sessions:
         """Deal with one message: what is answered at once, and what has to be called, goes to the lists."""
         if isinstance(item, Request):
             try:
-                accepted = self._accept(item, token, record, calls)
+                accepted = self._accept(item, token, record)
             except ProtocolError as error:
                 ready.append(encode_error(item.id, error.code, error.message, error.data))
                 return
@@ -261,13 +264,23 @@ class Sessions:
         else:
             await self._answered(item, token)
 
-    def _accept(self, request: Request, token: SessionToken, record: Record, calls: list[Incoming]) -> Any:
+    def _accept(self, request: Request, token: SessionToken, record: Record) -> Any:
         if request.method == "initialize":
             # 2025-03-26 basic/lifecycle: never in a batch; 1.3.1.7: once in a session.
             raise ProtocolError(INVALID_REQUEST, "This session is initialized; initialize comes alone, without an id")
-        if request.id in self.calls.of(token.id) or any(call.id == request.id for call in calls):
-            raise ProtocolError(INVALID_REQUEST, "A request with this id is still in flight")
         return self._lifecycle_for(token, record).accept(request)
+
+    def _unused(self, calls: list[Incoming], token: SessionToken, ready: list[bytes]) -> list[Incoming]:
+        """The calls with an id that no other has; the rest is refused."""
+        used = set(self.calls.of(token.id))
+        unused: list[Incoming] = []
+        for call in calls:
+            if call.id in used:
+                ready.append(encode_error(call.id, INVALID_REQUEST, "A request with this id is still in flight"))
+            else:
+                used.add(call.id)
+                unused.append(call)
+        return unused
 
     def _check_room(self, token: SessionToken, calls: list[Incoming], identifier: RequestId | None) -> None:
         if len(self.calls.of(token.id)) + len(calls) > self._limits.in_flight:
