@@ -77,6 +77,34 @@ async def test_what_happens_while_a_stream_is_opened_is_said_on_it(server: Serve
         assert stream.messages[2]["params"]["data"] == "loud"
 
 
+@pytest.mark.parametrize("sends", [0, 1])
+async def test_a_stream_that_breaks_while_it_begins_leaves_nothing_behind(server: Server, sends: int) -> None:
+    app = server.http_app()
+    async with serving(app) as [client]:
+        await client.initialize("2025-06-18")
+
+        async def breaking(scope: Any, receive: Any, send: Any) -> None:
+            sent = 0
+
+            async def broken(message: Any) -> None:
+                nonlocal sent
+                sent += 1
+                if sent > sends:
+                    raise OSError("the client went away")
+
+            await app(scope, receive, broken)
+
+        with pytest.raises(OSError, match="went away"):
+            await client.at(breaking).start_get().task
+        stalled = client.start_get()
+        stalled.stop_reading()
+        await stalled.until(lambda: stalled.stalled)
+        stalled.task.cancel()
+        await asyncio.wait({stalled.task})
+        assert app.sessions is not None
+        assert len(app.sessions.streams) == 0
+
+
 async def test_what_happens_while_a_stream_is_resumed_is_said_once(server: Server, kv: SlowKV) -> None:
     async with serving(server.http_app()) as [client]:
         await client.initialize("2025-11-25")

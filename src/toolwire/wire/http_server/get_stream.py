@@ -98,12 +98,12 @@ class GetStream:
     async def serve(self, receive: Receive, send: SendMessage, headers: HeaderList) -> None:
         """Carry the stream until the client goes away, or the stream ends."""
         start = [*STREAM_HEADERS, version_header(self.token.revision), *headers]
-        await send({"type": "http.response.start", "status": 200, "headers": start})
-        # Whatever the first event is, headers that wait for a body would look like a server that hangs.
-        await send({"type": "http.response.body", "body": self._first(), "more_body": True})
-        self._send = send
-        self.wake()
         try:
+            await send({"type": "http.response.start", "status": 200, "headers": start})
+            # Whatever the first event is, headers that wait for a body would look like a server that hangs.
+            await send({"type": "http.response.body", "body": self._first(), "more_body": True})
+            self._send = send
+            self.wake()
             if not self._ended:
                 self._task = asyncio.current_task()
                 self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._beat)
@@ -114,8 +114,8 @@ class GetStream:
                 raise
         finally:
             self._leave()
-            if self._ended:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        if self._ended:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _leave(self) -> None:
         self._send = self._task = None
