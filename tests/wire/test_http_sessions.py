@@ -101,6 +101,10 @@ def make_server(gate: Gate | None = None, **options: Any) -> Server:
     async def today() -> str:
         return "sunny"
 
+    @server.prompt
+    async def forecast() -> str:
+        return "What will it be like?"
+
     return server
 
 
@@ -1031,6 +1035,21 @@ async def test_nothing_is_said_on_two_streams(gate: Gate) -> None:
             await asyncio.sleep(0)
         server.notify_changed("prompts")
         await first.message("notifications/prompts/list_changed")
+
+
+async def test_changes_that_were_not_promised_are_not_told() -> None:
+    stores = Stores(MemoryKV(), MemoryLog(), MemoryBus(max_pending=4))
+    server = make_server(capabilities={"tools": {"listChanged": False}, "resources": None}, stores=stores)
+    async with serving(server.http_app()) as [client]:
+        await client.initialize()
+        stream = await client.get()
+        for family in ("tools", "resources", "prompts"):
+            server.notify_changed(family)
+        await stream.message("notifications/prompts/list_changed")
+        for number in range(20):
+            server.notify_updated(f"note://{number}")  # So many that some are lost, and everything is told again.
+        await stream.until(lambda: len(stream.messages) > 1)
+        assert {each["method"] for each in stream.messages} == {"notifications/prompts/list_changed"}
 
 
 async def test_a_session_has_so_many_streams_and_no_more(gate: Gate) -> None:

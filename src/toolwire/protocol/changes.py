@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, Final
 
 from msgspec import UNSET, Raw, Struct
@@ -48,15 +48,17 @@ def everything(subscribed: Set[str]) -> Iterator[Change]:
         yield Change("updated", uri)
 
 
-def legacy_notification(change: Change, subscribed: Set[str]) -> tuple[str, Any] | None:
-    """What a legacy client is told of a change: list changes unasked, updates of what it subscribed to, no more."""
+def legacy_notification(change: Change, subscribed: Set[str], promised: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """What a legacy client is told of a change: of lists whose changes the server's capabilities promise, unasked, and
+    of what it subscribed to; no more."""
     if change.method:
         return None
     if change.kind == "updated":
         if not covers(subscribed, change.uri):
             return None
         return UPDATED, t.ResourceUpdatedNotificationParams(uri=change.uri)
-    return LIST_CHANGED[change.kind], UNSET
+    # 2025-06-18 basic/lifecycle: only what was negotiated is used.
+    return (LIST_CHANGED[change.kind], UNSET) if t.has_capability(promised, f"{change.kind}.listChanged") else None
 
 
 class Published(Struct, omit_defaults=True):

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from msgspec import UNSET
 
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import LIST_CHANGED, UPDATED, Change, covers, everything
+from toolwire.protocol.changes import LIST_CHANGED, UPDATED, Change, covers, everything, legacy_notification
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.wire.handover import call_on
 from toolwire.wire.session import Outlet, Session
@@ -40,27 +40,26 @@ class LegacyClient:
         self.level: t.LoggingLevel = "info"
         self.uris: set[str] = set()
         self.loop: asyncio.AbstractEventLoop = session.loop
-        self._held: dict[Change, None] = {}
+        self._held: dict[Change, tuple[str, Any]] = {}
 
     def tell(self, change: Change) -> None:
         lifecycle = self.session.peer.lifecycle
         if not isinstance(lifecycle, ServerLifecycle) or lifecycle.era != "legacy" or not lifecycle.ready:
             return  # 1.3.1.4: before `initialized` a server keeps to pings and log messages.
-        if change.method or (change.kind == "updated" and not self._wants(change.uri)):
+        notification = legacy_notification(change, self.uris, lifecycle.promised)
+        if notification is None or (change.kind == "updated" and not self._may_hear(change.uri)):
             return
-        if change.kind != "updated" and not t.has_capability(lifecycle.promised, f"{change.kind}.listChanged"):
-            return  # 2025-06-18 basic/lifecycle: only what was negotiated is used.
         if self.session.channel.congested:
-            self._hold(change)
+            self._hold(change, notification)
         else:
-            self._send(change)
+            self.session.notify(*notification)
 
     def tell_everything(self) -> None:
         for change in everything(self.uris):
             self.tell(change)
 
-    def _wants(self, uri: str) -> bool:
-        return covers(self.uris, uri) and (self._hears is None or self._hears(uri))
+    def _may_hear(self, uri: str) -> bool:
+        return self._hears is None or self._hears(uri)
 
     def log(self, params: t.LoggingMessageNotificationParams) -> None:
         """A message of the server's own, if this client wants its level and keeps up."""
@@ -68,25 +67,19 @@ class LegacyClient:
         if self.session.peer.lifecycle.revision is not None and wanted and not self.session.channel.congested:
             self.session.notify("notifications/message", params)
 
-    def _send(self, change: Change) -> None:
-        if change.kind == "updated":
-            self.session.notify(UPDATED, t.ResourceUpdatedNotificationParams(uri=change.uri))
-        else:
-            self.session.notify(LIST_CHANGED[change.kind], UNSET)
-
-    def _hold(self, change: Change) -> None:
+    def _hold(self, change: Change, notification: tuple[str, Any]) -> None:
         """A reader that is behind gets each change once, when it has caught up."""
         if not self._held:
             self.loop.create_task(self._release())
         elif len(self._held) >= MAX_HELD:
             del self._held[next(iter(self._held))]
-        self._held[change] = None
+        self._held[change] = notification
 
     async def _release(self) -> None:
         await self.session.channel.drain()
         held, self._held = self._held, {}
-        for change in held:
-            self._send(change)
+        for notification in held.values():
+            self.session.notify(*notification)
 
 
 class Stream:

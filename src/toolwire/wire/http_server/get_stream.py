@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from toolwire.protocol import types as t
@@ -223,6 +223,7 @@ class Listener(GetStream):
         "_early",
         "_hears",
         "_pending",
+        "_promised",
         "claimed",
         "doubtful",
         "level",
@@ -235,11 +236,18 @@ class Listener(GetStream):
     )
 
     def __init__(
-        self, owner: Owner, identifier: str, token: SessionToken, resume: Resume, hears: Callable[[str], bool]
+        self,
+        owner: Owner,
+        identifier: str,
+        token: SessionToken,
+        resume: Resume,
+        hears: Callable[[str], bool],
+        promised: Mapping[str, Any],
     ) -> None:
-        """`hears`: whether the client may know what happens at an address."""
+        """`hears`: whether the client may know what happens at an address; `promised`: what the server declares."""
         super().__init__(owner, identifier, token, resume)
         self._hears = hears
+        self._promised = promised
         self.speaks: bool = False
         self.claimed: asyncio.Future[None] | None = asyncio.get_running_loop().create_future()
         self.level: t.LoggingLevel = "info"
@@ -282,7 +290,7 @@ class Listener(GetStream):
         if self.claimed is not None:
             self._keep(lambda: self.changed(change))
             return
-        notification = legacy_notification(change, self.uris)
+        notification = legacy_notification(change, self.uris, self._promised)
         if notification is not None and (change.kind != "updated" or self._hears(change.uri)):
             self.say(encode_notification(*notification))
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -118,10 +118,12 @@ class SessionStreams:
             raise
         return stream
 
-    async def listen(self, token: SessionToken, resume: Resume | None, hears: Callable[[str], bool]) -> Listener | None:
+    async def listen(
+        self, token: SessionToken, resume: Resume | None, hears: Callable[[str], bool], promised: Mapping[str, Any]
+    ) -> Listener | None:
         """Open the session's own stream, or go on with it; None when the session ended meanwhile."""
         place = resume or Resume(stream_name("g", self._random), None)
-        listener = Listener(self, self._new_id(), token, place, hears)
+        listener = Listener(self, self._new_id(), token, place, hears, promised)
         self._add(listener)
         try:
             assert listener.claimed is not None

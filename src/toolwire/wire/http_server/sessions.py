@@ -354,7 +354,8 @@ class Sessions:
         if resume is not None and resume.from_post:
             stream = await self.streams.resume(token, resume)
         else:
-            stream = await self.streams.listen(token, resume, self._host.hearing(principal))
+            promised = self._host.offer_to(principal).capabilities(token.revision)
+            stream = await self.streams.listen(token, resume, self._host.hearing(principal), promised)
         if stream is None:
             raise _no_session(None)
         return stream
