@@ -71,7 +71,8 @@ class Client(Reading):
     more than once. A server that went away is started again, or waited for, by the next operation.
 
     * `elicit`, `sample`, `roots`: answers to what the server asks; having them declares the capability.
-      `Elicitation(form=, url=)` and `Sampling(fn, tools=True)` declare more than a plain function does.
+      `Elicitation(form=, url=)` and `Sampling(fn, tools=True)` declare more than a plain function does. One that is
+      not `async` may block: it is called in a thread, for one question after the other.
     * `on_log`, `on_progress`: called with the params of the notification, for every call that has no callback of its
       own; may be `async`, and is then called again once it is done: if a thousand wait, the oldest is dropped.
       Progress is only asked for where there is a callback.
@@ -196,6 +197,7 @@ class Client(Reading):
     async def close(self) -> None:
         """Let go of the server, and of the process if the client started it. Calls in flight are lost."""
         await self._keeper.close()
+        self._answers.close()
         if self._safety is not None:
             await self._safety.close()
 

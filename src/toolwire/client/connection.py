@@ -356,7 +356,8 @@ class Connection:
     async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
         """A request of the server, on the revisions that have them."""
         try:
-            answer = await self.answers.answer(request.method, request.params, request.revision)
+            with self.session.answering():
+                answer = await self.answers.answer(request.method, request.params, request.revision)
             return _for_task(shape(answer, request.revision), request.params.meta)
         except Rejected as refusal:
             # 2024-11-05 to 2025-11-25 client/sampling: the user said no.

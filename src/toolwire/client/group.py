@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Protocol, TypeVar
@@ -83,6 +84,10 @@ class Member(Protocol):
     def listen(self, *, tools: bool, prompts: bool, resources_list: bool, resources: Sequence[str]) -> Subscription: ...
 
 
+# What may ask the user has its deadline where it asks, because there it stands still meanwhile.
+_ASKING: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
+
+
 class GroupTarget(ServerTarget):
     """A group as what a client connects to."""
 
@@ -105,7 +110,7 @@ class _GroupLink(Link):
 
     def session(self, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> Session:
         session = _GroupSession(self.channel, Peer(lifecycle), handler, ceiling=ceiling)
-        session.errors = self._group.errors
+        session.group = self._group
         return session
 
     async def close(self) -> None:
@@ -115,7 +120,7 @@ class _GroupLink(Link):
 class _GroupSession(Session):
     """The client's end: raises what the client of the server behind raised."""
 
-    errors: dict[RequestId, ToolwireError]
+    group: Group
 
     async def request(
         self,
@@ -127,12 +132,16 @@ class _GroupSession(Session):
         headers: Mapping[str, str] | None = None,
     ) -> Raw | None:
         own = self.peer.next_id() if identifier is None else identifier
+        if timeout is not None and method in _ASKING:
+            self.group.deadlines[own] = timeout
+            timeout = None
         try:
             return await super().request(method, params, timeout, on_progress, own)
         except ProtocolError as error:
-            raise self.errors.get(own, error) from None
+            raise self.group.errors.get(own, error) from None
         finally:
-            self.errors.pop(own, None)
+            self.group.errors.pop(own, None)
+            self.group.deadlines.pop(own, None)
 
 
 class Group:
@@ -145,6 +154,7 @@ class Group:
         self._by_length = sorted(members, key=len, reverse=True)
         self._owners: dict[str, str] = {}
         self.errors: dict[RequestId, ToolwireError] = {}
+        self.deadlines: dict[RequestId, float] = {}
         self._handlers: dict[str, Callable[[Any, Outlet, Incoming], Awaitable[t.Wire]]] = {
             "server/discover": self._discover,
             "tools/list": self._list_tools,
@@ -238,7 +248,7 @@ class Group:
     async def _call_tool(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
         member, name = self._split(params.name, "tool")
         arguments = None if params.arguments is UNSET else msgspec.json.decode(params.arguments)
-        return (await member.call_tool(name, arguments, **_options(request, outlet))).to_wire()
+        return (await member.call_tool(name, arguments, **self._options(request, outlet))).to_wire()
 
     async def _list_prompts(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
         found = await self._from_all("prompts", lambda member: member.list_prompts())
@@ -247,7 +257,20 @@ class Group:
     async def _get_prompt(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
         member, name = self._split(params.name, "prompt")
         arguments = None if params.arguments is UNSET else msgspec.json.decode(params.arguments)
-        return await member.get_prompt(name, arguments, **_options(request, outlet))
+        return await member.get_prompt(name, arguments, **self._options(request, outlet))
+
+    def _options(self, request: Incoming, outlet: Outlet) -> dict[str, Any]:
+        """What is handed on with a request: its deadline, who is told of its progress, the caller's own `_meta`."""
+
+        def report(progress: t.ProgressNotificationParams) -> None:
+            outlet.notify("notifications/progress", structs.replace(progress, progress_token=request.progress_token))
+
+        meta = {} if request.raw is UNSET else t.request_meta(request.raw)
+        return {
+            "timeout": self.deadlines.get(request.id, math.inf),
+            "on_progress": None if request.progress_token is UNSET else report,
+            "meta": {key: value for key, value in meta.items() if key not in _OF_THE_CONNECTION} or None,
+        }
 
     def _server_in(self, name: str) -> str | None:
         return next((server for server in self._by_length if name.startswith(server + SEPARATOR)), None)
@@ -296,7 +319,7 @@ class Group:
         missing: ResourceNotFound | None = None
         for server in self._readers(params.uri):
             try:
-                contents = await self._members[server].read_resource(params.uri, **_options(request, outlet))
+                contents = await self._members[server].read_resource(params.uri, **self._options(request, outlet))
                 return t.ReadResourceResult(contents=contents, ttl_ms=0, cache_scope="private")
             except ResourceNotFound as error:
                 missing = error
@@ -371,21 +394,6 @@ def _selection(member: Member, wanted: t.SubscriptionFilter) -> dict[str, Any]:
 async def _hand_on(changes: Subscription, outlet: Outlet, meta: t.MetaDict) -> None:
     async for change in changes:
         outlet.notify(_NOTIFICATIONS[change.kind], _params(change, meta))
-
-
-def _options(request: Incoming, outlet: Outlet) -> dict[str, Any]:
-    """What is handed on with a request: who is told of its progress, and what the caller put into `_meta`."""
-
-    def report(progress: t.ProgressNotificationParams) -> None:
-        outlet.notify("notifications/progress", structs.replace(progress, progress_token=request.progress_token))
-
-    meta = {} if request.raw is UNSET else t.request_meta(request.raw)
-    return {
-        # The caller's own deadline holds; a second one inside would only blur it.
-        "timeout": float("inf"),
-        "on_progress": None if request.progress_token is UNSET else report,
-        "meta": {key: value for key, value in meta.items() if key not in _OF_THE_CONNECTION} or None,
-    }
 
 
 def _params(change: Change, meta: t.MetaDict) -> t.Wire:

@@ -7,6 +7,7 @@ on. Which callbacks there are decides which capabilities are declared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from inspect import iscoroutinefunction
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
@@ -20,9 +21,12 @@ from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolE
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.sampling import check_tool_turns
 from toolwire.protocol.shaping import shape
+from toolwire.wire.workers import ThreadWorkers
 
 # Ids of URL elicitations whose completion may still be announced; a server does not make us remember more.
 MAX_OPEN_URLS: Final = 1_000
+# Questions that wait for callbacks that are not `async`; what is beyond is refused.
+MAX_WAITING: Final = 1_000
 
 
 class Accept(Struct, frozen=True):
@@ -93,6 +97,13 @@ class Answers:
         self.roots: Roots | None = None if roots is None else as_roots(roots)
         self._declared: dict[str, dict[str, Any]] = {}
         self._open_urls: dict[str, None] = {}
+        self._thread: ThreadWorkers | None = None
+
+    def close(self) -> None:
+        """Let go of the thread; a question after that has another."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown()
 
     # --- what is declared ---
 
@@ -141,16 +152,33 @@ class Answers:
         if mode == "form" and elicitation.form is not None and t.has_capability(declared, "elicitation.form"):
             if params.requested_schema is UNSET:
                 raise ProtocolError(INVALID_PARAMS, "A form needs requestedSchema")
-            return await _ask_form(elicitation.form, params, params.requested_schema)
+            return await self._ask_form(elicitation.form, params, params.requested_schema)
         if mode == "url" and elicitation.url is not None and t.has_capability(declared, "elicitation.url"):
             return await self._ask_url(elicitation.url, params)
         # 2025-11-25 client/elicitation: a mode that was not declared is answered with -32602.
         raise ProtocolError(INVALID_PARAMS, f"This client did not declare the elicitation mode {mode[:50]!r}")
 
+    async def _ask_form(
+        self, callback: ElicitCallback, params: t.ElicitRequestParams, schema: dict[str, Any]
+    ) -> t.ElicitResult:
+        answer = _choice(await self._asked(callback, params))
+        if isinstance(answer, t.ElicitResult):
+            if answer.action != "accept":
+                return t.ElicitResult(action=answer.action)
+            answer = Accept(answer.content or {})
+        if isinstance(answer, Accept):
+            answer = answer.content or {}
+        content = _plain(answer)
+        if not isinstance(content, dict):
+            raise TypeError(f"a form callback returns a dict, Decline() or Cancel(), not {type(answer).__name__}")
+        merged = {**_defaults(schema), **content}
+        _validate(merged, schema)
+        return t.ElicitResult(action="accept", content=merged)
+
     async def _ask_url(self, callback: ElicitCallback, params: t.ElicitRequestParams) -> t.ElicitResult:
         if params.url is UNSET or not _is_absolute(params.url):
             raise ProtocolError(INVALID_PARAMS, "URL mode needs a url")
-        answer = _choice(await _asked(callback, params))
+        answer = _choice(await self._asked(callback, params))
         if answer is True or isinstance(answer, Accept):
             if params.elicitation_id is not UNSET:
                 self._remember(params.elicitation_id)
@@ -189,7 +217,7 @@ class Answers:
             check_tool_turns(params.messages)
         except ValueError as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from None
-        answer = await settle(sampling.sample(params))
+        answer = await self._called(sampling.sample, params)
         if isinstance(answer, t.CreateMessageResult):
             return answer
         if isinstance(answer, str):
@@ -200,8 +228,27 @@ class Answers:
         raise TypeError(f"a sample callback returns text or a CreateMessageResult, not {type(answer).__name__}")
 
     async def _list_roots(self, roots: Roots) -> t.ListRootsResult:
-        found = await settle(roots()) if callable(roots) else roots
+        found = await self._called(roots) if callable(roots) else roots
         return t.ListRootsResult(roots=[_root(root) for root in as_roots(found)])
+
+    # --- the callbacks ---
+
+    async def _asked(self, callback: ElicitCallback, params: t.ElicitRequestParams) -> Any:
+        try:
+            return await self._called(callback, params.message, params)
+        except Rejected:
+            return Decline()  # A refusal of an elicitation is a result, never an error (T-50).
+
+    async def _called(self, callback: Callable[..., Any], *arguments: Any) -> Any:
+        """The value of a callback. One that is not `async` may block, as `input()` does: it runs in a thread.
+
+        They have one thread, because two that ask the same person at once would be in each other's way.
+        """
+        if iscoroutinefunction(callback):
+            return await callback(*arguments)
+        if self._thread is None:
+            self._thread = ThreadWorkers(threads=1, queue=MAX_WAITING)
+        return await settle(await self._thread.run(callback, *arguments))
 
 
 async def settle(value: Any) -> Any:
@@ -212,35 +259,12 @@ async def settle(value: Any) -> Any:
 # --- Elicitation -----------------------------------------------------------------------------------------------------
 
 
-async def _asked(callback: ElicitCallback, params: t.ElicitRequestParams) -> Any:
-    try:
-        return await settle(callback(params.message, params))
-    except Rejected:
-        return Decline()  # A refusal of an elicitation is a result, never an error (T-50).
-
-
 def _choice(answer: Any) -> Any:
     if answer is Decline or isinstance(answer, Decline):
         return t.ElicitResult(action="decline")
     if answer is Cancel or isinstance(answer, Cancel):
         return t.ElicitResult(action="cancel")
     return Accept() if answer is Accept else answer
-
-
-async def _ask_form(callback: ElicitCallback, params: t.ElicitRequestParams, schema: dict[str, Any]) -> t.ElicitResult:
-    answer = _choice(await _asked(callback, params))
-    if isinstance(answer, t.ElicitResult):
-        if answer.action != "accept":
-            return t.ElicitResult(action=answer.action)
-        answer = Accept(answer.content or {})
-    if isinstance(answer, Accept):
-        answer = answer.content or {}
-    content = _plain(answer)
-    if not isinstance(content, dict):
-        raise TypeError(f"a form callback returns a dict, Decline() or Cancel(), not {type(answer).__name__}")
-    merged = {**_defaults(schema), **content}
-    _validate(merged, schema)
-    return t.ElicitResult(action="accept", content=merged)
 
 
 def _plain(value: Any) -> Any:

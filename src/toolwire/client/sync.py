@@ -1,7 +1,7 @@
 """`Client` for programs without an event loop: the same methods, each of which waits for its result.
 
-The client lives on an event loop in a thread of its own, from `connect()` to `close()`; callbacks (`elicit`, `on_log`)
-are called there. It may be used from any number of threads.
+The client lives on an event loop in a thread of its own, from `connect()` to `close()`. Callbacks are called there
+(`on_log`), or in another thread where they answer questions (`elicit`). It may be used from any number of threads.
 """
 
 from __future__ import annotations

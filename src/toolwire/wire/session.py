@@ -31,6 +31,7 @@ from toolwire.protocol.lifecycle import ClientLifecycle, Incoming
 from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
 from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Channel, Feed
+from toolwire.wire.clock import StoppableClock
 from toolwire.wire.loops import task_starter
 from toolwire.wire.timeouts import LONG, LOOK_EVERY
 
@@ -181,6 +182,8 @@ class Session:
         self._backlog: deque[Incoming] = deque()
         self._room: asyncio.Event | None = None  # There while reading is held back.
         self._ended: asyncio.Future[None] = self.loop.create_future()
+        # By which deadlines are reckoned.
+        self.clock: StoppableClock = StoppableClock(self.loop)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
         self._looking = False
@@ -393,7 +396,7 @@ class Session:
         else:
             pending = Pending(future, method, on_progress, timeout)
             if timeout < LONG:
-                self._count(pending, self.loop.time())
+                self._count(pending, self.clock.time())
             elif not self._looking:
                 self._look_soon()
         channel = self.channel
@@ -415,7 +418,7 @@ class Session:
         if pending is None:
             return
         if pending.timeout is not None:
-            self._count(pending, self.loop.time())
+            self._count(pending, self.clock.time())
         if pending.on_progress is not None:
             pending.on_progress(params)
 
@@ -426,7 +429,7 @@ class Session:
     def _look(self) -> None:
         """Begin to count for those that are not answered at once, as nearly all are: so most never ask for the time."""
         self._looking = False
-        now = self.loop.time()
+        now = self.clock.time()
         for pending in self.peer.outgoing.values():
             if pending.timeout is not None and pending.expires == math.inf:
                 self._count(pending, now)
@@ -444,19 +447,33 @@ class Session:
         """One timer serves all requests: it is set for the earliest deadline, and most calls find it set already."""
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = self.loop.call_at(when, self._wake)
+        self._alarm = self.loop.call_at(when + self.clock.behind, self._wake)
         self._alarm_at = when
 
     def _wake(self) -> None:
         self._alarm = None
         self._alarm_at = math.inf
-        now = self.loop.time()
+        now = self.clock.time()
         for identifier, pending in tuple(self.peer.outgoing.items()):
             if pending.expires <= now:
                 self._expire(identifier, pending)
+        if not self.clock.stands:
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
         following = min((pending.expires for pending in self.peer.outgoing.values()), default=math.inf)
         if following < math.inf:
             self._wake_at(following)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """While a question of the other side is answered, no deadline passes: a person may take longer than a call."""
+        self.clock.hold()
+        try:
+            yield
+        finally:
+            self.clock.let_go()
+            self._set_alarm()
 
     def _expire(self, identifier: RequestId, pending: Pending) -> None:
         if self.peer.forget(identifier):

@@ -120,7 +120,7 @@ class Exchange:
     # --- the clock, while somebody signs in ---
 
     def pause(self) -> None:
-        self._left = (self.timeout, self.expires - self._session.loop.time())
+        self._left = (self.timeout, self.expires - self._session.clock.time())
         self.timeout, self.expires = None, math.inf
 
     def resume(self) -> None:
@@ -169,7 +169,7 @@ class HttpSession(Session):
         exchange = Exchange(self, identifier, method, timeout, on_progress)
         if timeout is not None:
             if timeout < LONG:
-                self._count(exchange, self.loop.time())
+                self._count(exchange, self.clock.time())
             elif not self._looking:
                 self._look_soon()
         sent = self.channel.request_headers(method)
@@ -209,7 +209,7 @@ class HttpSession(Session):
     def time_again(self, exchange: Exchange, left: float) -> None:
         """Go on with a clock that stood still, from what was left of its time."""
         if exchange.timeout is not None:
-            now = self.loop.time()
+            now = self.clock.time()
             self._count(exchange, now)
             exchange.expires = min(exchange.expires, now + left)
             if exchange.expires < self._alarm_at:
