@@ -147,6 +147,22 @@ async def test_the_server_logs_to_every_connection_that_wants_the_level(revision
         assert modern.notifications == []
 
 
+@every_revision
+async def test_where_logging_is_not_offered_there_are_no_messages(revision: str, warned: set[str]) -> None:
+    server = Server("quiet", capabilities={"logging": None})
+
+    @server.tool
+    async def speak(ctx: Context) -> str:
+        return str(await ctx.error("from the tool"))
+
+    async with connect(server, revision) as client:
+        meta = {} if revision in LEGACY else {"_meta": modern_meta(log_level="debug")}
+        server.log("error", "from the server")
+        called = await client.result("tools/call", {"name": "speak", **meta})
+        assert called["content"][0]["text"] == "False"
+        assert client.of(MESSAGE) == []
+
+
 async def test_the_servers_own_messages_are_checked_and_never_pile_up(server: Server) -> None:
     async with connect(server, "2025-11-25") as client:
         with pytest.raises(ValueError, match="unknown logging level"):

@@ -276,7 +276,8 @@ class Server(Registering, Serving):
         t.severity(level)
         # Encoded here, so that what is not JSON fails in the hands of whoever logs it.
         encoded = Raw(encode_readable(data))
-        self.kernel.hub.log(t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET))
+        if self.kernel.offers_logging:
+            self.kernel.hub.log(t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET))
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
         """Call a plain function in this process when a resource is updated, in the thread that announces it."""

@@ -487,6 +487,8 @@ class Kernel(Offering):
 
     def log_threshold(self, request: Incoming, outlet: Outlet) -> int | None:
         """The least severe level the client of a request wants; None for no messages at all."""
+        if not self.offers_logging:
+            return None  # 2025-06-18 basic/lifecycle: only what was negotiated is used.
         if request.modern:
             # LOG-1: only a request that asks for messages gets them; SUB-7: never on a listen stream.
             if request.log_level is UNSET or request.method == _LISTEN:

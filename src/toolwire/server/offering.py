@@ -73,6 +73,11 @@ class Offering:
         self._capabilities[revision] = (version, result)
         return result
 
+    @property
+    def offers_logging(self) -> bool:
+        """Whether clients get log messages at all, which `capabilities={"logging": None}` takes back."""
+        return self._extra_capabilities.get("logging", UNSET) is not None
+
     def _offers_tasks(self) -> bool:
         if any(found.component.task is not None for found in self.catalog.all("tools").values()):
             self._families.add("tasks")
