@@ -15,7 +15,7 @@ import pytest
 from tests.wire.httpclient import serving
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect, modern_meta
 
-from toolwire import Context, Resource, Server, SyncContext, logs
+from toolwire import Context, Resource, Server, SyncContext, logs, testing
 from toolwire.protocol.errors import ServerError
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -48,6 +48,79 @@ async def test_a_handler_has_the_context_if_it_asks_for_it(executor: str) -> Non
         assert tools["with_context"]["inputSchema"] == tools["without"]["inputSchema"]
         assert text(await client.call("with_context", {"word": "a"})) == "a tools/call"
         assert text(await client.call("without", {"word": "a"})) == "a"
+
+
+def report(done: int) -> bool:
+    return SyncContext.current().progress(done, message="from a helper")
+
+
+@pytest.mark.parametrize("revision", [MODERN, "2025-06-18"])
+async def test_a_helper_in_a_thread_has_the_context_whose_calls_are_plain(revision: str) -> None:
+    server = Server("s")
+
+    @server.tool
+    def bare() -> bool:
+        return report(1) and report(2)
+
+    @server.tool
+    def handed(ctx: SyncContext) -> bool:
+        return ctx is SyncContext.current() is Context.current() and ctx.progress(1) and not report(1) and report(2)
+
+    @server.tool
+    async def beside() -> bool:
+        return await asyncio.to_thread(report, 1) and await asyncio.to_thread(report, 2)
+
+    @server.tool
+    async def on_the_loop() -> bool:
+        with pytest.raises(LookupError, match="no worker thread"):
+            SyncContext.current()
+        return await Context.current().progress(1) and await Context.current().progress(2)
+
+    async with testing.connect(server, revision=revision) as (client, _):
+        for name in ("bare", "handed", "beside", "on_the_loop"):
+            seen: list[float] = []
+            result = await client.call_tool(name, on_progress=lambda each, seen=seen: seen.append(each.progress))
+            assert (result.text, seen) == ("true", [1, 2]), name
+    with pytest.raises(LookupError):
+        Context.current()
+
+
+@pytest.mark.parametrize("revision", [MODERN, "2025-06-18"])
+async def test_a_helper_in_a_thread_may_ask(revision: str) -> None:
+    server = Server("s")
+
+    @server.tool
+    def greet() -> str:
+        return f"Hi {SyncContext.current().elicit('Name?', str).data}"
+
+    elicit = lambda message, params: {"value": "Ann"}  # noqa: E731
+    async with testing.connect(server, revision=revision, elicit=elicit) as (client, _):
+        assert (await client.call_tool("greet")).text == "Hi Ann"
+
+
+async def test_a_helper_in_a_thread_learns_that_nobody_waits_any_more() -> None:
+    server = Server("s")
+    ended: list[str] = []
+    done = threading.Event()
+
+    @server.tool
+    def ask() -> None:
+        ctx = SyncContext.current()
+        try:
+            ctx.elicit("Go on?", bool)
+        except asyncio.CancelledError:
+            ended.append(f"cancelled {ctx.cancelled}")
+            SyncContext.current().info("too late")
+            ended.append("not cancelled any more")
+        finally:
+            done.set()
+
+    async with connect(server, "2025-06-18", {"elicitation": {}}) as client:
+        client.start("tools/call", {"name": "ask"}, id="it")
+        await client.until(lambda: client.requests)
+        client.notify("notifications/cancelled", {"requestId": "it"})
+        await asyncio.to_thread(done.wait)
+    assert ended == ["cancelled True"]
 
 
 async def test_a_plain_handler_names_the_context_whose_calls_are_plain() -> None:

@@ -45,6 +45,7 @@ from toolwire.server.mounting import around_mounted
 from toolwire.server.offering import Offering
 from toolwire.server.pages import Pages
 from toolwire.server.questions import Questions, asked
+from toolwire.server.running import context_in_thread
 from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.stores import Stores
 from toolwire.wire.process_workers import ProcessWorkers
@@ -484,6 +485,9 @@ class Kernel(Offering):
             # none of them may silence, or flood, what whoever runs the server reads.
             logs.set_level(ctx.params.level)
         return t.Result()
+
+    def context_in_thread(self, ctx: Context) -> Context:
+        return context_in_thread(ctx)
 
     def log_threshold(self, request: Incoming, outlet: Outlet) -> int | None:
         """The least severe level the client of a request wants; None for no messages at all."""

@@ -13,6 +13,7 @@ from toolwire.server import depends
 from toolwire.server.binding import Binding
 from toolwire.server.context import Context, SyncContext, is_blocking
 from toolwire.server.process_context import ASKING, ProcessContext
+from toolwire.wire.handover import hand_over
 from toolwire.wire.process_workers import check_process_function
 from toolwire.wire.workers import CancelToken, call_in_loop
 
@@ -184,6 +185,8 @@ def _let_go(synchronous: SyncContext) -> None:
     """The thread goes on when the call is cancelled; this is how it finds out."""
     synchronous._cancelled = True
     synchronous._token.cancel()
+    if synchronous._origin._blocking is synchronous:
+        synchronous._origin._blocking = None
 
 
 def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext) -> Any:
@@ -205,11 +208,26 @@ def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext
 
 def threaded_context(ctx: Context) -> SyncContext:
     """The same request, for code in a worker thread."""
-    loop = asyncio.get_running_loop()
+    return _synchronous(ctx, asyncio.get_running_loop())
+
+
+def context_in_thread(ctx: Context) -> Context:
+    """The same from within a thread, for code that was not handed a context: there is one until the call is over."""
+    deadline = ctx._deadline
+    if ctx._blocking is not None or deadline is None:
+        return ctx._blocking or ctx
+    synchronous, task = _synchronous(ctx, deadline.loop), deadline.task
+    if task is None or not hand_over(deadline.loop, task.add_done_callback, lambda _: _let_go(synchronous)):
+        _let_go(synchronous)
+    return synchronous
+
+
+def _synchronous(ctx: Context, loop: asyncio.AbstractEventLoop) -> SyncContext:
     synchronous = SyncContext(ctx._host, ctx._request, ctx._outlet)
     synchronous.adopt(ctx)
     token = synchronous._token = CancelToken()
     synchronous._call = lambda factory: call_in_loop(loop, factory, token)
+    ctx._blocking = synchronous
     return synchronous
 
 

@@ -24,6 +24,14 @@ class SyncContext(Context):
     _origin: Context
     _token: CancelToken
 
+    @staticmethod
+    def current() -> SyncContext:
+        """The context of the request that is being handled in this thread; `LookupError` where there is none."""
+        ctx = Context.current()
+        if not isinstance(ctx, SyncContext):
+            raise LookupError("this is no worker thread: on the loop use Context.current(), and await its calls")
+        return ctx
+
     def adopt(self, ctx: Context) -> None:
         """Share what another context of the same request has gathered, and what is still to come of its questions."""
         self._origin = ctx

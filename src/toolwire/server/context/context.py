@@ -55,6 +55,8 @@ class Host(Protocol):
     workers: ThreadWorkers
     processes: ProcessWorkers
 
+    def context_in_thread(self, ctx: Context) -> Context: ...
+
     def log_threshold(self, request: Incoming, outlet: Outlet) -> int | None: ...
 
     async def asking(self, ctx: Context) -> Asking: ...
@@ -71,6 +73,7 @@ class Context:
 
     # Defaults of the class, so that a request pays only for what differs from them.
     _asking: Asking | None = None
+    _blocking: Context | None = None
     _cancelled: bool = False
     _deadline: Any = None
     _error_id: str | None = None
@@ -98,8 +101,12 @@ class Context:
 
     @staticmethod
     def current() -> Context:
-        """The context of the request that is being handled here; `LookupError` where there is none."""
-        return CURRENT.get()
+        """The context of the request that is being handled here; `LookupError` where there is none.
+
+        In a worker thread it is a `SyncContext`, whose calls are plain.
+        """
+        ctx = CURRENT.get()
+        return ctx if asyncio._get_running_loop() is not None else ctx._host.context_in_thread(ctx)
 
     @property
     def request_id(self) -> str | int:
