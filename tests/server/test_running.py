@@ -274,6 +274,10 @@ async def test_yields_are_progress_and_the_last_is_the_result(kind: str) -> None
         yield (2, 10)
         yield (3, 10, "third")
         yield "a text"
+        yield (5, "Ann")
+        yield (True, 7)
+        yield (7, None, "seventh")
+        yield (8, 9, 10)
         yield "result"
 
     @server.tool(name="async")
@@ -291,6 +295,11 @@ async def test_yields_are_progress_and_the_last_is_the_result(kind: str) -> None
             {"progressToken": "t", "progress": 2, "total": 10},
             {"progressToken": "t", "progress": 3, "total": 10, "message": "third"},
             {"progressToken": "t", "progress": 4, "message": "a text"},
+            # Rows that are no report of progress only count.
+            {"progressToken": "t", "progress": 5},
+            {"progressToken": "t", "progress": 6},
+            {"progressToken": "t", "progress": 7, "message": "seventh"},
+            {"progressToken": "t", "progress": 8},
         ]
         client.notifications.clear()
         assert text(await client.call(kind)) == "result"

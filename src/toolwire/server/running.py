@@ -157,11 +157,16 @@ async def _drive(ctx: Context, iterator: AsyncIterator[Any]) -> Any:
 
 
 def _as_progress(value: Any, count: int) -> tuple[Any, ...]:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return (value,)
-    if isinstance(value, tuple) and 1 <= len(value) <= 3 and isinstance(value[0], int | float):
-        return value
+    """What `ctx.progress` takes: a number or `(progress, total, message)` as it is, for other values their count."""
+    given = value if isinstance(value, tuple) and 1 <= len(value) <= 3 else (value,)
+    progress, total, message = (*given, None, None)[:3]
+    if _is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None):
+        return given
     return (count, None, value if isinstance(value, str) else None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _threaded(binding: Binding) -> Invoke:
