@@ -32,8 +32,9 @@ def extended(seen: list[Any] | None = None) -> Server:
         return {"job": params.job, "method": ctx.method}
 
     @extension.method("jobs/open")
-    async def anything(params: Any, ctx: Context) -> None:
-        return None
+    async def anything(params: types.RequestParams, ctx: Context) -> dict[str, Any] | None:
+        assert params is ctx.params
+        return params.extra or None
 
     @extension.notification("notifications/jobs/done", params=JobNotice)
     def done(params: JobNotice) -> None:
@@ -64,7 +65,8 @@ async def test_a_method_of_an_extension_is_served() -> None:
         result = await client.result("jobs/get", {"job": "a"})
         assert (result["job"], result["method"], result["resultType"]) == ("a", "jobs/get", "complete")
         assert "io.modelcontextprotocol/serverInfo" in result["_meta"]
-        assert (await client.result("jobs/open", {"anything": [1]}))["resultType"] == "complete"
+        assert (await client.result("jobs/open"))["resultType"] == "complete"
+        assert (await client.result("jobs/open", {"anything": [1]}))["anything"] == [1]
 
 
 @pytest.mark.covers("EXT-2", "CAP-1")

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
@@ -26,7 +27,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z][A-Za-z0-9-]*)+/[A-
 
 
 class OpenParams(t.RequestParams, kw_only=True):
-    """Params of an extension's method that was given no type: read them from `ctx.request_params`."""
+    """Params of an extension's method that was given no type: all members of its own are in `extra`."""
 
 
 class Extension:
@@ -45,7 +46,10 @@ class Extension:
         self.result_types: set[str] = set()
 
     def method(self, name: str, *, params: type[t.RequestParams] = OpenParams) -> Callable[[F], F]:
-        """Register an async handler `(params, ctx)` for a request; `params` is a subclass of `types.RequestParams`."""
+        """Register an async handler `(params, ctx)` for a request; `params` is a subclass of `types.RequestParams`.
+
+        Without one, the handler finds what was sent in `params.extra`.
+        """
         return self._register(name, "request", params)
 
     def notification(self, name: str, *, params: type[t.NotificationParams] = t.NotificationParams) -> Callable[[F], F]:
@@ -87,6 +91,9 @@ class Extension:
         return isinstance(extensions, Mapping) and self.identifier in extensions
 
     async def handle(self, ctx: Context) -> Any:
+        request = ctx._request
+        if isinstance(request.params, OpenParams) and not isinstance(request.raw, UnsetType):
+            request.params = t.decode(OpenParams, request.raw)
         result = await self.handlers[ctx.method](ctx.params, ctx)
         if result is None:
             return t.Result()
