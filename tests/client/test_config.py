@@ -283,6 +283,60 @@ async def test_changes_of_any_server() -> None:
         assert "b_who" not in {tool.name for tool in await client.list_tools()}
 
 
+@pytest.mark.covers("SUB-4")
+@pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
+async def test_only_its_owner_is_asked_about_a_resource(revision: str) -> None:
+    def subscribe(request: Incoming, outlet: Outlet) -> Any:
+        if request.params.uri != "memo://b":
+            raise ProtocolError(-32002, "no such resource")
+        return t.EmptyResult()
+
+    async def listen(request: Incoming, outlet: Outlet) -> Any:
+        wanted = request.params.notifications
+        accepted = t.SubscriptionFilter(resource_subscriptions=wanted.resource_subscriptions)
+        meta = {t.SUBSCRIPTION_ID_KEY: request.id}
+        outlet.notify("notifications/subscriptions/acknowledged", {"notifications": accepted, "_meta": meta})
+        await asyncio.Event().wait()
+
+    other = FakeServer(
+        {
+            "resources/list": lambda request, outlet: t.ListResourcesResult(
+                resources=[t.Resource(uri="memo://b", name="b")], ttl_ms=0, cache_scope="private"
+            ),
+            "resources/subscribe": subscribe,
+            "resources/unsubscribe": lambda request, outlet: t.EmptyResult(),
+            "subscriptions/listen": listen,
+        }
+    )
+    own = make("a")
+    members = {"a": Client(own, revision=revision), "b": Client(other, revision=revision)}
+    async with (
+        Client(GroupTarget(Group(members))) as client,
+        client.listen(resources_list=True, resources=["memo://a", "memo://b"]) as changes,
+    ):
+        assert changes.accepted is not None
+        assert changes.accepted.resource_subscriptions == ["memo://a", "memo://b"]
+        own.notify_updated("memo://a")
+        async for change in changes:
+            assert change.uri == "memo://a"
+            break
+        assert "memo://a" not in str([request.params for request in other.requests])
+
+
+async def test_a_resource_that_its_server_no_longer_lists_is_looked_for_again() -> None:
+    one, other = make("a"), Server("b")
+
+    @other.resource("memo://{key}")
+    def memo(key: str) -> str:
+        return f"{key} of b"
+
+    async with grouped(a=one, b=other) as client:
+        await client.list_resources()
+        one.remove("memo://a")
+        await client.list_resources()
+        assert (await client.read_resource("memo://a"))[0].text == "a of b"
+
+
 async def test_one_that_can_not_be_reached_is_an_error(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit(3)")

@@ -299,16 +299,22 @@ class Group:
     # --- resources, by URI ---
 
     async def _list_resources(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
+        return t.ListResourcesResult(resources=await self._resources(), ttl_ms=0, cache_scope="private")
+
+    async def _resources(self) -> list[t.Resource]:
+        """Those of all servers; from now on it is known whose they are."""
         found = await self._from_all("resources", lambda member: member.list_resources())
         listed: dict[str, t.Resource] = {}
+        owners: dict[str, str] = {}
         for server, resources in found.items():
             for resource in resources:
                 if resource.uri in listed:
                     log.warning("%s has a resource that another server has too: %s", server, resource.uri[:200])
                     continue
                 listed[resource.uri] = resource
-                self._owners[resource.uri] = server
-        return t.ListResourcesResult(resources=list(listed.values()), ttl_ms=0, cache_scope="private")
+                owners[resource.uri] = server
+        self._owners = owners
+        return list(listed.values())
 
     async def _list_templates(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
         found = await self._from_all("resources", lambda member: member.list_resource_templates())
@@ -336,6 +342,10 @@ class Group:
             [owner] if owner is not None else [name for name, each in self._members.items() if _has(each, "resources")]
         )
 
+    def _of(self, server: str, uris: list[str]) -> list[str]:
+        """Those that a server may have. Nobody else is told of them, and would refuse them if it was."""
+        return [uri for uri in uris if server in self._readers(uri)]
+
     # --- the rest ---
 
     async def _complete(self, params: Any, outlet: Outlet, request: Incoming) -> t.Wire:
@@ -358,14 +368,17 @@ class Group:
         """2026-07-28 basic/patterns/subscriptions: acknowledged first, then everything, each with the id."""
         meta: t.MetaDict = {t.SUBSCRIPTION_ID_KEY: request.id}
         wanted = params.notifications
+        uris = [] if wanted.resource_subscriptions is UNSET else wanted.resource_subscriptions
+        if not self._owners.keys() >= set(uris):
+            await self._resources()
         async with AsyncExitStack() as stack:
             # Open everywhere before it is acknowledged: what changes from then on is announced.
             listening = [
                 await stack.enter_async_context(member.listen(**selection))
-                for member in self._members.values()
-                if any((selection := _selection(member, wanted)).values())
+                for server, member in self._members.items()
+                if any((selection := _selection(member, wanted, self._of(server, uris))).values())
             ]
-            acknowledged = t.SubscriptionsAcknowledgedNotificationParams(notifications=wanted, meta=meta)
+            acknowledged = t.SubscriptionsAcknowledgedNotificationParams(notifications=_accepted(listening), meta=meta)
             outlet.notify("notifications/subscriptions/acknowledged", acknowledged)
             await asyncio.gather(*[_hand_on(changes, outlet, meta) for changes in listening])
         return t.SubscriptionsListenResult(meta=meta)
@@ -380,15 +393,26 @@ def _has(member: Member, capability: str) -> bool:
     return t.has_capability(member.capabilities, capability)
 
 
-def _selection(member: Member, wanted: t.SubscriptionFilter) -> dict[str, Any]:
+def _selection(member: Member, wanted: t.SubscriptionFilter, uris: list[str]) -> dict[str, Any]:
     """What to listen for at one server: what is wanted and it can tell."""
-    uris = [] if wanted.resource_subscriptions is UNSET else wanted.resource_subscriptions
     return {
         "tools": wanted.tools_list_changed is True and _has(member, "tools.listChanged"),
         "prompts": wanted.prompts_list_changed is True and _has(member, "prompts.listChanged"),
         "resources_list": wanted.resources_list_changed is True and _has(member, "resources.listChanged"),
         "resources": uris if _has(member, "resources.subscribe") else [],
     }
+
+
+def _accepted(listening: Sequence[Subscription]) -> t.SubscriptionFilter:
+    """SUB-4: what any of the servers agreed to tell."""
+    agreed = [each.accepted for each in listening if each.accepted is not None]
+    uris = {uri: None for each in agreed if each.resource_subscriptions for uri in each.resource_subscriptions}
+    return t.SubscriptionFilter(
+        tools_list_changed=any(each.tools_list_changed is True for each in agreed) or UNSET,
+        prompts_list_changed=any(each.prompts_list_changed is True for each in agreed) or UNSET,
+        resources_list_changed=any(each.resources_list_changed is True for each in agreed) or UNSET,
+        resource_subscriptions=list(uris) or UNSET,
+    )
 
 
 async def _hand_on(changes: Subscription, outlet: Outlet, meta: t.MetaDict) -> None:
