@@ -14,8 +14,8 @@ import pytest
 from msgspec import UNSET
 from tests.client.fake import FakeServer, text
 
-from toolwire import Context, Server
-from toolwire.client import Client, ResourceNotFound
+from toolwire import Context, Server, Tool
+from toolwire.client import Client, ResourceNotFound, ToolCall
 from toolwire.client.config import read_config
 from toolwire.client.connect import CommandTarget, ServerTarget
 from toolwire.client.group import Group, GroupTarget
@@ -281,6 +281,27 @@ async def test_changes_of_any_server() -> None:
             assert change.kind == "tools"
             break
         assert "b_who" not in {tool.name for tool in await client.list_tools()}
+
+
+async def test_who_approves_is_shown_what_a_tool_is_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, shown = make("a"), list[Any]()
+    targets = {"a": ServerTarget(server), "b": ServerTarget(Server("b"))}
+    monkeypatch.setattr("toolwire.client.config.read_config", lambda config: targets)
+
+    def approve(call: ToolCall) -> bool:
+        shown.append(call.tool and call.tool.description)
+        return True
+
+    async def who() -> str:
+        """Tells all."""
+        return "all"
+
+    async with Client({"mcpServers": {}}, revision=LATEST_LEGACY, approve=approve) as client:
+        await client.call_tool("a_who")
+        server.add(Tool(who))
+        await client.call_tool("a_who")  # The announcement comes before the answer.
+        await client.call_tool("a_who")
+    assert shown[-1] == "Tells all."
 
 
 @pytest.mark.covers("SUB-4")

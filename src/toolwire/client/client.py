@@ -124,8 +124,12 @@ class Client(Reading):
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
         options = Options(env, cwd, headers, auth, tls, proxy)
         self._members: list[Client] = []
+        # The client of the group that this one is a member of.
+        self._company: Client | None = None
         if is_config(target):
             options.only(kind="a configuration, which says it for each server")
+            # Imported here because few clients have one.
+            from toolwire.client.config import configured
 
             def member(one: Target) -> Client:
                 return Client(
@@ -144,7 +148,9 @@ class Client(Reading):
                     cache=cache,
                 )
 
-            self._target, self._members = _configured(target, member)
+            self._target, self._members = configured(target, member)
+            for each in self._members:
+                each._company = self
             if self._members:
                 # What is pinned of a server is the same in any company; and a group speaks a revision of its own.
                 pins = revision = None
@@ -435,6 +441,8 @@ class Client(Reading):
         return make_stub(protocol, call)
 
     def _changed(self, notification: str | None, uri: str | None) -> None:
+        if self._company is not None:
+            self._company._changed(notification, uri)
         if self._cache is not None:
             if notification is None:
                 self._cache.clear()
@@ -496,21 +504,6 @@ class Client(Reading):
     def __repr__(self) -> str:
         state = f"speaks {self.revision}" if self.connected else "not connected"
         return f"<Client of {self._target.label}, {state}>"
-
-
-def _configured(
-    config: Mapping[str, Any] | str | os.PathLike[str], member: Callable[[Target], Client]
-) -> tuple[Target, list[Client]]:
-    """What a configuration stands for: the one server it names, or a group with a client of each."""
-    # Imported here because few clients have one.
-    from toolwire.client.config import prefixes, read_config
-    from toolwire.client.group import Group, GroupTarget
-
-    targets = read_config(config)
-    if len(targets) == 1:
-        return next(iter(targets.values())), []
-    members = {prefix: member(targets[name]) for name, prefix in prefixes(targets).items()}
-    return GroupTarget(Group(members)), list(members.values())
 
 
 def _runs_tasks(connection: Connection) -> bool:

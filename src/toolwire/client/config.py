@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from toolwire.client.connect import CommandTarget
+from toolwire.client.group import Group, GroupTarget, Member
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.link import Target
+
+MemberT = TypeVar("MemberT", bound=Member)
 
 MAX_SERVERS: Final = 100
 # What a tool's name is not made of, and how much of one that of its server may take.
@@ -82,6 +85,17 @@ def prefixes(names: Iterable[str]) -> dict[str, str]:
             raise ValueError(f"Two servers would both be called {prefix!r}: name one of them otherwise")
         found[name] = prefix
     return found
+
+
+def configured(
+    source: Mapping[str, Any] | str | os.PathLike[str], member: Callable[[Target], MemberT]
+) -> tuple[Target, list[MemberT]]:
+    """What a configuration stands for: the one server it names, or a group with a `member` for each."""
+    targets = read_config(source)
+    if len(targets) == 1:
+        return next(iter(targets.values())), []
+    members = {prefix: member(targets[name]) for name, prefix in prefixes(targets).items()}
+    return GroupTarget(Group(members)), list(members.values())
 
 
 def _named(source: Mapping[str, Any] | str | os.PathLike[str]) -> str:
