@@ -164,7 +164,10 @@ async def test_a_file_that_breaks_is_told_with_its_line_and_changes_nothing(fold
 async def test_a_file_that_is_broken_from_the_start_can_be_mended(folder: Path) -> None:
     write(folder / "server.py", "import nothing_of_that_name\n")
     async with developing(folder / "server.py") as served, connected(served.port) as client:
-        assert "nothing_of_that_name" in "".join(served.said)
+        said = "".join(served.said)
+        assert "nothing_of_that_name" in said
+        assert "server.py will serve at http://127.0.0.1" in said
+        assert "serves" not in said
         assert (await served.page("state"))["reload"]["error"]["line"] == 1
         write(folder / "server.py", SERVER)
         await served.says("loaded again")

@@ -232,6 +232,6 @@ def test_a_server_is_served_without_the_other_commands(tmp_path: Path) -> None:
     loaded = set(json.loads(toolwire("run", file).stderr))
     assert "toolwire.cli.run" in loaded
     ours = {name for name in loaded if name.startswith("toolwire.cli.")}
-    needed = ("run", "errors", "server_file", "server_source")
+    needed = ("run", "errors", "server_file", "server_source", "option_types")
     assert ours == {f"toolwire.cli.{name}" for name in needed}
     assert not {"toolwire.client", "toolwire.logs", "rich", "httptools"} & loaded

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from tests.http_process import Connection, Served, connected, modern, started, text_of_call
 
+from toolwire.cli import main
+
 SERVER = """
 import asyncio, os, sys
 from pathlib import Path
@@ -167,6 +169,25 @@ def test_a_public_address_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_options_of_http_are_no_options_of_stdio(tmp_path: Path) -> None:
     done = toolwire(write(tmp_path), "--port", "8000")
     assert (done.returncode, done.stderr) == (2, "toolwire: --port is for --transport http\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--port", "99999", "'99999' is no port: give a number from 0 to 65535"),
+        ("--port", "-1", "'-1' is no port"),
+        ("--path", "mcp", "the path of an endpoint starts with a slash, not 'mcp'"),
+        ("--public-url", "notaurl", "public_url must be an http or https address, not 'notaurl'"),
+        ("--workers", "0", "'0' is too few: give at least 1"),
+    ],
+)
+def test_values_that_cannot_be_meant_are_status_two(
+    option: str, value: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["run", "server.py", "--transport", "http", f"{option}={value}"])
+    assert left.value.code == 2
+    assert f"toolwire run: error: argument {option}: {says}" in capsys.readouterr().err
 
 
 # --- several processes --------------------------------------------------------------------------------

@@ -108,7 +108,10 @@ def test_an_entry_of_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / ".cursor").mkdir()
     (tmp_path / ".cursor" / "mcp.json").write_text(json.dumps(CONFIGURATION))
     assert locate("cursor:there").target == "https://there.example/mcp"
-    with pytest.raises(UsageError, match="no servers"):
+    with pytest.raises(UsageError, match=r"^there is no file '.*claude\.json'$"):
+        locate("claude-code")
+    (tmp_path / ".claude.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"claude\.json has no servers$"):
         locate("claude-code")
 
 
@@ -186,6 +189,39 @@ async def test_a_server_at_a_url(
     examined = await said("doctor", address)
     assert "0 to mend." in examined
     assert "ok  revisions: 2026-07-28, and 2025-11-25 for the older clients" in examined
+
+
+@pytest.mark.parametrize(
+    ("target", "option", "says"),
+    [
+        (str(HELLO), "--header=X: y", "--header is for a server at a URL, not for "),
+        (str(HELLO), "--token=t", "--token is for a server at a URL, not for "),
+        ("http://127.0.0.1:1/mcp", "--env=A=b", "--env is for a server that is started, not for 'http://"),
+        ("several.json", "--env=A=b", "--env is for a server that is started, not for 'several.json'"),
+        ("several.json", "--token=t", "--token is for a server at a URL, not for 'several.json'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["list", "inspect", "doctor"])
+def test_options_for_another_kind_of_server(
+    toolwire: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    target: str,
+    option: str,
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("several.json").write_text(json.dumps({"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}))
+    done = toolwire(command, target, option)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(f"toolwire: {says}")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
+def test_a_timeout_that_is_none(toolwire: Command, seconds: str) -> None:
+    done = toolwire("list", str(HELLO), "--timeout", seconds)
+    assert (done.status, "argument --timeout: " in done.err) == (2, True)
 
 
 def test_headers_that_are_none(toolwire: Command) -> None:

@@ -18,6 +18,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
+from toolwire.testing import elapse
 from toolwire.wire.channel import MemoryChannel, memory_pair
 
 HELLO = {"tools/call": lambda request, outlet: text("hello")}
@@ -192,6 +193,18 @@ async def test_silence_is_a_legacy_server_and_nothing_but_initialize_follows() -
     far.answer(probe, DISCOVERED)  # Too late, and ignored.
     assert client.revision == "2025-06-18"
     await client.close()
+
+
+async def test_a_silent_server_is_asked_no_longer_than_the_client_waits() -> None:
+    far = Scripted()
+    connecting = asyncio.ensure_future(Client(far.ours, timeout=1).connect())
+    await far.next()
+    await elapse(1)
+    assert (await far.next())["method"] == "initialize"
+    await elapse(1)
+    with pytest.raises(Timeout):
+        async with asyncio.timeout(10):
+            await connecting
 
 
 @pytest.mark.covers("ERA-10")

@@ -16,7 +16,7 @@ import msgspec
 
 from toolwire import logs
 from toolwire.auth.principal import Principal
-from toolwire.cli import server_source
+from toolwire.cli import option_types, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.cli.inspect import add_page_arguments, announce_page
 from toolwire.cli.reloading import LoadFailed, Reloader, where
@@ -38,8 +38,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("server", metavar=server_source.METAVAR, help=server_source.HELP)
-    parser.add_argument("--port", type=int, default=8000, help="the port of the server, 0 for any (default: 8000)")
-    parser.add_argument("--path", default="/mcp", help="the path of its endpoint (default: /mcp)")
+    parser.add_argument(
+        "--port", type=option_types.port, default=8000, help="the port of the server, 0 for any (default: 8000)"
+    )
+    parser.add_argument(
+        "--path", type=option_types.path, default="/mcp", help="the path of its endpoint (default: /mcp)"
+    )
     parser.add_argument(
         "--as", dest="subject", metavar="SUBJECT", help="who calls from the inspector (default: nobody, unrestricted)"
     )
@@ -51,8 +55,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     reloader = Reloader(arguments.server)
-    if not arguments.path.startswith("/"):
-        raise UsageError(f"the path of an endpoint starts with a slash, not {arguments.path!r}")
     if arguments.scopes and not arguments.subject:
         raise UsageError("--scope is for --as, which says who has it")
     principal = Principal(arguments.subject, "toolwire dev", scopes=arguments.scopes) if arguments.subject else None
@@ -79,6 +81,7 @@ class Development:
         staged = StagedFile(reloader, self._report)
         self.stage: Stage = staged.stage
         self.inspector: Inspector = Inspector(_Called(self.stage, principal), label=reloader.label, url=url)
+        self._broken = staged.failed is not None
         self._report(staged.failed)
 
     async def serve(self, sockets: list[socket], page_sockets: list[socket], path: str, *, open_page: bool) -> None:
@@ -91,8 +94,10 @@ class Development:
             inspector.stop()
 
         def ready() -> None:
+            mended = f"will serve at {self._url} once it is mended"
+            serves = f"serves at {self._url}, and is loaded again on every change"
             sys.stderr.write(
-                f"toolwire: {self._label} serves at {self._url}, and is loaded again on every change\n"
+                f"toolwire: {self._label} {mended if self._broken else serves}\n"
                 f"toolwire: give that address to any MCP client, or say\n  toolwire list {self._url}\n"
             )
             announce_page(serving.address(page, page_sockets), open_it=open_page)

@@ -54,7 +54,7 @@ def _show(out: screen.Screen, diagnosis: Diagnosis) -> None:
 
 
 async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
-    place = targets.locate(arguments.target)
+    place = targets.chosen(arguments)
     if targets.is_url(place.target):
         # Imported here because each kind of server needs its own.
         from toolwire.cli import doctor_http

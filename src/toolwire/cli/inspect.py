@@ -6,7 +6,7 @@ import sys
 import webbrowser
 from typing import TYPE_CHECKING, Any, Final
 
-from toolwire.cli import targets
+from toolwire.cli import option_types, targets
 from toolwire.cli.errors import FAILED, UsageError
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.inspector.app import CALLBACK
@@ -29,14 +29,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_page_arguments(parser: ArgumentParser, port: str) -> None:
-    parser.add_argument(port, type=int, default=0, metavar="PORT", help="the port of the page (default: any)")
+    parser.add_argument(
+        port, type=option_types.port, default=0, metavar="PORT", help="the port of the page (default: any)"
+    )
     parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
 
 
 def main(arguments: Namespace) -> int:
     if arguments.revision is not None and arguments.revision not in REVISIONS:
         raise UsageError(f"{arguments.revision!r} is no revision: use one of {', '.join(REVISIONS)}")
-    place = targets.locate(arguments.target)
+    place = targets.chosen(arguments)
     try:
         sockets = serving.listen(arguments.port)
     except ServerError as error:

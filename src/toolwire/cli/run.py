@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from toolwire.cli import server_file, server_source
+from toolwire.cli import option_types, server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.opening import STORES_VARIABLE, stores_of_environment
@@ -34,10 +34,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     http = parser.add_argument_group("with --transport http")
     http.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    http.add_argument("--port", type=int, help="the port, 0 for any that is free (default: 8000)")
-    http.add_argument("--path", help="the path of the endpoint (default: /mcp)")
-    http.add_argument("--workers", type=int, metavar="N", help="how many processes serve it (default: 1)")
-    http.add_argument("--public-url", metavar="URL", help="the address that clients use, when a proxy stands in front")
+    http.add_argument("--port", type=option_types.port, help="the port, 0 for any that is free (default: 8000)")
+    http.add_argument("--path", type=option_types.path, help="the path of the endpoint (default: /mcp)")
+    http.add_argument(
+        "--workers", type=option_types.count, metavar="N", help="how many processes serve it (default: 1)"
+    )
+    http.add_argument(
+        "--public-url",
+        type=option_types.public_url,
+        metavar="URL",
+        help="the address that clients use, when a proxy stands in front",
+    )
     http.add_argument(
         "--allowed-hosts",
         action="append",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from toolwire import logs
-from toolwire.cli import client_files, keyboard, server_source
+from toolwire.cli import client_files, keyboard, option_types, server_source
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import note
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
@@ -57,7 +57,11 @@ def add_arguments(parser: ArgumentParser, timeout: float = 30.0) -> None:
         "--token", help=f"a bearer token for a server at a URL (better in the environment, as {TOKEN_VARIABLE})"
     )
     parser.add_argument(
-        "--timeout", type=float, default=timeout, metavar="SECONDS", help="for each request (default: %(default)g)"
+        "--timeout",
+        type=option_types.seconds,
+        default=timeout,
+        metavar="SECONDS",
+        help="for each request (default: %(default)g)",
     )
     parser.add_argument("--verbose", action="store_true", help="tell on standard error what happens on the way")
 
@@ -71,7 +75,7 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
     from toolwire.client import Client
     from toolwire.client.connect import CommandTarget, Options, resolve
 
-    place = locate(arguments.target)
+    place = chosen(arguments)
     target = place.target
     options = {"revision": arguments.revision, "timeout": arguments.timeout, **options}
     try:
@@ -84,6 +88,16 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
         return Client(target, **options)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
+
+
+def chosen(arguments: Namespace) -> Place:
+    """What the user means by the target; `UsageError` also for an option that has no meaning there."""
+    place = locate(arguments.target)
+    fitting = ("header", "token") if is_url(place.target) else ("env",) if isinstance(place.target, str | list) else ()
+    for option, those in (("header", "at a URL"), ("token", "at a URL"), ("env", "that is started")):
+        if getattr(arguments, option) and option not in fitting:
+            raise UsageError(f"--{option} is for a server {those}, not for {arguments.target!r}")
+    return place
 
 
 def headers(arguments: Namespace, place: Place) -> dict[str, str]:
@@ -178,6 +192,8 @@ def _entry(path: Path, wanted: str | None) -> Place:
     # Imported here because most targets are not in a configuration.
     from toolwire.client.config import ServerEntry
 
+    if not path.exists():
+        raise UsageError(f"there is no file {str(path)!r}")
     entries = client_files.entries(path)
     if not entries:
         raise UsageError(f"{path} has no servers")

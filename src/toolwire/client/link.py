@@ -44,15 +44,16 @@ class Link:
     async def probe(self, session: Session, ask: Ask, seconds: float, timeout: float | None) -> Outcome:
         """Ask, but not for ever. Silence is an answer (ERA-7), so no cancellation follows it.
 
-        A server that waits for `initialize` would take the notification for one more violation. `timeout`, which any
-        request has, is for links on which silence says nothing.
+        A server that waits for `initialize` would take the notification for one more violation. It is not asked for
+        longer than `timeout`, which any request has.
         """
+        longest = seconds if timeout is None else min(seconds, timeout)
         identifier = session.peer.next_id()
         asking: asyncio.Task[Any] = asyncio.ensure_future(
             session.request(ask.method, ask.params, identifier=identifier)
         )
         try:
-            await asyncio.wait({asking}, timeout=seconds)
+            await asyncio.wait({asking}, timeout=longest)
         finally:
             if not asking.done():
                 session.peer.forget(identifier)

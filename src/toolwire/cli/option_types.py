@@ -1,0 +1,46 @@
+"""Types of options, for argparse: what cannot be meant is told before anything is done, with exit status 2."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from typing import Final
+
+_LAST_PORT: Final = 65_535
+
+
+def seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is no time to wait: give a number of seconds above 0")
+    return value
+
+
+def port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= _LAST_PORT:
+        raise ArgumentTypeError(f"{text!r} is no port: give a number from 0 to {_LAST_PORT}")
+    return value
+
+
+def count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ArgumentTypeError(f"{text!r} is too few: give at least 1")
+    return value
+
+
+def path(text: str) -> str:
+    if not text.startswith("/"):
+        raise ArgumentTypeError(f"the path of an endpoint starts with a slash, not {text!r}")
+    return text
+
+
+def public_url(text: str) -> str:
+    # Imported here because only a server behind a proxy needs it.
+    from toolwire.wire.http_server.guard import Guard
+
+    try:
+        Guard(public_url=text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+    return text
