@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 from tests.wireclient import MODERN, connect
 
-from toolwire import Policy, Server
+from toolwire import Limits, Policy, Server
 from toolwire.auth import Principal
 from toolwire.client import sync
 from toolwire.protocol.errors import CallRefused, ServerError
@@ -115,6 +116,72 @@ async def test_a_call_that_is_cancelled_gives_its_place_back(which: str) -> None
         assert "isError" not in await client.call("work")
     assert server.enforcer is not None
     assert server.enforcer.gates._gates == {}
+
+
+class HeldThread:
+    """A tool in a thread, which runs until it is let go, whatever becomes of its call."""
+
+    def __init__(self) -> None:
+        self.began, self.go = asyncio.Event(), threading.Event()
+        self.running = self.most = 0
+        self._loop = asyncio.get_running_loop()
+
+    def work(self) -> str:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self._loop.call_soon_threadsafe(self.began.set)
+        self.go.wait(30)
+        self.running -= 1
+        return "done"
+
+
+async def gates_empty(server: Server) -> None:
+    assert server.enforcer is not None
+    while server.enforcer.gates._gates:
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "out of time"])
+async def test_a_slot_is_held_until_the_thread_of_its_call_has_ended(ending: str) -> None:
+    held = HeldThread()
+    timeout = None if ending == "cancelled" else 0.01
+    server = Server("s", tools=held.work, policy=Policy(concurrency=Slots(1, queue=0), timeout=timeout))
+    try:
+        async with connect(server, MODERN) as client:
+            first = client.start("tools/call", {"name": "work"}, id="first")
+            await held.began.wait()
+            if ending == "cancelled":
+                client.notify("notifications/cancelled", {"requestId": "first"})
+            else:
+                assert "did not finish" in text((await first)["result"])
+            for _ in range(3):
+                assert "work is busy" in text(await client.call("work"))
+            held.go.set()
+            await gates_empty(server)
+            assert held.most == 1
+            held.began.clear()
+            client.start("tools/call", {"name": "work"})
+            await held.began.wait()
+    finally:
+        held.go.set()
+
+
+async def test_a_call_that_is_over_before_a_thread_is_free_gives_its_slot_back() -> None:
+    held = HeldThread()
+    server = Server("s", limits=Limits(threads=1))
+    server.tool(held.work)
+    server.tool(name="slotted", policy=Policy(concurrency=Slots(1, queue=0), timeout=0.01))(held.work)
+    try:
+        async with connect(server, MODERN) as client:
+            occupied = client.start("tools/call", {"name": "work"})
+            await held.began.wait()
+            for _ in range(3):
+                assert "did not finish" in text(await client.call("slotted"))
+            held.go.set()
+            await occupied
+            assert held.most == 1, "what nobody waits for is never begun"
+    finally:
+        held.go.set()
 
 
 async def test_a_tool_that_fails_gives_its_slot_back() -> None:

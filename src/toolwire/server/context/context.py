@@ -26,7 +26,6 @@ from toolwire.server.context.deprecation import warn_deprecated
 from toolwire.server.context.forms import Elicited, check_url, form_of
 from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Outlet
-from toolwire.wire.workers import ThreadWorkers
 
 T = TypeVar("T")
 _ELICIT: Final = msgspec.json.Decoder(t.ElicitResult)
@@ -45,6 +44,14 @@ class TaskRun(Protocol):
     async def detach(self, ctx: Context) -> None: ...
 
 
+class Workers(Protocol):
+    """The threads that `def` handlers run in (see `wire.workers`)."""
+
+    def run(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
+
+    def run_beside(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
+
+
 class Host(Protocol):
     """What a context needs of the server that made it."""
 
@@ -52,8 +59,10 @@ class Host(Protocol):
     catalog: Any
     access: Any
     lowlevel: Any
-    workers: ThreadWorkers
     processes: ProcessWorkers
+
+    @property
+    def workers(self) -> Workers: ...
 
     def context_in_thread(self, ctx: Context) -> Context: ...
 

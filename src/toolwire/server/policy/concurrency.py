@@ -18,7 +18,10 @@ from toolwire.wire.handover import hand_over
 
 
 class Slots(Struct, frozen=True):
-    """`Slots(4, queue=16)`: four calls run, sixteen wait for at most `wait` seconds, the next one is refused."""
+    """`Slots(4, queue=16)`: four calls run, sixteen wait for at most `wait` seconds, the next one is refused.
+
+    A call of a `def` handler that is cancelled or out of time holds its slot until its thread has ended.
+    """
 
     running: int
     queue: int = 100

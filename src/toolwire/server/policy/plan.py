@@ -17,6 +17,7 @@ from toolwire.redaction import Redaction
 from toolwire.server.context import Context
 from toolwire.server.middleware import Next
 from toolwire.server.policy.concurrency import Gates, Placed, compile_slots
+from toolwire.server.policy.held_threads import HeldHost
 from toolwire.server.policy.masking import masked, masked_error
 from toolwire.server.policy.policy import Call, Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
@@ -130,6 +131,9 @@ class Plan:
                 raise
             finally:
                 ctx._deadline.resume()
+            if self._slots:
+                host = ctx._host = HeldHost(ctx._host)
+                held.callback(host.workers.when_ended, held.pop_all().close)
             try:
                 result = await coroutine
                 # What goes on as a task leaves later, and not by the request that began it.
