@@ -10,7 +10,7 @@ import pytest
 from tests.server.tasks.talking import CORE, begin, look, reaches, says, text_in
 from tests.wireclient import connect
 
-from toolwire import Context, Policy, Server, ToolError
+from toolwire import Context, Limits, Policy, Server, ToolError
 from toolwire.audit import AuditLog
 from toolwire.server.policy import Slots
 
@@ -76,6 +76,14 @@ async def test_a_task_that_finds_no_slot_fails_and_says_when_to_try_again() -> N
         assert "work is busy" in text_in(refused)
         working.go.set()
         await reaches(client, first, "completed")
+
+
+@pytest.mark.parametrize("timeout", [0.01, 0.04])
+async def test_the_timeout_of_a_policy_holds_for_tasks_even_where_calls_have_less_time(timeout: float) -> None:
+    working = Working(policy=Policy(timeout=timeout), limits=Limits(tool=0.02))
+    async with connect(working.server, CORE) as client:
+        ended = await client.result("tasks/result", {"taskId": await begin(client, "work")})
+        assert text_in(ended) == f"work did not finish within {timeout} seconds"
 
 
 async def test_secrets_and_sizes_are_looked_at_when_a_task_ends() -> None:

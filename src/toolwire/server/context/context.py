@@ -36,6 +36,8 @@ _ROOTS: Final = msgspec.json.Decoder(t.ListRootsResult)
 class TaskRun(Protocol):
     """A call that is a task, or may become one."""
 
+    policy_timeout: float | None
+
     @property
     def is_task(self) -> bool: ...
 

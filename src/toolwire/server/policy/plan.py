@@ -116,6 +116,8 @@ class Plan:
         self, ctx: Context, subject: Subject, caller: str, seconds: float, coroutine: Handler
     ) -> tuple[float, Handler]:
         """What the handler may take, and the handler within its slots."""
+        if ctx._task_run is not None:
+            ctx._task_run.policy_timeout = self._timeout
         shorter = seconds if self._timeout is None else min(seconds, self._timeout)
         return shorter, self._within(ctx, subject, caller, coroutine)
 

@@ -92,6 +92,7 @@ class Run(Followed):
         self.found = found
         self.tool: Tool = found.component
         self.ttl_ms = ttl_ms
+        self.policy_timeout: float | None = None
         self.worker: asyncio.Task[Any] | None = None
         self._keeper = keeper
         self._asking: TaskAsking | None = None  # Most handlers never ask.
@@ -153,7 +154,8 @@ class Run(Followed):
         deadline = self.ctx._deadline
         if deadline is not None and self.tool.timeout is None and deadline.seconds >= self._keeper.limits.tool:
             # The limit for all calls is not meant for tasks, which have their own end; that of a tool or a policy is.
-            deadline.allow(self.ttl_ms / 1000)
+            lifetime = self.ttl_ms / 1000
+            deadline.allow(lifetime if self.policy_timeout is None else min(lifetime, self.policy_timeout))
 
     async def settled(self, window: float | None) -> None:
         """Wait until the call is done or a task; after `window` seconds it is made one."""
