@@ -395,7 +395,8 @@ async def test_a_quiet_listener_hears_comments(client: ModernClient, monkeypatch
 async def test_where_no_events_are_kept_streams_are_not_primed(server: Server) -> None:
     app = server.http_app(stateless=True)
     client = HttpClient(app)
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "report", "arguments": {}}}
+    params = {"name": "report", "arguments": {}, "_meta": {"progressToken": 1}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     answer = await client.post(call, {"mcp-protocol-version": "2025-11-25"})
     assert answer.is_stream
     assert all(event.data for event in answer.events)

@@ -425,11 +425,28 @@ async def test_stateless_gives_no_session() -> None:
         assert len(listed.json()["result"]["tools"]) > 3
         assert (await client.start_get(version).finished()).status == 405
         assert (await client.delete(version)).status == 405
-        needs_a_connection = await client.post(client.request("logging/setLevel", {"level": "info"}), version)
-        assert (needs_a_connection.status, needs_a_connection.json()["error"]["code"]) == (200, -32601)
-        said = await client.post(client.request("tools/call", {"name": "report", "arguments": {}}), version)
+        call = {"name": "report", "arguments": {}, "_meta": {"progressToken": 1}}
+        said = await client.post(client.request("tools/call", call), version)
         assert said.is_stream
         assert text_of(said.answer()) == "reported"
+
+
+@pytest.mark.parametrize("principal", [None, "alice"])
+async def test_stateless_promises_nothing_that_takes_a_connection(principal: str | None) -> None:
+    app = make_server().http_app(stateless=True)
+    async with serving(app) as [client]:
+        client.principal = principal
+        opened = await client.post(initialize_request("2025-06-18"))
+        assert opened.json()["result"]["capabilities"] == {"tools": {}, "resources": {}, "prompts": {}}
+        version = {"mcp-protocol-version": "2025-06-18"}
+        for method, params in (
+            ("logging/setLevel", {"level": "info"}),
+            ("resources/subscribe", {"uri": "note://today"}),
+        ):
+            refused = await client.post(client.request(method, params), version)
+            assert (refused.status, refused.json()["error"]["code"]) == (200, -32601)
+        said = await client.post(client.request("tools/call", {"name": "report", "arguments": {}}), version)
+        assert not said.is_stream, "log messages are not sent either"
 
 
 @pytest.mark.covers("3.4.6.2", "3.4.6.5", "2.1.10")

@@ -12,7 +12,7 @@ from toolwire.server.access import Access
 from toolwire.server.catalog import Catalog
 from toolwire.server.direct import Nowhere
 from toolwire.server.kernel import Kernel
-from toolwire.server.offering import AnonymousOffer
+from toolwire.server.offering import ReducedOffer, for_anybody, for_one_request
 from toolwire.server.questions import principal_key
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.wire.channel import Channel
@@ -28,7 +28,9 @@ class Endpoint:
         self.name: Any = server.name
         self.offer: Any = server.kernel
         self.handler: Any = server.kernel
-        self._anonymous = AnonymousOffer(server.kernel)
+        self._anonymous = ReducedOffer(server.kernel, for_anybody)
+        self._alone = ReducedOffer(server.kernel, for_one_request)
+        self._anonymous_alone = ReducedOffer(self._anonymous, for_one_request)
         self.stores: Any = server.stores
         self.sealer: Any = server.kernel.questions.sealer
         self.link: Any = server._bus_link()
@@ -83,6 +85,9 @@ class Endpoint:
 
     def offer_to(self, principal: Any) -> Offer:
         return self._anonymous if principal is None else self.offer
+
+    def offer_alone_to(self, principal: Any) -> Offer:
+        return self._anonymous_alone if principal is None else self._alone
 
     async def start(self) -> None:
         from toolwire.wire.http_server.host import watch_host

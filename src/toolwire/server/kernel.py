@@ -499,7 +499,8 @@ class Kernel(Offering):
                 return None
             return t.severity(request.log_level)
         client = getattr(outlet.connection, "state", None)
-        return t.severity(client.level if isinstance(client, LegacyClient) else "info")
+        # Where there is no connection, log messages were not promised.
+        return t.severity(client.level) if isinstance(client, LegacyClient) else None
 
     # --- subscriptions ---
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, ProtocolError
+from toolwire.protocol.lifecycle import Offer
 from toolwire.protocol.methods import Method
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.shaping import shape
@@ -115,11 +116,12 @@ class Offering:
         return None
 
 
-class AnonymousOffer:
-    """The same offer to whoever comes over HTTP and has not said who they are."""
+class ReducedOffer:
+    """The same offer, without some of its capabilities."""
 
-    def __init__(self, offer: Offering) -> None:
+    def __init__(self, offer: Offer, reduce: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._offer = offer
+        self._reduce = reduce
         self._full: dict[str, Any] = {}
         self._reduced: dict[str, Any] = {}
 
@@ -133,17 +135,36 @@ class AnonymousOffer:
 
     def capabilities(self, revision: str) -> dict[str, Any]:
         full = self._offer.capabilities(revision)
-        tasks = full.get("tasks")
-        if not isinstance(tasks, dict) or "list" not in tasks:
-            return full
         if full is not self._full:
-            # J81, 2025-11-25 tasks, security: those who cannot be told apart must not see each other's tasks.
-            kept = {name: value for name, value in tasks.items() if name != "list"}
-            self._full, self._reduced = full, {**full, "tasks": kept}
+            self._full, self._reduced = full, self._reduce(full)
         return self._reduced
 
     def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
         return self._offer.extension_method(method, capabilities)
+
+
+def for_anybody(capabilities: dict[str, Any]) -> dict[str, Any]:
+    """What whoever comes over HTTP and has not said who they are is offered.
+
+    J81, 2025-11-25 tasks, security: those who cannot be told apart must not see each other's tasks.
+    """
+    return _without(capabilities, "tasks", "list")
+
+
+def for_one_request(capabilities: dict[str, Any]) -> dict[str, Any]:
+    """What a legacy client is offered with whom there is no connection: nothing that would have to be remembered
+    between its requests, or told in between."""
+    kept = {name: value for name, value in capabilities.items() if name != "logging"}
+    for family in ("tools", "resources", "prompts"):
+        kept = _without(kept, family, "subscribe", "listChanged")
+    return kept
+
+
+def _without(capabilities: dict[str, Any], family: str, *names: str) -> dict[str, Any]:
+    declared = capabilities.get(family)
+    if not isinstance(declared, dict):
+        return capabilities
+    return {**capabilities, family: {name: value for name, value in declared.items() if name not in names}}
 
 
 def merge_capabilities(declared: dict[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:

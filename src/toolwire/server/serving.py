@@ -100,7 +100,8 @@ class Serving:
 
         `public_url` is the address that clients use, when a proxy stands in front: with the path of the endpoint or
         without. `auth` says who is let in, instead of the server's own. `stateless` gives legacy clients no session:
-        each of their requests stands alone. `sse` adds the transport of 2024-11-05 at `/sse` and `/messages`.
+        each of their requests stands alone, without subscriptions, notices of changes or log messages. `sse` adds the
+        transport of 2024-11-05 at `/sse` and `/messages`.
         """
         from toolwire.wire.http_server.asgi import HttpApp
         from toolwire.wire.http_server.guard import Guard

@@ -23,7 +23,7 @@ from toolwire.protocol.http import (
     status_of,
 )
 from toolwire.protocol.jsonrpc import encode_error, encode_response
-from toolwire.protocol.lifecycle import Incoming, ServerLifecycle
+from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed, StoreFull
 from toolwire.wire.http_server.body import read_body, whole_body
@@ -47,6 +47,9 @@ class Endpoint(SessionHost, SseHost, Protocol):
 
     def header_paths_for(self, principal: Any) -> Callable[[str], Mapping[str, tuple[str, ...]]]:
         """What tells which parameters of a tool travel as headers, for one principal."""
+
+    def offer_alone_to(self, principal: Any) -> Offer:
+        """What is offered to a caller each of whose requests stands alone."""
 
     async def start(self) -> None: ...
 
@@ -93,7 +96,7 @@ class HttpApp:
         self._in_flight = 0
         self._stateless = None
         if stateless:
-            self._stateless = Stateless(endpoint.offer_to, endpoint.handler, self._limits, endpoint.admit)
+            self._stateless = Stateless(endpoint.offer_alone_to, endpoint.handler, self._limits, endpoint.admit)
         self._offers_sse = sse
         self._pages = pages or {}
         self.sessions: Sessions | None = None
