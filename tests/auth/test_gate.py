@@ -264,6 +264,17 @@ async def test_health_and_preflight_need_no_token() -> None:
         assert "WWW-Authenticate" in refused.headers["access-control-expose-headers"]
 
 
+async def test_a_page_may_ask_for_the_metadata_with_headers_of_the_protocol() -> None:
+    async with application(PROTECTED) as app:
+        asking = {"origin": "https://app.example", "access-control-request-headers": "mcp-protocol-version"}
+        client = HttpClient(app, path="/.well-known/oauth-protected-resource/mcp", headers=asking)
+        preflight = await client.start("OPTIONS").finished()
+        assert (preflight.status, preflight.body) == (204, b"")
+        assert preflight.headers["access-control-allow-origin"] == "*"
+        assert "MCP-Protocol-Version" in preflight.headers["access-control-allow-headers"]
+        assert "GET" in preflight.headers["access-control-allow-methods"]
+
+
 async def test_a_foreign_page_is_refused_before_its_token_counts() -> None:
     async with application() as app:
         answer = await call(app, f"Bearer {ALICE}", headers={"origin": "https://evil.example"})

@@ -723,6 +723,7 @@ async def test_methods_and_pages_of_other_sites() -> None:
         preflight = await w.fetch("OPTIONS", "/oauth/token", origin="https://app.example")
         assert preflight.status == 204
         assert preflight.headers["access-control-allow-origin"] == "*"
+        assert "MCP-Protocol-Version" in preflight.headers["access-control-allow-headers"]
         assert (await w.fetch("OPTIONS", "/oauth/authorize", origin="https://app.example")).status == 405
         page = await w.browse("GET", w.request(await w.register()))
         assert "access-control-allow-origin" not in page.headers

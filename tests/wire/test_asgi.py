@@ -666,6 +666,15 @@ async def test_a_browser_may_ask_first(server: Server) -> None:
     await app.stop()
 
 
+@pytest.mark.parametrize("option", ["cors", "allowed_hosts", "allowed_origins"])
+async def test_names_come_in_a_list_that_is_read_once(server: Server, option: str) -> None:
+    with pytest.raises(ServerError, match=rf"^{option}= is a list: write \['app.example'\]$"):
+        server.http_app(**{option: "app.example"})
+    app = server.http_app(cors=(each for each in ["https://app.example"]))
+    answer = await preflight(app, "https://app.example", "content-type")
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "https://app.example")
+
+
 async def test_a_browser_may_send_the_parameter_headers_it_asks_for(server: Server) -> None:
     app = server.http_app(cors=["*"])
     answer = await preflight(app, "https://any.example", "Mcp-Param-Region", "x-evil", "mcp-param-a b", "mcp-param-")

@@ -17,7 +17,8 @@ from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV, StoreFailed, StoreFull
 from toolwire.wire.http_server.outlet import Receive, SendMessage
-from toolwire.wire.http_server.reply import JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.wire.http_server.reply import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.wire.http_server.request import preflight
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
@@ -25,7 +26,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9.\-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2
 # The metadata is for everybody, browsers among them, and holds nothing that depends on who asks.
 _PUBLIC: Final[HeaderList] = (
     *JSON_TYPE,
-    (b"access-control-allow-origin", b"*"),
+    *ANYBODY,
     (b"cache-control", b"public, max-age=300"),
 )
 
@@ -156,7 +157,10 @@ class Gate:
         document = self._server.metadata(f"{self._base(scope, headers)}{self._path}")
         if document is None:
             return False
-        await respond(send, 200, msgspec.json.encode(document), _PUBLIC)
+        if scope["method"] == "OPTIONS":
+            await respond(send, 204, b"", (*ANYBODY, *preflight(headers)))
+        else:
+            await respond(send, 200, msgspec.json.encode(document), _PUBLIC)
         return True
 
     def _metadata_url(self, scope: Scope, headers: Mapping[str, str]) -> str:

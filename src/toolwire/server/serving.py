@@ -107,7 +107,12 @@ class Serving:
         from toolwire.wire.http_server.guard import Guard
         from toolwire.wire.http_server.limits import HttpLimits
 
-        guard = Guard(allowed_hosts=allowed_hosts, allowed_origins=[*allowed_origins, *cors], public_url=public_url)
+        readers = _listed(cors, "cors=")
+        guard = Guard(
+            allowed_hosts=_listed(allowed_hosts, "allowed_hosts="),
+            allowed_origins=(*_listed(allowed_origins, "allowed_origins="), *readers),
+            public_url=public_url,
+        )
         limits = HttpLimits(
             body=self.limits.line,
             depth=self.limits.depth,
@@ -126,7 +131,7 @@ class Serving:
             endpoint,
             path=path,
             guard=guard,
-            cors=cors,
+            cors=readers,
             limits=limits,
             stateless=stateless,
             sse=sse,
@@ -257,6 +262,12 @@ class Serving:
         if stop is None:
             raise ServerError(f"The server {self.name!r} is not running")
         stop()
+
+
+def _listed(given: Iterable[str], option: str) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise ServerError(f"{option} is a list: write [{given!r}]")
+    return tuple(given)
 
 
 def _before(path: str, public_url: str | None) -> str | None:

@@ -25,7 +25,8 @@ from toolwire.protocol.http import DUPLICATE
 from toolwire.stores import KV
 from toolwire.wire.http_server.body import read_body
 from toolwire.wire.http_server.outlet import Receive, SendMessage
-from toolwire.wire.http_server.reply import JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.wire.http_server.reply import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.wire.http_server.request import preflight
 
 AUTHORIZE, CALLBACK, TOKEN, REGISTER = "/oauth/authorize", "/oauth/callback", "/oauth/token", "/oauth/register"
 METADATA: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
@@ -35,13 +36,7 @@ MAX_STATE: Final = 2048
 MAX_SCOPES: Final = 50
 _BROWSER_BYTES: Final = 32
 _BROWSER: Final = re.compile(r"[A-Za-z0-9_-]{43}").fullmatch
-_ANYBODY: Final[HeaderList] = ((b"access-control-allow-origin", b"*"),)
-_NOT_KEPT: Final[HeaderList] = (*JSON_TYPE, *_ANYBODY, (b"cache-control", b"no-store"))
-_PREFLIGHT: Final[HeaderList] = (
-    *_ANYBODY,
-    (b"access-control-allow-methods", b"GET, POST"),
-    (b"access-control-allow-headers", b"Content-Type, Authorization, MCP-Protocol-Version"),
-)
+_NOT_KEPT: Final[HeaderList] = (*JSON_TYPE, *ANYBODY, (b"cache-control", b"no-store"))
 
 
 class Endpoints:
@@ -88,7 +83,7 @@ class Endpoints:
         if path not in (AUTHORIZE, CALLBACK, TOKEN, REGISTER, *METADATA):
             return False
         if method == "OPTIONS" and path not in (AUTHORIZE, CALLBACK):
-            await respond(send, 204, b"", _PREFLIGHT)
+            await respond(send, 204, b"", (*ANYBODY, *preflight(headers)))
             return True
         handler = self._handlers.get((method, path))
         if handler is None:
@@ -117,7 +112,7 @@ class Endpoints:
             "authorization_response_iss_parameter_supported": True,
             "client_id_metadata_document_supported": True,
         }
-        return 200, msgspec.json.encode(document), (*JSON_TYPE, *_ANYBODY, (b"cache-control", b"public, max-age=300"))
+        return 200, msgspec.json.encode(document), (*JSON_TYPE, *ANYBODY, (b"cache-control", b"public, max-age=300"))
 
     async def _register(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
         try:

@@ -12,6 +12,8 @@ from toolwire.wire.http_server.outlet import SendMessage
 Scope: TypeAlias = MutableMapping[str, Any]
 HeaderList: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
+ANYBODY: Final[HeaderList] = ((b"access-control-allow-origin", b"*"),)
+"""The page of any site may read the answer."""
 JSON_TYPE: Final[HeaderList] = ((b"content-type", b"application/json"),)
 TEXT_TYPE: Final[HeaderList] = ((b"content-type", b"text/plain; charset=utf-8"),)
 
