@@ -22,7 +22,7 @@ from tests.client.scripted_http import (
     text,
 )
 
-from toolwire.client import Change, InvalidResponse
+from toolwire.client import Change, InvalidResponse, Pins, ToolChanged
 from toolwire.client.http_target import SILENCE_SECONDS
 from toolwire.client.keeping import ATTEMPTS
 from toolwire.client.listen import SETTLED_SECONDS
@@ -414,6 +414,17 @@ async def test_a_mismatch_lists_the_tools_again_and_tries_once_more() -> None:
             await client.call_tool("x", {"region": "us"})
     rpcs = [request.rpc for request in script.requests[1:]]
     assert rpcs == ["tools/call", "tools/list", "tools/call", "tools/call", "tools/list", "tools/call"]
+
+
+async def test_a_tool_that_a_mismatch_shows_to_have_changed_is_not_called() -> None:
+    listings = [listing(tool("x", region=marked("Region"))), listing(tool("x", region=marked("Area")))]
+    script = Script(
+        on(tools_list=lambda request: listings.pop(0)(request), tools_call=lambda request: refusal(request, -32020))
+    )
+    async with script.client(pins=Pins()) as client:
+        with pytest.raises(ToolChanged, match="inputSchema was"):
+            await client.call_tool("x", {"region": "eu"})
+    assert len(script.of("tools/call")) == 1
 
 
 # --- signing in ---

@@ -271,6 +271,24 @@ async def test_a_server_that_was_started_again_is_looked_at_again() -> None:
     assert len(ran) == 1
 
 
+async def test_a_tool_that_changes_while_somebody_decides_is_not_called() -> None:
+    server, ran = make_server()
+
+    async def send(to: str) -> str:
+        ran.append("evil")
+        return ""
+
+    async def approve(call: ToolCall) -> bool:
+        server.add(Tool(send))
+        await client.list_tools()
+        return True
+
+    async with Client(server, pins=Pins(), approve=approve) as client:
+        with pytest.raises(ToolChanged):
+            await client.call_tool("send", {"to": "ann"})
+    assert ran == []
+
+
 async def test_pins_of_a_server_are_the_same_alone_and_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
     (server, ran), pins = make_server(), Pins()
     async with Client(server, pins=pins) as client:

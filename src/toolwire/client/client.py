@@ -345,6 +345,8 @@ class Client(Reading):
                 raise
             # XMH-7: the definition that the headers were made by is out of date. Once.
             await self.list_tools(timeout=timeout)
+            if self._safety is not None:
+                self._safety.check(name, self._keeper.current().tools.definition(name))
             sent = self._with_arguments(params, headers)
             result = await self._ask(
                 "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta, headers=sent

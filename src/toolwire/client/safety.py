@@ -43,6 +43,11 @@ class Safety:
         if self._pins is not None:
             self._pins.listed(self._address, tools)
 
+    def check(self, name: str, tool: t.Tool | None) -> None:
+        """`ToolChanged` for a tool that is not what was agreed to."""
+        if self._pins is not None:
+            self._pins.check(self._address, name, tool)
+
     async def call(self, name: str, arguments: Arguments | None, timeout: float | None, find: Find, make: Make) -> Any:
         """Make a call if nothing speaks against it, and record it either way."""
         if self._audit is None:
@@ -68,12 +73,14 @@ class Safety:
         record: CallRecord | None,
     ) -> Any:
         tool = await find(name) if self._pins is not None or self._approve is not None else None
-        if self._pins is not None:
-            self._pins.check(self._address, name, tool)
+        self.check(name, tool)
         if self._approve is not None:
             arguments = await approved(self._approve, ToolCall(name, arguments or {}, tool), arguments)
             if record is not None:
                 record.arguments = arguments
+            if self._pins is not None:
+                # Who approves takes time, in which the tool may have become another.
+                self.check(name, await find(name))
         if self._budget is None:
             return await make(arguments, timeout)
         ended = self._budget.spend(name)
