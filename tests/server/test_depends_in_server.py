@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import pytest
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Context, Depends, Server, ToolError
+from toolwire import Client, Context, Depends, Server, SyncContext, ToolError
 from toolwire.protocol.errors import ServerError
 
 
@@ -143,6 +145,124 @@ async def test_an_unanswered_question_unwinds_through_the_dependencies() -> None
         )
         assert text(second) == "True"
     assert journal[3:] == ["open", "close"]
+
+
+# --- a `def` handler with nothing but `def` dependencies ---
+
+
+class PlainJournal(list[str]):
+    """The same in a thread, which it notes as well."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+        self.closed = threading.Event()
+
+    def open(self) -> Iterator[str]:
+        self.threads.append(threading.get_ident())
+        self.append("open")
+        try:
+            yield "connection"
+        except BaseException as error:
+            self.append(type(error).__name__)
+        finally:
+            self.append("close")
+            self.threads.append(threading.get_ident())
+            self.closed.set()
+
+
+async def test_one_thread_makes_uses_and_cleans_up_however_many_calls_there_are() -> None:
+    server = Server("s")
+
+    def database() -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(":memory:")  # May be used in this thread alone.
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    @server.tool
+    def count(db: sqlite3.Connection = Depends(database)) -> int:
+        found: int = db.execute("SELECT 1").fetchone()[0]
+        return found
+
+    @server.resource("count://{n}")
+    def counted(n: int, db: sqlite3.Connection = Depends(database)) -> str:
+        return str(db.execute("SELECT ?", (n,)).fetchone()[0])
+
+    async with Client(server) as client:
+        results = await asyncio.gather(*(client.call_tool("count", returns=int) for _ in range(30)))
+        read = await asyncio.gather(*(client.read_resource(f"count://{n}") for n in range(30)))
+    assert results == [1] * 30
+    assert [contents[0].text for contents in read] == [str(n) for n in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("handler", "seen"),
+    [
+        ("fails", ["open", "ToolError", "close"]),
+        ("wrong", ["open", "ResultError", "close"]),
+        ("works", ["open", "close"]),
+    ],
+)
+async def test_that_thread_sees_what_became_of_the_call(handler: str, seen: list[str]) -> None:
+    journal, server = PlainJournal(), Server("s")
+
+    @server.tool
+    def fails(db: str = Depends(journal.open)) -> None:
+        raise ToolError("no")
+
+    @server.tool
+    def wrong(db: str = Depends(journal.open)) -> int:
+        return "not a number"  # type: ignore[return-value]
+
+    @server.tool
+    def works(ctx: Context, db: str = Depends(journal.open)) -> Any:
+        async def later() -> str:
+            assert journal == ["open"]
+            return f"{ctx.method} {db}"
+
+        return later()
+
+    async with connect(server, MODERN) as client:
+        result = await client.call(handler)
+    assert result.get("isError", False) is (handler != "works"), "clean-up cannot turn a failure into a success"
+    assert handler != "works" or text(result) == "tools/call connection"
+    assert journal == seen
+    assert len(set(journal.threads)) == 1
+    assert journal.threads[0] != threading.get_ident()
+
+
+async def test_what_outlives_its_call_is_rolled_back_when_it_is_done() -> None:
+    journal, server = PlainJournal(), Server("s")
+    loop, started, release = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    @server.tool
+    def slow(db: str = Depends(journal.open)) -> str:
+        loop.call_soon_threadsafe(started.set)
+        assert release.wait(10)
+        return "done"
+
+    async with Client(server) as client:
+        call = asyncio.ensure_future(client.call_tool("slow"))
+        await started.wait()
+        call.cancel()
+        await client.list_tools()
+        assert journal == ["open"], "it is still in use"
+        release.set()
+        assert await asyncio.to_thread(journal.closed.wait, 10)
+    assert journal == ["open", "CancelledError", "close"]
+
+
+async def test_an_unanswered_question_unwinds_through_that_thread() -> None:
+    journal, server = PlainJournal(), Server("s")
+
+    @server.tool
+    def ask(ctx: SyncContext, db: str = Depends(journal.open)) -> str:
+        return str(ctx.elicit("Sure?", bool).data)
+
+    async with Client(server, elicit=lambda message, params: {"value": True}) as client:
+        assert (await client.call_tool("ask")).text == "True"
+    assert journal == ["open", "Unwind", "close", "open", "close"]
 
 
 async def test_dependencies_take_the_context_and_each_other() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, NamedTuple
 
 from toolwire.protocol.errors import ServerError
@@ -62,6 +62,11 @@ class Plan(NamedTuple):
 
     steps: tuple[_Step, ...]
     fills: tuple[tuple[str, int], ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing in it is `async`."""
+        return all(step.kind in _PLAIN for step in self.steps)
 
 
 class DependencyParameter(NamedTuple):
@@ -167,6 +172,25 @@ async def resolve(
                 arguments[name] = plain_context(context) if kind in _PLAIN else context
         values.append(await _MAKERS[kind](call, arguments, stack, run_sync))
     return {name: values[step] for name, step in plan.fills}
+
+
+def resolve_here(plan: Plan, context: Any, stack: ExitStack) -> dict[str, Any]:
+    """The same for a plan that is plain, in the thread that runs this."""
+    values: list[Any] = []
+    for kind, call, takes in plan.steps:
+        made = call(**{name: context if step == _CONTEXT else values[step] for name, step in takes})
+        values.append(_entered(made, stack) if kind is _Kind.CONTEXT_MANAGER else made)
+    return {name: values[step] for name, step in plan.fills}
+
+
+def _entered(manager: AbstractContextManager[Any], stack: ExitStack) -> Any:
+    value = manager.__enter__()
+
+    def leave(*error: Any) -> None:
+        manager.__exit__(*error)
+
+    stack.push(leave)
+    return value
 
 
 async def _function(call: Any, arguments: dict[str, Any], stack: AsyncExitStack, run_sync: RunSync) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from types import CoroutineType
 from typing import Any, Literal, TypeAlias, cast
 
@@ -20,6 +21,8 @@ from toolwire.wire.workers import CancelToken, call_in_loop
 Executor: TypeAlias = Literal["loop", "thread", "process"]
 # The arguments are a dict, or a tuple where they are read in order.
 Invoke: TypeAlias = Callable[[Context, Any], Coroutine[Any, Any, Any]]
+# The last is what forms the answer.
+InvokeWhole: TypeAlias = Callable[[Context, Any, Callable[[Any], Any]], Coroutine[Any, Any, Any]]
 
 
 def invoker(binding: Binding, executor: Executor | None, timeout: float | None) -> Invoke:
@@ -59,6 +62,36 @@ def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | No
 
     async def invoke(ctx: Context, arguments: tuple[Any, ...]) -> Any:
         return await _settled(await _in_thread(ctx)(function, *arguments))
+
+    return invoke
+
+
+def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> InvokeWhole | None:
+    """The way to a `def` function whose dependencies are all `def`: one worker makes them, calls, and cleans up.
+
+    So what must not leave the thread that made it, like a connection of sqlite3, can be a dependency.
+    """
+    plan = binding.call_plan.dependencies
+    if plan is None or not plan.is_plain or binding.is_async or executor not in (None, "thread"):
+        return None
+    run = partial(_run_generator, binding) if binding.is_generator else binding.call
+
+    async def invoke(ctx: Context, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
+        synchronous = threaded_context(ctx)
+
+        def work() -> Any:
+            with ExitStack() as stack:
+                arguments.update(depends.resolve_here(plan, synchronous, stack))
+                returned = run(arguments, synchronous)
+                value = synchronous._call(lambda: returned) if isinstance(returned, CoroutineType) else returned
+                if synchronous._token.cancelled:
+                    raise asyncio.CancelledError  # Nobody hears of a success any more, so there is none to commit.
+                return answer(value)
+
+        try:
+            return await _in_thread(ctx)(work)
+        finally:
+            _let_go(synchronous)
 
     return invoke
 

@@ -18,7 +18,7 @@ from toolwire.server.binding import Binding
 from toolwire.server.components.options import Icons
 from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
 from toolwire.server.context import Context
-from toolwire.server.running import Executor, Invoke, invoker
+from toolwire.server.running import Executor, Invoke, InvokeWhole, invoker, invoker_in_one_thread
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy
@@ -55,6 +55,7 @@ class Component(ABC):
     visible_to: Audience | None
     tags: frozenset[str]
     _invoke: Invoke | None
+    _invoke_whole: InvokeWhole | None = None
     _wire: dict[str, Any]
     _has_dependencies = False
 
@@ -111,6 +112,8 @@ class Component(ABC):
             raise ProtocolError(INVALID_PARAMS, f"{self.key} cannot be read")
         if not self._has_dependencies:
             return answer(await self._invoke(ctx, arguments))
+        if self._invoke_whole is not None:
+            return await self._invoke_whole(ctx, arguments, answer)
         async with AsyncExitStack() as stack:
             ctx.stack = stack
             return answer(await self._invoke(ctx, arguments))
@@ -126,6 +129,7 @@ class Component(ABC):
     def _compile(self, binding: Binding) -> None:
         self._has_dependencies = binding.call_plan.dependencies is not None
         self._invoke = invoker(binding, self.executor, self.timeout)
+        self._invoke_whole = invoker_in_one_thread(binding, self.executor)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.key!r})"
