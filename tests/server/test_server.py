@@ -510,7 +510,6 @@ def test_mistakes_are_named_when_a_server_is_made(make: Any, text: str) -> None:
         make()
 
 
-@pytest.mark.covers("S20", "J5")
 def in_a_thread(work: Callable[[], object]) -> None:
     thread = threading.Thread(target=work)
     thread.start()
@@ -549,6 +548,7 @@ def test_what_a_thread_adds_while_restrictions_are_looked_up_is_restricted(monke
     assert access.active
 
 
+@pytest.mark.covers("S20", "J5")
 async def test_components_come_and_go_from_any_thread() -> None:
     server = Server("s", tools=ping_tool)
     async with connect(server, "2025-06-18") as client:

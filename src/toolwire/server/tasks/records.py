@@ -121,10 +121,10 @@ class Records:
         if ear is None:
             for ended in [each for each in tuple(self._ears) if each.is_closed()]:
                 self._leave(ended)
-            ear = self._ears[loop] = _Ear()
-            ear.leave = self._stores.bus.subscribe(
-                self._topic, partial(self._rung, ear), on_lost=partial(self._missed, ear)
-            )
+            ear = _Ear()
+            rung, missed = partial(self._rung, ear), partial(self._missed, ear)
+            ear.leave = self._stores.bus.subscribe(self._topic, rung, on_lost=missed)
+            self._ears[loop] = ear
         return ear
 
     def leave_loop(self) -> None:
