@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from toolwire import Server
 from toolwire.content import (
@@ -347,7 +347,8 @@ def test_tool_result_from_the_wire() -> None:
     result = ToolResult.from_wire(decode(CallToolResult, data))
     assert result.text == "a\nb"
     assert result.is_error
-    assert result.structured is UNSET
+    assert (result.structured, result.has_structured) == (None, False)
+    assert "structuredContent" not in result.to_dict()
     assert result.meta == {}
     assert [block.type for block in result.content] == ["text", "hologram", "text"]
 
@@ -356,7 +357,7 @@ def test_tool_result_there_and_back() -> None:
     result = ToolResult("x", structured=None, is_error=True, meta={"k": 1})
     back = ToolResult.from_wire(decode(CallToolResult, msgspec.json.encode(result.to_wire())))
     assert back == result
-    assert back.structured is None
+    assert (back.structured, back.has_structured) == (None, True)
     assert back != ToolResult("x")
 
 

@@ -370,11 +370,12 @@ class Message:
 class ToolResult:
     """The result of a tool: what a tool returns for full control, and what a client gets.
 
-    `structured` left out is no structured value; `structured=None` is the value null. Without `content`, the structured
-    value is also sent as text, for readers that do not know it.
+    `structured` left out is no structured value; `structured=None` is the value null, which 2026-07-28 knows: both are
+    read as None, and `has_structured` tells them apart. Without `content`, the structured value is also sent as text,
+    for readers that do not know it.
     """
 
-    __slots__ = ("content", "is_error", "meta", "structured")
+    __slots__ = ("_structured", "content", "is_error", "meta")
 
     def __init__(
         self,
@@ -384,16 +385,30 @@ class ToolResult:
         is_error: bool = False,
         meta: dict[str, Any] | None = None,
     ) -> None:
-        self.structured: Any = structured
+        self._structured: Any = structured
         self.is_error: bool = is_error
         self.meta: dict[str, Any] = {} if meta is None else meta
         self.content: list[ContentBlock] = self._blocks(content)
 
     def _blocks(self, content: Any) -> list[ContentBlock]:
         if content is None:
-            return [] if self.structured is UNSET else [TextContent(_json_text(self.structured))]
+            return [] if self._structured is UNSET else [TextContent(_json_text(self._structured))]
         blocks = [] if content == [] else to_blocks(content)
         return [TextContent(_json_text(content))] if blocks is None else blocks
+
+    @property
+    def structured(self) -> Any:
+        """The structured value; None where there is none."""
+        return None if self._structured is UNSET else self._structured
+
+    @structured.setter
+    def structured(self, value: Any) -> None:
+        self._structured = value
+
+    @property
+    def has_structured(self) -> bool:
+        """Whether there is a structured value, be it null."""
+        return self._structured is not UNSET
 
     @property
     def text(self) -> str:
@@ -404,7 +419,7 @@ class ToolResult:
     def from_wire(cls, result: CallToolResult) -> ToolResult:
         made = cls.__new__(cls)  # What came from the wire needs no reading of what a caller may have meant.
         made.content = result.content
-        made.structured = result.structured_content
+        made._structured = result.structured_content
         made.is_error = result.is_error is True
         made.meta = {} if result.meta is UNSET else result.meta  # type: ignore[assignment]
         return made
@@ -412,7 +427,7 @@ class ToolResult:
     def to_wire(self) -> CallToolResult:
         return CallToolResult(
             content=self.content,
-            structured_content=_plain(self.structured),
+            structured_content=_plain(self._structured),
             is_error=True if self.is_error else UNSET,
             # Empty maps are not sent.
             meta=self.meta or UNSET,
@@ -429,7 +444,7 @@ class ToolResult:
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        structured = "" if self.structured is UNSET else f", structured={self.structured!r}"
+        structured = f", structured={self._structured!r}" if self.has_structured else ""
         return f"ToolResult({self.content!r}{structured}, is_error={self.is_error})"
 
 

@@ -119,7 +119,7 @@ def _check(tool: t.Tool, result: ToolResult) -> None:
     """OUT-2: say so when the server breaks the promise of its own output schema. The result is shown all the same."""
     if tool.output_schema is UNSET or result.is_error:
         return
-    if result.structured is UNSET:
+    if not result.has_structured:
         screen.note(f"toolwire: {tool.name!r} has an output schema but returned no structured content")
         return
     try:

@@ -33,7 +33,7 @@ _SUFFIXES: Final = {
 
 
 def show(out: Screen, result: ToolResult) -> None:
-    if result.structured is not UNSET:
+    if result.has_structured:
         rows = table_of(_inside(result.structured))
         if rows is not None:
             out.table(*rows)
@@ -43,9 +43,9 @@ def show(out: Screen, result: ToolResult) -> None:
             out.text(result.text)
     for block in result.content:
         # The text beside a structured value is the same once more, for those who cannot read it.
-        if not (result.structured is not UNSET and isinstance(block, t.TextContent)):
+        if not (result.has_structured and isinstance(block, t.TextContent)):
             _block(out, block)
-    if not result.content and result.structured is UNSET:
+    if not (result.content or result.has_structured):
         note("(nothing)")
 
 

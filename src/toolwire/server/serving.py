@@ -27,6 +27,7 @@ from toolwire.wire.session import Session
 if TYPE_CHECKING:
     from toolwire.server.metrics import Metrics
     from toolwire.server.run_http import HttpOptions
+    from toolwire.wire.http_server.asgi import HttpApp
 
 # What other libraries call it, for a server whose transport comes from a setting that its users already have.
 _NAMES_OF_HTTP: dict[str, HttpOptions] = {"streamable-http": {}, "sse": {"sse": True}}
@@ -95,7 +96,7 @@ class Serving:
         stateless: bool = False,
         sse: bool = False,
         auth: Any = UNSET,
-    ) -> Any:
+    ) -> HttpApp:
         """An ASGI application to mount anywhere, or to hand to any ASGI server.
 
         `public_url` is the address that clients use, when a proxy stands in front: with the path of the endpoint or

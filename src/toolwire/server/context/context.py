@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire import adapters
+from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError, ToolError
 from toolwire.protocol.lifecycle import Incoming
@@ -138,9 +139,9 @@ class Context:
         return self._request.capabilities
 
     @property
-    def principal(self) -> Any:
+    def principal(self) -> Principal | None:
         """Who is calling, as far as it was verified; None on an unauthenticated transport."""
-        return self._request.principal
+        return cast("Principal | None", self._request.principal)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -386,7 +387,10 @@ class Context:
         return cast("list[t.Root]", self._decode(_ROOTS, raw, "roots").roots)
 
     async def step(self, name: str, function: Callable[[], Any]) -> Any:
-        """Run a side effect once, however often the handler is replayed; its result must be a JSON value."""
+        """Run a side effect once, however often the handler is replayed; its result must be a JSON value.
+
+        What this returns went through JSON, whether or not it was replayed: a dataclass comes back as a dict.
+        """
 
         async def run() -> Any:
             value = function()
