@@ -87,7 +87,7 @@ class Tool(Component):
         self.input_schema: dict[str, Any] = binding.input_schema
         self.output_schema: dict[str, Any] | None = binding.output_schema
         # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
-        self.wraps = self.output_schema is not None and not _is_of_objects(self.output_schema)
+        self.wraps: bool = self.output_schema is not None and not _is_of_objects(self.output_schema)
         super().__init__(binding, **options)
         if self.policy is not None:
             _check_rules(self.policy, self.input_schema, self.name)
