@@ -165,6 +165,15 @@ def test_a_link_stays_a_link(toolwire: Command, home: Path, server: Path) -> Non
     assert json.loads(real.read_text())["mcpServers"]["s"]["args"][-1] == f"{server}:server"
 
 
+def test_the_file_of_a_command_is_found_from_anywhere(
+    toolwire: Command, home: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(server.parent)
+    assert toolwire("install", f"{sys.executable} server.py other.py", "--client", "cursor", "--yes").status == 0
+    (entry,) = json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"].values()
+    assert entry["args"] == [str(server), "other.py"]
+
+
 def test_what_does_not_start_is_not_entered(toolwire: Command, home: Path, server: Path) -> None:
     server.write_text("from toolwire import Server\ndef create_server():\n    return Server('shop')\n")
     done = toolwire("install", str(server), "--client", "cursor", "--yes")

@@ -54,11 +54,15 @@ def _command(target: str, env: dict[str, str]) -> str | list[str] | None:
     words = targets.command(place)
     if words[:-1] == [*targets.RUN]:
         return _that_starts(target, [[*targets.RUN, str(server_source.parse(words[-1]))]], env)
-    absolute = [words[0], *(str(Path(word).resolve()) if word == place.target else word for word in words[1:])]
+    absolute = [words[0], *map(_from_anywhere, words[1:])]
     if words == [sys.executable, place.target]:
         # Rather through us, since then nothing that the file prints can do harm; but it may hide its server.
         return _that_starts(target, [[*targets.RUN, absolute[1]], absolute], env)
     return absolute
+
+
+def _from_anywhere(word: str) -> str:
+    return str(Path(word).resolve()) if word.endswith(targets.FILES) and Path(word).is_file() else word
 
 
 def _that_starts(target: str, commands: list[list[str]], env: dict[str, str]) -> list[str] | None:

@@ -34,7 +34,7 @@ HELP: Final = (
 RUN: Final = (sys.executable, "-m", "toolwire", "run")
 TOKEN_VARIABLE: Final = "TOOLWIRE_TOKEN"
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9][\w.-]*(:\d+(/|$)|\.[A-Za-z]{2,}/)")
-_FILES: Final = (".py", ".js", ".mjs")
+FILES: Final = (".py", ".js", ".mjs")
 
 
 class Place(NamedTuple):
@@ -132,13 +132,13 @@ def locate(target: str) -> Place:
     """What the user means by `target`; `UsageError` when it is nothing."""
     if is_url(target):
         return Place(target)
-    if target.endswith(_FILES) and Path(target).is_file():
+    if target.endswith(FILES) and Path(target).is_file():
         return Place(target)
     words = _words(target)
     if len(words) > 1 and shutil.which(words[0]):
         return Place(words)  # It may end with the name of a file, as `python server.py` does.
     file, _, name = target.rpartition(":")
-    if target.endswith(_FILES) or file.endswith(".py"):
+    if target.endswith(FILES) or file.endswith(".py"):
         server_source.parse(target)
         return Place([*RUN, target])
     entry = _configured(target, file, name)
