@@ -19,7 +19,8 @@ from toolwire.protocol.methods import Method
 from toolwire.protocol.peer import Notice, Peer
 from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Channel
-from toolwire.wire.session import Outlet, Session
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import Session
 
 EVERYTHING: dict[str, Any] = {
     "tools": {"listChanged": True},

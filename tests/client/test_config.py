@@ -24,7 +24,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Unreachable
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
-from toolwire.wire.session import Outlet
+from toolwire.wire.outlet import Outlet
 
 HELLO = """
 import sys

@@ -22,7 +22,9 @@ from toolwire.protocol.lifecycle import ClientLifecycle, Incoming, ServerLifecyc
 from toolwire.protocol.peer import Notice, Peer
 from toolwire.wire import session as session_module
 from toolwire.wire.channel import Channel, MemoryChannel, memory_pair
-from toolwire.wire.session import Outlet, Pending, Session
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.pending import Pending
+from toolwire.wire.session import Session
 
 Handle = Callable[[Incoming, Outlet], Awaitable[Any]]
 

@@ -38,7 +38,8 @@ from toolwire.protocol.revisions import is_modern
 from toolwire.protocol.rounds import MAX_ROUNDS, retry_params
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import related_meta
-from toolwire.wire.session import Outlet, Session
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import Session
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 

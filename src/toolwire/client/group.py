@@ -31,7 +31,9 @@ from toolwire.protocol.methods import Method
 from toolwire.protocol.peer import Notice, Peer
 from toolwire.protocol.revisions import MODERN
 from toolwire.wire.channel import Channel
-from toolwire.wire.session import ClientHandler, OnProgress, Outlet, Session
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.pending import OnProgress
+from toolwire.wire.session import ClientHandler, Session
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 

@@ -18,7 +18,7 @@ from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
-from toolwire.wire.session import Outlet
+from toolwire.wire.outlet import Outlet
 
 _MAX_VIEWS: Final = 1024
 

@@ -9,47 +9,43 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
-from toolwire import logs
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
-    INVALID_PARAMS,
     METHOD_NOT_FOUND,
     InsufficientScope,
     ProtocolError,
     ResourceNotFound,
     UrlRequired,
 )
-from toolwire.protocol.lifecycle import SUPPORTED, Incoming
+from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.sealing import Sealer
 from toolwire.protocol.shaping import shape
-from toolwire.server.access import Access, View
+from toolwire.server.access import Access
 from toolwire.server.asking import Asking, Replay
-from toolwire.server.catalog import Catalog, Found, Sees
-from toolwire.server.completing import Completions
+from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component
 from toolwire.server.context import CURRENT, Context
 from toolwire.server.deadline import Deadline, Deadlines, deadlines_on
-from toolwire.server.failures import Failures, as_revision_has_it, of_handler
+from toolwire.server.failures import Failures, of_handler
 from toolwire.server.limits import Limits
-from toolwire.server.listening import listen
 from toolwire.server.middleware import Middleware, Next, answering, checked, compose
 from toolwire.server.mounting import around_mounted
-from toolwire.server.offering import Offering
-from toolwire.server.pages import Pages
+from toolwire.server.operations import LISTEN, Operations
 from toolwire.server.questions import Questions, asked
 from toolwire.server.running import context_in_thread
-from toolwire.server.subscriptions import Hub, LegacyClient
+from toolwire.server.subscriptions import LegacyClient
 from toolwire.stores import Stores
+from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
-from toolwire.wire.session import Outlet, Session
+from toolwire.wire.session import Session
 from toolwire.wire.timeouts import LONG
 from toolwire.wire.workers import ThreadWorkers
 
@@ -58,10 +54,7 @@ if TYPE_CHECKING:
     from toolwire.server.tasks.methods import TaskMethods
 
 
-_LISTEN: Final = "subscriptions/listen"
-
-
-class Kernel(Offering):
+class Kernel(Operations):
     """The server behind its transports."""
 
     def __init__(
@@ -79,16 +72,20 @@ class Kernel(Offering):
         cache: Cache,
         debug: bool,
     ) -> None:
-        super().__init__(catalog, implementation, instructions, capabilities)
-        self.server = server
-        self.limits = limits
-        self.stores = stores
         self.questions: Questions = Questions(implementation.name, sealer, stores, limits)
-        self.pages: Pages = Pages(catalog, page_size)
-        self.access: Access = Access(catalog, frozenset if server.policy is None else server.policy.effective_scopes)
-        self.cache = cache
-        self.failures: Failures = Failures(self.questions, limits.tool, debug)
-        self.hub: Hub = Hub()
+        super().__init__(
+            catalog,
+            implementation,
+            instructions,
+            capabilities,
+            access=Access(catalog, frozenset if server.policy is None else server.policy.effective_scopes),
+            failures=Failures(self.questions, limits.tool, debug),
+            limits=limits,
+            page_size=page_size,
+            cache=cache,
+        )
+        self.server = server
+        self.stores = stores
         self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue)
         self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue)
         self.audit: AuditLog | None = None
@@ -97,31 +94,12 @@ class Kernel(Offering):
         # Of the loop that a handler ran on last; nearly always there is only one.
         self._deadlines: tuple[asyncio.AbstractEventLoop, Deadlines] | None = None
         self._middleware: list[Middleware] = []
-        self._results_are_read = False
         self._observers: list[Middleware] = []
         self._chain: Next | None = None
         self._entry: Next | None = None
         # META-8: every modern result names its server; encoded once.
         self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
         self._result_meta = Raw(msgspec.json.encode(self._server_info))
-        self._own_operations: dict[str, Next] = {
-            "server/discover": self._discover,
-            "tools/list": self._list_tools,
-            "tools/call": self._call_tool,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
-            "resources/read": self._read_resource,
-            "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": self._unsubscribe,
-            "prompts/list": self._list_prompts,
-            "prompts/get": self._get_prompt,
-            "completion/complete": Completions(catalog, self.access, self.failures).complete,
-            "logging/setLevel": self._set_level,
-            _LISTEN: self._listen,
-            **dict.fromkeys(
-                ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel", "tasks/update"), self._about_tasks
-            ),
-        }
         self._operations: dict[str, Next] = self._own_operations
 
     @property
@@ -343,7 +321,7 @@ class Kernel(Offering):
             return await self.failures.answer(ctx, failure, f"the {component.noun} {name[:200]}")
         return result if asking is None or not asked(ctx) else await self.questions.input_required(ctx)
 
-    # --- asking ---
+    # --- for handlers ---
 
     async def asking(self, ctx: Context) -> Asking:
         return await self.questions.asking(ctx)
@@ -355,76 +333,6 @@ class Kernel(Offering):
         params = t.ElicitationCompleteNotificationParams(elicitation_id=elicitation_id)
         notify = getattr(outlet.connection, "notify", None)
         return bool(notify and notify("notifications/elicitation/complete", params))
-
-    # --- tools ---
-
-    def _call_tool(self, ctx: Context) -> Awaitable[Any]:
-        params: t.CallToolRequestParams = ctx._request.params
-        found = self.catalog.tool(params.name, self._sees(ctx) if self.access.active else None)
-        if found is None:
-            return self._call_unlisted(ctx, params)
-        if found.component.task is not None or params.task is not UNSET:
-            return self.tasks.tool_called(ctx, found)
-        return self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
-
-    async def _call_unlisted(self, ctx: Context, params: t.CallToolRequestParams) -> Any:
-        """A tool that is not in the catalogue: one of the low-level handlers, or of nobody."""
-        found = None
-        try:
-            if self.lowlevel.active:
-                found = await self.failures.in_time(ctx, self.lowlevel.find(params.name, ctx), "tools/list")
-        except Exception as error:
-            return await self.failures.answer(ctx, error, f"the tool {params.name[:200]}")
-        if found is None:
-            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
-        if found.component.task is not None or params.task is not UNSET:
-            return await self.tasks.tool_called(ctx, found)
-        return await self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
-
-    async def _about_tasks(self, ctx: Context) -> Any:
-        return await self.tasks.handle(ctx)
-
-    async def _list_tools(self, ctx: Context) -> Any:
-        if self.lowlevel.lists:
-            try:
-                tools = await self.failures.in_time(ctx, self.lowlevel.listed(ctx), "tools/list")
-            except Exception as error:
-                return await self.failures.answer(ctx, error, "the list of tools")
-            return self._cached(t.ListToolsResult(tools=tools))
-        return self._listed(ctx, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
-
-    # --- resources ---
-
-    async def _list_resources(self, ctx: Context) -> Any:
-        return self._listed(
-            ctx, "resources", lambda items, cursor: t.ListResourcesResult(resources=items, next_cursor=cursor)
-        )
-
-    async def _list_templates(self, ctx: Context) -> Any:
-        return self._listed(
-            ctx,
-            "templates",
-            lambda items, cursor: t.ListResourceTemplatesResult(resource_templates=items, next_cursor=cursor),
-        )
-
-    async def _read_resource(self, ctx: Context) -> Any:
-        uri = ctx.params.uri
-        sees = self._sees(ctx)
-        found: Found[Any] | None = self.catalog.resource(uri, sees)
-        if found is not None:
-            resource = found.component
-            contents = await self._run(ctx, found, uri, resource.read(ctx, uri))
-        else:
-            matched = self.catalog.template(uri, sees)
-            if matched is None:
-                # RES-2: never an empty list.
-                raise as_revision_has_it(ctx, ResourceNotFound())
-            found, variables = matched
-            resource = found.component
-            contents = await self._run(ctx, found, uri, resource.read(ctx, uri, variables))
-        if not isinstance(contents, list):
-            return contents
-        return self._cached(t.ReadResourceResult(contents=contents), resource.cache)
 
     async def read_for(self, ctx: Context, uri: str) -> list[t.ResourceContents]:
         """Read for a handler, on behalf of its caller: a tool is no way around what the caller may read."""
@@ -447,45 +355,6 @@ class Kernel(Offering):
         inner._owner = found.owner
         return await found.component.read(inner, uri, variables)
 
-    async def _subscribe(self, ctx: Context) -> Any:
-        client = _client_of(ctx)
-        if self.access.active and not self.access.hears(ctx._request, ctx._outlet, ctx.params.uri):
-            return t.Result()  # What an address gets at which nothing is.
-        if len(client.uris) >= self.limits.uris and ctx.params.uri not in client.uris:
-            raise ProtocolError(INVALID_PARAMS, f"At most {self.limits.uris} resources can be subscribed to at once")
-        client.uris.add(ctx.params.uri)
-        return t.Result()
-
-    async def _unsubscribe(self, ctx: Context) -> Any:
-        _client_of(ctx).uris.discard(ctx.params.uri)
-        return t.Result()
-
-    # --- prompts and completions ---
-
-    async def _list_prompts(self, ctx: Context) -> Any:
-        return self._listed(
-            ctx, "prompts", lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor)
-        )
-
-    async def _get_prompt(self, ctx: Context) -> Any:
-        params: t.GetPromptRequestParams = ctx.params
-        found = self.catalog.prompt(params.name, self._sees(ctx))
-        if found is None:
-            raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
-        prompt = found.component
-        values = _strings(params.arguments)
-        return await self._run(ctx, found, params.name, prompt.get(ctx, values))
-
-    # --- logging ---
-
-    async def _set_level(self, ctx: Context) -> Any:
-        _client_of(ctx).level = ctx.params.level
-        if ctx._outlet.is_local:
-            # A handler that the program installed follows the one client that there is. Over HTTP there are many, and
-            # none of them may silence, or flood, what whoever runs the server reads.
-            logs.set_level(ctx.params.level)
-        return t.Result()
-
     def context_in_thread(self, ctx: Context) -> Context:
         return context_in_thread(ctx)
 
@@ -495,83 +364,9 @@ class Kernel(Offering):
             return None  # 2025-06-18 basic/lifecycle: only what was negotiated is used.
         if request.modern:
             # LOG-1: only a request that asks for messages gets them; SUB-7: never on a listen stream.
-            if request.log_level is UNSET or request.method == _LISTEN:
+            if request.log_level is UNSET or request.method == LISTEN:
                 return None
             return t.severity(request.log_level)
         client = getattr(outlet.connection, "state", None)
         # Where there is no connection, log messages were not promised.
         return t.severity(client.level) if isinstance(client, LegacyClient) else None
-
-    # --- subscriptions ---
-
-    async def _listen(self, ctx: Context) -> Any:
-        request, outlet = ctx._request, ctx._outlet
-        tasks = ctx.params.notifications.task_ids
-        return await listen(
-            ctx,
-            self.hub,
-            self.limits,
-            self.capabilities(MODERN),
-            self.extensions.values(),
-            more=await self.tasks.listened(ctx, tasks) if tasks is not UNSET and self._offers_tasks() else {},
-            hears=lambda uri: self.access.hears(request, outlet, uri),
-        )
-
-    # --- lists ---
-
-    async def _discover(self, ctx: Context) -> Any:
-        return self._cached(
-            t.DiscoverResult(
-                supported_versions=list(SUPPORTED),
-                capabilities=self.capabilities(MODERN),
-                instructions=self.instructions,
-            )
-        )
-
-    def _view(self, ctx: Context) -> View | None:
-        """What the caller sees; None for everything."""
-        return self.access.view(ctx._request, ctx._outlet) if self.access.active else None
-
-    def _sees(self, ctx: Context) -> Sees | None:
-        view = self._view(ctx)
-        return None if view is None else view.sees
-
-    def _listed(self, ctx: Context, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
-        revision = ctx.revision
-        cursor = None if ctx.params.cursor is UNSET else ctx.params.cursor
-        view = self._view(ctx)
-        # CCH-4: what depends on who asks is not kept for others.
-        cache = None if view is None else Cache(self.cache.ttl_ms, "private")
-
-        def answer(items: list[Any], following: str | None) -> Any:
-            return self._cached(result(items, UNSET if following is None else following), cache)
-
-        if self._results_are_read:
-            return answer(*self.pages.page(kind, revision, cursor, view))
-        return self.pages.get(kind, revision, cursor, lambda *page: self.finish(revision, answer(*page)), view)
-
-    def _cached(self, result: Any, cache: Cache | None = None) -> Any:
-        # CCH-1: every complete result of these methods says how long it may be kept.
-        hint = cache or self.cache
-        result.ttl_ms, result.cache_scope = hint.ttl_ms, hint.scope
-        return result
-
-
-def _client_of(ctx: Context) -> LegacyClient:
-    client = getattr(ctx._outlet.connection, "state", None)
-    if not isinstance(client, LegacyClient):
-        raise ProtocolError(METHOD_NOT_FOUND, f"{ctx.method} needs a connection")
-    return client
-
-
-_decode_strings = msgspec.json.Decoder(dict[str, str] | None).decode
-
-
-def _strings(arguments: Raw | UnsetType) -> dict[str, str]:
-    # 1.11.3: the arguments of a prompt are texts, in every revision.
-    if arguments is UNSET:
-        return {}
-    try:
-        return _decode_strings(arguments) or {}
-    except (msgspec.DecodeError, RecursionError):
-        raise ProtocolError(INVALID_PARAMS, "The arguments of a prompt are texts") from None

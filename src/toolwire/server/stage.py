@@ -20,7 +20,7 @@ from toolwire.server.catalog import FAMILY
 from toolwire.server.kernel import Kernel
 from toolwire.server.life import Held, Life
 from toolwire.server.subscriptions import Hub
-from toolwire.wire.session import Outlet
+from toolwire.wire.outlet import Outlet
 
 _LISTEN: Final = "subscriptions/listen"
 

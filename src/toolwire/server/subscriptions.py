@@ -17,7 +17,8 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import LIST_CHANGED, UPDATED, Change, covers, everything, legacy_notification
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.wire.handover import call_on
-from toolwire.wire.session import Outlet, Session
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import Session
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from msgspec import UNSET, Raw, Struct
 
@@ -33,6 +33,8 @@ from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Channel, Feed
 from toolwire.wire.clock import StoppableClock
 from toolwire.wire.loops import task_starter
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.pending import OnProgress, Pending, Timed
 from toolwire.wire.timeouts import LONG, LOOK_EVERY
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
@@ -41,25 +43,6 @@ IN_FLIGHT = 256
 BACKLOG = 1024
 MAX_RESULT = 16 * 1024 * 1024
 _NO_PARAMS = t.RequestParams()
-
-
-class Outlet(Protocol):
-    """The way back to whoever sent a request, for as long as it is being handled."""
-
-    connection: Any
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the request came over stdio, or from within the process."""
-
-    @property
-    def congested(self) -> bool: ...
-
-    async def drain(self) -> None: ...
-
-    def notify(self, method: str, params: t.Wire) -> bool: ...
-
-    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw: ...
 
 
 class Handler(Protocol):
@@ -78,37 +61,6 @@ class ClientHandler(Handler, Protocol):
 
     def missed(self) -> None:
         """What was announced while nobody could hear it is lost."""
-
-
-OnProgress: TypeAlias = Callable[[t.ProgressNotificationParams], None]
-
-
-class Timed(Protocol):
-    """A request of ours, as far as time is concerned."""
-
-    method: str
-    timeout: float | None
-    expires: float
-    ceiling: float
-
-
-class Pending(Struct, eq=False):
-    """A request of ours that waits for its answer; progress may push its deadline back, up to a ceiling."""
-
-    future: asyncio.Future[Raw | None]
-    method: str
-    on_progress: OnProgress | None = None
-    timeout: float | None = None
-    expires: float = math.inf
-    ceiling: float = math.inf
-
-    def resolve(self, result: Raw | None, error: BaseException | None) -> None:
-        if self.future.done():
-            return
-        if error is not None:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(result)
 
 
 class ConnectionOutlet(Struct, eq=False):

@@ -25,8 +25,8 @@ from toolwire.server.asking import Asking, sendable
 from toolwire.server.context.conversation import conversation, preferences
 from toolwire.server.context.deprecation import warn_deprecated
 from toolwire.server.context.forms import Elicited, check_url, form_of
+from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
-from toolwire.wire.session import Outlet
 
 T = TypeVar("T")
 _ELICIT: Final = msgspec.json.Decoder(t.ElicitResult)

@@ -26,7 +26,8 @@ from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
 from toolwire.server.context import CURRENT, Context
 from toolwire.server.limits import Limits
-from toolwire.wire.session import Outlet, is_abandoned
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import is_abandoned
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 

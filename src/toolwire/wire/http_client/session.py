@@ -33,7 +33,8 @@ from toolwire.wire.http_client.channel import EVENT_STREAM, HttpChannel
 from toolwire.wire.http_client.endpoint import ERROR_BODY, Endpoint, failure
 from toolwire.wire.http_client.events import EventReader
 from toolwire.wire.http_client.response import CrossedClosing, HttpResponse, TooLarge
-from toolwire.wire.session import ClientHandler, OnProgress, Session
+from toolwire.wire.pending import OnProgress
+from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.timeouts import LONG
 
 log: logging.Logger = logging.getLogger("toolwire.http")

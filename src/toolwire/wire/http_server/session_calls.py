@@ -26,7 +26,8 @@ from toolwire.wire.http_server.first_step import watched
 from toolwire.wire.http_server.post_stream import PostStream
 from toolwire.wire.http_server.session_records import Record
 from toolwire.wire.http_server.session_token import SessionToken
-from toolwire.wire.session import Handler, Pending
+from toolwire.wire.pending import Pending
+from toolwire.wire.session import Handler
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
