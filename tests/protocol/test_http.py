@@ -304,6 +304,15 @@ def test_what_a_header_cannot_carry_travels_as_base64(value: str) -> None:
     assert decode_value(encode_value(value)) == value
 
 
+@pytest.mark.parametrize("header", ["=?base64?=", "=?base64?", "?=", "=?BASE64?YQ==?=", "=?base64?YQ=="])
+def test_what_is_no_whole_marker_is_a_text(header: str) -> None:
+    assert decode_value(header) == header
+
+
+def test_nothing_may_travel_as_base64() -> None:
+    assert decode_value("=?base64??=") == ""
+
+
 @pytest.mark.parametrize("value", ["", "~", "a b", "!~"])
 def test_what_a_header_can_carry_travels_as_it_is(value: str) -> None:
     assert encode_value(value) == value

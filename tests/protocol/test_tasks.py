@@ -89,6 +89,18 @@ STEPS: dict[str, Callable[[Record, int], bool]] = {
 }
 
 
+def test_a_task_is_run_again_so_often_and_then_has_failed() -> None:
+    again = rules.Again(params=Raw(b"{}"), revision="2026-07-28", capabilities={})
+    task = record(again=again)
+    for number in (2, 3):
+        rules.ask(task, {f"q{number}": question()})
+        assert rules.hand_over(task, f"p{number}", 3)
+        assert (task.process, task.status, task.questions) == (f"p{number}", "working", {})
+        assert again.runs == number
+    assert rules.hand_over(task, "p4", 3)
+    assert task.status == "failed"
+
+
 @pytest.mark.covers("J77", "E34")
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=12))
 def test_the_end_of_a_task_is_final(steps: list[str]) -> None:
