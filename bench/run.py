@@ -34,6 +34,7 @@ QUICK = os.environ.get("BENCH_QUICK") == "1"
 WITHOUT_HTTP = os.environ.get("BENCH_HTTP") == "0"
 ROUNDS = 1 if QUICK else 3
 SECONDS = 0.3 if QUICK else 1.5
+TURNS = 1 if QUICK else 3
 SLICES = 2 if QUICK else 7
 MANY_TOOLS = 1000
 TASKS = 10_000
@@ -104,8 +105,9 @@ class Bench(Notes):
                     one.close()
 
     def memory(self) -> None:
+        """In turns, several of them a round: two processes of one library differ by some percent."""
         release()
-        for who, contender in MEMORY.items():
+        for who, contender in list(MEMORY.items()) * TURNS:
             command = [sys.executable, str(HERE / "memory.py"), contender, str(SECONDS)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode == 0:
