@@ -72,8 +72,6 @@ class Inspected:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    if "TOOLWIRE_BROWSER" not in os.environ:
-        pytest.skip("`make browser` brings the browser")
     from playwright.sync_api import sync_playwright
 
     ARTEFACTS.mkdir(exist_ok=True)

@@ -79,6 +79,22 @@ def stream(*pieces: bytes, headers: Mapping[str, str] | None = None) -> Reply:
     return Reply(headers={**STREAM, **(headers or {})}, body=chunks(*pieces))
 
 
+async def unanswered(request: Request) -> Reply:
+    """For as long as anybody waits."""
+    await request.disconnected.wait()
+    return Reply(499)
+
+
+async def endless(request: Request) -> Reply:
+    """A stream that brings nothing, for as long as anybody reads."""
+
+    async def body() -> AsyncIterator[bytes]:
+        await request.disconnected.wait()
+        yield b""
+
+    return Reply(headers=STREAM, body=body())
+
+
 def text(said: str) -> list[Message]:
     return [{"type": "text", "text": said}]
 

@@ -14,6 +14,7 @@ from tests.client.scripted_http import (
     Request,
     Script,
     SignsIn,
+    endless,
     event,
     initialized,
     on,
@@ -21,6 +22,7 @@ from tests.client.scripted_http import (
     rpc,
     stream,
     text,
+    unanswered,
 )
 
 from toolwire.client import InvalidResponse
@@ -279,19 +281,6 @@ async def test_the_servers_own_stream_is_not_read_for_ever_either(monkeypatch: p
     script = legacy(GET=get)
     async with script.client(limit=1_000):
         await script.until("GET", 2)
-
-
-async def unanswered(request: Request) -> Reply:
-    await request.disconnected.wait()
-    return Reply(499)
-
-
-async def endless(request: Request) -> Reply:
-    async def body() -> AsyncIterator[bytes]:
-        await request.disconnected.wait()
-        yield b""
-
-    return Reply(headers=STREAM, body=body())
 
 
 async def test_a_notification_that_is_never_answered_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,6 @@
 """Our client against HTTP servers written with other libraries, and against the reference servers from npm.
 
-Like the tests over stdio: what is not installed is skipped.
+Like the tests over stdio: one that is not installed fails the tests that need it.
 """
 
 from __future__ import annotations

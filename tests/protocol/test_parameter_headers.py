@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -48,36 +49,20 @@ def test_a_header_that_makes_its_tool_invalid(schema: dict[str, Any]) -> None:
         header_paths(schema)
 
 
-def in_properties(levels: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {}
-    for _ in range(levels):
-        schema = {"properties": {"a": schema}}
-    return schema
-
-
-def in_lists(levels: int) -> dict[str, Any]:
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda schema: {"properties": {"a": schema}},
+        lambda schema: {"$defs": {"a": schema}},
+        lambda schema: {"not": schema},
+        lambda schema: [schema],
+    ],
+    ids=["properties", "maps", "keywords", "lists"],
+)
+def test_a_schema_is_searched_256_levels_deep(wrap: Callable[[Any], Any]) -> None:
     schema: Any = {}
-    for _ in range(levels - 1):
-        schema = [schema]
-    return {"allOf": schema}
-
-
-def in_maps(levels: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {}
-    for _ in range(levels):
-        schema = {"$defs": {"a": schema}}
-    return schema
-
-
-def in_keywords(levels: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {}
-    for _ in range(levels):
-        schema = {"not": schema}
-    return schema
-
-
-@pytest.mark.parametrize("nested", [in_properties, in_lists, in_maps, in_keywords])
-def test_a_schema_is_searched_256_levels_deep(nested: Any) -> None:
-    assert header_paths(nested(256)) == {}
+    for _ in range(256):
+        schema = wrap(schema)
+    assert header_paths(schema) == {}
     with pytest.raises(BadHeader, match="too deeply"):
-        header_paths(nested(257))
+        header_paths(wrap(schema))

@@ -141,7 +141,7 @@ class ProcessContract:
         assert await stores.kv.get("counter") == b"300"
         assert sorted(positions) == [position for position, _ in await stores.log.read_after("s", None, 1000)]
 
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
     @pytest.mark.parametrize("used", [False, True])
     async def test_a_store_can_be_made_before_a_fork_but_not_used(
         self, stores: Stores, address: str, used: bool

@@ -23,7 +23,7 @@ from toolwire.stores.redis import RedisStores
 SECRET = "hunter-2-is-secret"
 QUICK = 0.3
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Redis does not run there")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Redis has no server for Windows")
 
 
 @pytest.fixture

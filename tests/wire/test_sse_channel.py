@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-from tests.client.scripted_http import STREAM, URL, Reply, Request, Script, SignsIn, event, stream
+from tests.client.scripted_http import STREAM, URL, Reply, Request, Script, SignsIn, endless, event, stream, unanswered
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.testing import elapse
@@ -20,20 +20,7 @@ def channel(script: Script, **options: Any) -> SseChannel:
     return SseChannel(Endpoint(AsgiPool(script), URL, **options))
 
 
-async def never(request: Request) -> Reply:
-    await request.disconnected.wait()
-    return Reply(499)
-
-
-async def without_events(request: Request) -> Reply:
-    async def body() -> AsyncIterator[bytes]:
-        await request.disconnected.wait()
-        yield b""
-
-    return Reply(headers=STREAM, body=body())
-
-
-@pytest.mark.parametrize("answer", [never, without_events])
+@pytest.mark.parametrize("answer", [unanswered, endless])
 async def test_a_server_that_names_no_endpoint_is_not_waited_for(answer: Any) -> None:
     script = Script(answer)
     connecting = asyncio.create_task(channel(script).connect())
