@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
 Row = dict[str, float]  # who -> median
+Samples = dict[str, dict[str, list[float]]]  # what -> who -> one number a round
 
 CONTENDERS = ("toolwire", "toolwire 2026-07-28", "mcp", "fastmcp", "bare echo")
 
@@ -101,7 +103,12 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     )
 
 
-def closing_table(medians: dict[str, Row], failures: dict[str, str], facts: dict[str, str]) -> str:
+def medians_of(samples: Samples) -> dict[str, Row]:
+    return {what: {who: statistics.median(values) for who, values in row.items()} for what, row in samples.items()}
+
+
+def closing_table(samples: Samples, failures: dict[str, str], facts: dict[str, str]) -> str:
+    medians = medians_of(samples)
     measured: dict[str, list[str]] = {}  # by what is measured, since a line may have two budgets
     judged = []
     for budget in BUDGETS:
@@ -109,7 +116,10 @@ def closing_table(medians: dict[str, Row], failures: dict[str, str], facts: dict
         measured[budget.what] = [budget.what, *(budget.show(row[who]) if who in row else "-" for who in CONTENDERS)]
         # Over stdio Toolwire is measured on two revisions; each is held against the budget.
         ours = [who for who in CONTENDERS[:2] if who in row] or ["toolwire"]
-        judged += [[budget.what, who, budget.text, budget.verdict(row, who)] for who in ours]
+        for who in ours:
+            rounds = samples.get(budget.what, {}).get(who, [])
+            spread = f"{budget.show(min(rounds))} to {budget.show(max(rounds))}" if rounds else "-"
+            judged.append([budget.what, who, budget.text, budget.verdict(row, who), spread])
     parts = [
         "# Toolwire benchmark",
         "; ".join(f"{name} {value}" for name, value in facts.items()),
@@ -122,7 +132,7 @@ def closing_table(medians: dict[str, Row], failures: dict[str, str], facts: dict
         "The clients over HTTP take turns at one server, Toolwire's, each in a process of its own, in the revision that"
         " both sides agree on.",
         markdown(["what", *CONTENDERS], list(measured.values())),
-        markdown(["what", "who", "budget", "result"], judged),
+        markdown(["what", "who", "budget", "result", "least to most of the rounds"], judged),
     ]
     if failures:
         parts.append("Not measured:\n\n" + "\n".join(f"- {what}: {reason}" for what, reason in failures.items()))

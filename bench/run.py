@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from pathlib import Path
 import http_lines
 from driver import LEGACY, MODERN, ServerFailed, StdioServer, release
 from notes import Notes, say
-from report import closing_table
+from report import closing_table, medians_of
 from spawned import resident_kib
 
 HERE = Path(__file__).resolve().parent
@@ -213,7 +212,6 @@ def main() -> None:
         say("HTTP, sessions")
         http_lines.sessions(bench)
 
-    medians = {what: {who: statistics.median(v) for who, v in row.items()} for what, row in bench.samples.items()}
     facts = machine() | {
         "placement": bench.placement,
         "memory": bench.counts,
@@ -221,9 +219,14 @@ def main() -> None:
         "quick": str(QUICK).lower(),
         "seconds": f"{time.perf_counter() - started:.0f}",
     }
-    table = closing_table(medians, bench.failures, facts)
+    table = closing_table(bench.samples, bench.failures, facts)
     RESULTS.mkdir(exist_ok=True)
-    results = {"facts": facts, "medians": medians, "samples": bench.samples, "failures": bench.failures}
+    results = {
+        "facts": facts,
+        "medians": medians_of(bench.samples),
+        "samples": bench.samples,
+        "failures": bench.failures,
+    }
     (RESULTS / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     (RESULTS / "results.md").write_text(table, encoding="utf-8")
     print(table)
