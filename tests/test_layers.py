@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "toolwire"
 # those below it. A new top-level name has to be put here before it can be used.
 LAYERS = {
     "_version": 0,
+    "hiding": 0,
     "protocol": 0,
     "auth.errors": 0,
     "auth.flow": 0,

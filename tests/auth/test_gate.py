@@ -105,15 +105,23 @@ def test_there_is_no_default_verifier() -> None:
 
 
 @pytest.mark.covers("J95", "J110")
-@pytest.mark.parametrize("allow", [["alice"], {"alice", "carol"}])
-async def test_the_allowlist_goes_by_username_or_subject(allow: Any) -> None:
-    keys = ApiKeys({ALICE: Principal("17", username="alice"), BOB: Principal("alice"), "carols-key-8": Principal("x")})
+@pytest.mark.parametrize("allow", [["alice"], {"alice", "carol"}, lambda principal: principal.subject == "alice"])
+async def test_the_allowlist_goes_by_subject(allow: Any) -> None:
+    keys = ApiKeys({ALICE: Principal("alice"), BOB: Principal("17", username="alice"), "carols-key-8": Principal("x")})
     async with application(ResourceServer(keys, allow=allow)) as app:
         assert (await call(app, f"Bearer {ALICE}")).status == 200
-        assert (await call(app, f"Bearer {BOB}")).status == 200
-        refused = await call(app, "Bearer carols-key-8")
-        assert refused.status == 403
-        assert refused.json()["error"] == "access_denied"
+        for key in (BOB, "carols-key-8"):
+            refused = await call(app, f"Bearer {key}")
+            assert refused.status == 403
+            assert refused.json()["error"] == "access_denied"
+
+
+@pytest.mark.parametrize("claim", ["preferred_username", "username", "upn", "email", "name"])
+async def test_the_allowlist_does_not_trust_names_that_users_choose(claim: str) -> None:
+    verifier = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
+    async with application(ResourceServer(verifier, allow=["alice-id"])) as app:
+        assert (await call(app, f"Bearer {token(sub='alice-id')}")).status == 200
+        assert (await call(app, f"Bearer {token(sub='mallory', **{claim: 'alice-id'})}")).status == 403
 
 
 @pytest.mark.parametrize("wrong", [{"scopes": "read"}, {"allow": "alice"}, {"scopes_supported": "read"}])

@@ -520,10 +520,16 @@ async def test_a_native_client_takes_any_port() -> None:
         ({"scope": " ".join(map(str, range(51)))}, "invalid_scope"),
     ],
 )
-async def test_requests_that_are_sent_back(changes: dict[str, str | None], error: str) -> None:
+async def test_a_bad_request_sends_nobody_to_a_client_that_registered_itself(
+    changes: dict[str, str | None], error: str
+) -> None:
     async with world() as w:
-        client = await w.register()
-        assert arrived(await w.browse("GET", w.request(client, **changes)))["error"] == error
+        client = await w.register(redirect_uris=["https://evil.example/cb"])
+        answer = await w.browse("GET", w.request(client, redirect_uri="https://evil.example/cb", **changes))
+        assert answer.status == 400
+        assert "location" not in answer.headers
+        assert error in answer.body.decode()
+        assert "evil.example" not in answer.body.decode()
 
 
 @pytest.mark.parametrize("path", ["", "?client_id=x&client_id=y", "?client_id=x"])

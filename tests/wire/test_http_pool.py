@@ -313,13 +313,23 @@ async def test_redirects_without_end() -> None:
         "::ffff:127.0.0.1",
         "64:ff9b::7f00:1",
         "2002:7f00:1::1",
+        "fec0::1",
+        "feff::1",
+        "::127.0.0.1",
+        "::10.0.0.1",
+        "::169.254.169.254",
+        "::ffff:0:127.0.0.1",
+        "::ffff:0:169.254.169.254",
     ],
 )
 def test_addresses_that_are_not_public(text: str) -> None:
     assert not is_public(ip_address(text))
 
 
-@pytest.mark.parametrize("text", ["93.184.216.34", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808"])
+@pytest.mark.parametrize(
+    "text",
+    ["93.184.216.34", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "::8.8.8.8", "::ffff:0:8.8.8.8"],
+)
 def test_addresses_that_are_public(text: str) -> None:
     assert is_public(ip_address(text))
 

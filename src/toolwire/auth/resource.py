@@ -6,7 +6,7 @@ The MCP server as an OAuth resource server (2025-06-18 basic/authorization onwar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.verifier import Verifier, Verifies, as_verifier
@@ -19,6 +19,8 @@ from toolwire.wire.http_server.reply import Scope
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 # 2026-07-28 basic/authorization, scopes: refresh tokens are between the client and its authorization server.
 _NOT_OURS: Final = frozenset({"offline_access"})
+
+Allow: TypeAlias = Iterable[str] | Callable[[Principal], object]
 
 
 class Pages(Protocol):
@@ -37,7 +39,8 @@ class ResourceServer:
     * `authorization_servers`: where tokens come from, by issuer; they are published, so that clients find them.
     * `scopes`: what every request needs. `scopes_supported`: what the metadata names; `scopes` by default.
     * `resource`: the public address of the endpoint; by default what `public_url` and the path make.
-    * `allow`: only these callers, by username or subject.
+    * `allow`: only these callers: a list of subjects, or a function of the principal. A subject is unique at its
+      provider. Names and e-mail addresses are not: most providers let users choose them.
     * `enabled`: False lets everybody in, as if there were no `auth=`.
     * `advertise`: turns a scope into the form in which clients have to ask for it.
     """
@@ -55,7 +58,7 @@ class ResourceServer:
         resource: str | None = None,
         resource_name: str | None = None,
         documentation: str | None = None,
-        allow: Iterable[str] | None = None,
+        allow: Allow | None = None,
         enabled: bool = True,
         advertise: Callable[[str], str] = str,
     ) -> None:
@@ -69,7 +72,9 @@ class ResourceServer:
         self.resource_name = resource_name
         self.documentation = documentation
         self.enabled = enabled
-        self._allow = None if allow is None else frozenset(allow)
+        self._allow: frozenset[str] | Callable[[Principal], object] | None = (
+            allow if allow is None or callable(allow) else frozenset(allow)
+        )
         self._advertise = advertise
 
     def opened(
@@ -79,8 +84,10 @@ class ResourceServer:
         return self, None
 
     def allows(self, principal: Principal) -> bool:
-        """Whether a principal is on the list, if there is one."""
-        return self._allow is None or principal.username in self._allow or principal.subject in self._allow
+        """Tell whether a principal is one of those that `allow=` names."""
+        if self._allow is None:
+            return True
+        return bool(self._allow(principal)) if callable(self._allow) else principal.subject in self._allow
 
     def scope_text(self, scopes: Iterable[str]) -> str:
         """Scopes as clients ask for them, in the order of names."""

@@ -18,6 +18,7 @@ from toolwire import logs
 from toolwire.cli import client_files, keyboard, option_types, server_source
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import note
+from toolwire.hiding import hiding
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Place(NamedTuple):
     env: Mapping[str, str] | None = None
     cwd: str | None = None
     headers: Mapping[str, str] | None = None
+
+    __repr__ = hiding("target", "env", "headers")
 
 
 def add_arguments(parser: ArgumentParser, timeout: float = 30.0) -> None:

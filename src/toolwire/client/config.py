@@ -20,6 +20,7 @@ from toolwire.client.connect import CommandTarget
 from toolwire.client.group import Group, GroupTarget, Member
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.link import Target
+from toolwire.hiding import hiding
 
 MemberT = TypeVar("MemberT", bound=Member)
 
@@ -42,6 +43,8 @@ class ServerEntry(Struct):
     type: str | None = None
     transport: str | None = None
     disabled: bool = False
+
+    __repr__ = hiding("args", "env", "url", "headers")
 
 
 class _Config(Struct):

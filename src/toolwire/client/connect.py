@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from toolwire.client.link import Link, Target, fingerprint
 from toolwire.client.script import python_command
+from toolwire.hiding import hiding
 from toolwire.wire.channel import Channel, memory_pair
 
 # How long a server may take to let go of an in-process connection.
@@ -159,6 +160,8 @@ class Options(Struct, frozen=True):
     auth: Any = None
     tls: ssl.SSLContext | None = None
     proxy: str | None = None
+
+    __repr__ = hiding("env", "headers", "auth", "proxy")
 
     def only(self, *names: str, kind: str) -> None:
         """`ValueError` for what was given and has no meaning for this kind of target."""

@@ -13,6 +13,7 @@ from toolwire.auth.flow.messages import Fetched, Flow, post_json, read, refusal
 from toolwire.auth.flow.metadata import AuthorizationServer
 from toolwire.auth.flow.scopes import Scopes, parse_scopes
 from toolwire.auth.flow.urls import is_loopback_host
+from toolwire.hiding import hiding
 
 NONE: Final = "none"
 BASIC: Final = "client_secret_basic"
@@ -40,6 +41,8 @@ class Registration(Struct, frozen=True, omit_defaults=True):
     client_secret_expires_at: float | None = None
     #: All that the client may ask for, where the server said so.
     scope: str | None = None
+
+    __repr__ = hiding("client_secret")
 
     def prove(self, server: AuthorizationServer, form: dict[str, str], headers: dict[str, str]) -> None:
         method = self.token_endpoint_auth_method or self._method(server)

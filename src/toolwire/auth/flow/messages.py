@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.auth.errors import Refused, SignInFailed
+from toolwire.hiding import hiding
 
 T = TypeVar("T")
 
@@ -25,6 +26,8 @@ class Fetch(Struct, frozen=True):
     body: bytes = b""
     redirects: bool = False
 
+    __repr__ = hiding("headers", "body")
+
 
 class Fetched(Struct, frozen=True):
     """An answer; the names of its headers are in lower case."""
@@ -32,6 +35,8 @@ class Fetched(Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    __repr__ = hiding("headers", "body")
 
 
 Flow: TypeAlias = Generator[Fetch, Fetched, T]

@@ -136,7 +136,9 @@ class Endpoints:
             raise BadPage("The application sent a state that is too long")
         wrong = self._wrong(asked)
         if wrong is not None:
-            return self._back(redirect_uri, state, error=wrong)
+            # RFC 9700 section 4.11.2: anybody can register a client here. A redirect that no user has agreed to would
+            # make this address send people wherever a stranger wants.
+            raise BadPage(f"The application sent a request that cannot be served ({wrong})")
         # The one that it has, so that several sign-ins of one browser do not end each other.
         browser = self._browser(headers) or secrets.token_urlsafe(_BROWSER_BYTES)
         request = Request(

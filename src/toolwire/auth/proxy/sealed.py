@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.extras import MissingExtra
+from toolwire.hiding import hiding
 from toolwire.protocol.sealing import BadSeal, Sealer, encode_base64url
 from toolwire.stores import KV
 
@@ -51,6 +52,8 @@ class Request(Struct, array_like=True):
     verifier: str = ""
     """Our own, towards the provider; there is one as soon as the user has consented."""
 
+    __repr__ = hiding("state", "verifier")
+
 
 class Code(Struct, array_like=True):
     """What a client redeems for tokens: the provider's code, and what is needed to redeem that."""
@@ -64,6 +67,8 @@ class Code(Struct, array_like=True):
     verifier: str
     code: str
 
+    __repr__ = hiding("verifier", "code")
+
 
 class Access(Struct, array_like=True):
     """An access token: the provider's token, and what the user consented to."""
@@ -72,6 +77,8 @@ class Access(Struct, array_like=True):
     client: str
     scopes: list[str]
     token: str
+
+    __repr__ = hiding("token")
 
 
 class Refresh(Struct, array_like=True):
@@ -83,6 +90,8 @@ class Refresh(Struct, array_like=True):
     scopes: list[str]
     token: str
     is_access: bool
+
+    __repr__ = hiding("token")
 
 
 T = TypeVar("T", Registration, Request, Code, Access, Refresh)

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from toolwire.auth.verify.fetching import Answer, checked_url, fetch
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
+from toolwire.hiding import hiding
 
 #: An access token that lives longer than a year is one that does not end.
 MAX_SECONDS: Final = 366 * 24 * 3600.0
@@ -34,6 +35,8 @@ class Upstream(Struct, frozen=True, kw_only=True):
     includes: Mapping[str, Iterable[str]] = msgspec.field(default_factory=dict)
     """Scopes that bring others with them there."""
     fetch: Callable[..., Awaitable[Answer]] = fetch
+
+    __repr__ = hiding("client_secret", "parameters")
 
     def __post_init__(self) -> None:
         checked_url(self.authorize_url, "authorization endpoint")
@@ -93,6 +96,8 @@ class Tokens(Struct):
     refresh: str | None
     seconds: float | None
     """How long the access token is good; None when it does not end."""
+
+    __repr__ = hiding("access", "refresh")
 
 
 def until(tokens: Tokens, longest: float, now: float) -> float:

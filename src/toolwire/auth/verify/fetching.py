@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.auth.verify.verifier import Unavailable
+from toolwire.hiding import hiding
 from toolwire.protocol.errors import ServerError, TransportError
 from toolwire.wire.http_client.addresses import Vet, is_public
 from toolwire.wire.http_server.guard import is_loopback
@@ -29,6 +30,8 @@ class Answer(Struct):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    __repr__ = hiding("headers", "body")
 
     def json(self) -> dict[str, Any]:
         """The body as an object; raises `Unavailable`, since a provider that answers otherwise is not well."""

@@ -13,7 +13,14 @@ from typing import Final, TypeAlias
 Address: TypeAlias = IPv4Address | IPv6Address
 Vet: TypeAlias = Callable[[Address], bool]
 
-_NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+# Networks whose addresses end with an IPv4 address: translated (RFC 6052, RFC 8215, RFC 2765) and compatible (RFC 4291
+# section 2.5.5.1). The unspecified address and that of the loopback are in the last one too, and lead to 0.0.0.0/8.
+_ENDING_WITH_IPV4: Final = (
+    IPv6Network("64:ff9b::/96"),
+    IPv6Network("64:ff9b:1::/48"),
+    IPv6Network("::ffff:0:0:0/96"),
+    IPv6Network("::/96"),
+)
 
 
 def parse(text: str) -> Address | None:
@@ -30,6 +37,8 @@ def is_public(address: Address) -> bool:
         inner = _inside(address)
         if inner is not None:
             return is_public(inner)
+        if address.is_site_local:
+            return False  # RFC 3879 took fec0::/10 out of use; routers may still know it as private.
     return address.is_global and not address.is_multicast
 
 
@@ -40,6 +49,6 @@ def _inside(address: IPv6Address) -> IPv4Address | None:
         return address.sixtofour
     if address.teredo is not None:
         return address.teredo[1]
-    if any(address in network for network in _NAT64):
+    if any(address in network for network in _ENDING_WITH_IPV4):
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return None

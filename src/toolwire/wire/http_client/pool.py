@@ -19,6 +19,7 @@ from urllib.parse import urljoin
 
 from toolwire._version import __version__
 from toolwire.extras import require
+from toolwire.hiding import hiding
 from toolwire.protocol.errors import Timeout, ToolwireError, Unreachable
 from toolwire.wire.http_client import addresses
 from toolwire.wire.http_client.response import HttpResponse
@@ -123,6 +124,8 @@ class _Route(NamedTuple):
     destination: Destination
     target: str
     headers: dict[str, str]
+
+    __repr__ = hiding("target", "headers")
 
 
 class HttpPool(Pool):

@@ -1,0 +1,80 @@
+"""Secrets do not show in representations, wherever an object of ours holds one."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+import toolwire
+from toolwire.hiding import hiding
+
+SECRET = "kept-to-ourselves"
+# What a field is called that holds a secret, or may hold one. Bodies and headers carry tokens and codes.
+SECRETIVE = re.compile(r"(^|_)(secret|secrets|password|token|verifier|code|access|refresh|headers|env|body|key|state)$")
+# Fields with such a name that hold none.
+HARMLESS = {
+    ("toolwire.server.limits", "state"),
+    ("toolwire.server.outcome", "code"),
+    ("toolwire.auth.jose", "key"),
+    ("toolwire.auth.client.settings", "key"),
+    ("toolwire.auth.client.records", "token"),  # A Token, which hides its own.
+    ("toolwire.auth.proxy.sealed", "is_access"),
+    ("toolwire.wire.http_server.reply", "headers"),
+    ("toolwire.wire.http_server.reply", "body"),
+    ("toolwire.wire.http_server.limits", "body"),
+    ("toolwire.cli.reloading", "code"),
+    ("toolwire.cli.standstill", "code"),
+}
+# Messages of the protocol are not credentials, and some modules are for one operating system only.
+LEFT_OUT = ("toolwire.protocol.", "toolwire.types", "toolwire.testing", "toolwire.inspector", "toolwire.wire.platforms")
+
+
+def records() -> Iterator[tuple[type[Any], list[str]]]:
+    """Every Struct and NamedTuple of the package whose fields may hold a secret, with these fields."""
+    for found in pkgutil.walk_packages(toolwire.__path__, "toolwire."):
+        if found.name.startswith(LEFT_OUT) or found.name.endswith("__main__"):
+            continue
+        for kind in list(vars(importlib.import_module(found.name)).values()):
+            if inspect.isclass(kind) and kind.__module__ == found.name:
+                fields = getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", ())
+                secret = [each for each in fields if SECRETIVE.search(each) and (kind.__module__, each) not in HARMLESS]
+                if secret:
+                    yield kind, secret
+
+
+FOUND = list(records())
+
+
+def test_there_is_something_to_look_at() -> None:
+    names = {kind.__qualname__ for kind, _ in FOUND}
+    assert {"Upstream", "Registration", "Tokens", "Credentials", "Token", "Access", "Refresh", "Code"} <= names
+
+
+@pytest.mark.parametrize(("kind", "secret"), FOUND, ids=[f"{kind.__module__}.{kind.__name__}" for kind, _ in FOUND])
+def test_a_secret_does_not_show(kind: type[Any], secret: list[str]) -> None:
+    fields = getattr(kind, "__struct_fields__", None) or kind._fields
+    values = {name: _Named("issuer") if name == "found" else "https://shown.example" for name in fields}
+    assert SECRET not in repr(kind(**{**values, **dict.fromkeys(secret, SECRET)}))
+
+
+class _Named:
+    def __init__(self, issuer: str) -> None:
+        self.issuer = issuer
+
+
+class _Record(msgspec.Struct):
+    name: str
+    secret: str | None = None
+    __repr__ = hiding("secret")
+
+
+def test_a_representation_shows_the_rest() -> None:
+    assert repr(_Record("a", SECRET)) == "_Record(name='a', secret=...)"
+    assert repr(_Record("a")) == "_Record(name='a', secret=None)"
