@@ -63,7 +63,7 @@ _HOMES = {
     "types": "",
 }
 
-__all__ = sorted(_HOMES.keys() - {"scan"})
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -174,6 +174,34 @@ async def test_a_file_that_is_broken_from_the_start_can_be_mended(folder: Path) 
         assert await text_of_call(client, "greet") == "hello"
 
 
+async def test_component_files_are_watched_also_those_that_are_new_or_broken(folder: Path) -> None:
+    write(folder / "server.py", "from toolwire import Server\nserver = Server('s', directory='components')\n")
+    tools = folder / "components" / "tools"
+    tools.mkdir(parents=True)
+    (tools / "one.py").write_text("def one() -> str:\n    return 'one'\n\n1 / 0\n")
+    async with developing(folder / "server.py") as served, connected(served.port) as client:
+        error = (await served.page("state"))["reload"]["error"]
+        assert (error["file"], error["line"], error["code"]) == (str(tools / "one.py"), 4, "1 / 0")
+        assert "tools/one.py (ZeroDivisionError: division by zero)" in error["message"]
+        write(tools / "one.py", "def one() -> str:\n    return 'one'\n")
+        await served.says("loaded again")
+        assert await text_of_call(client, "one") == "one"
+        write(tools / "two.py", "from .one import one\n\ndef two() -> str:\n    return one() + one()\n")
+        await served.says("loaded again, tools changed")
+        assert await text_of_call(client, "two") == "oneone"
+        (tools / "two.py").unlink()
+        await served.says("loaded again, tools changed")
+
+
+async def test_a_neighbour_that_is_broken_from_the_start_is_watched(folder: Path) -> None:
+    write(folder / "helper.py", "GREETING = (\n")
+    async with developing(folder / "server.py") as served, connected(served.port) as client:
+        assert (await served.page("state"))["reload"]["error"]["file"] == str(folder / "helper.py")
+        write(folder / "helper.py", "GREETING = 'mended'\n")
+        await served.says("loaded again")
+        assert await text_of_call(client, "greet") == "mended"
+
+
 async def test_a_tool_that_fails_is_shown_with_its_line(folder: Path) -> None:
     write(folder / "server.py", SERVER.replace("return GREETING", "return GREETING / 2"))
     async with developing(folder / "server.py") as served, connected(served.port) as client:

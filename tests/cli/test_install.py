@@ -183,6 +183,31 @@ def test_what_does_not_start_is_not_entered(toolwire: Command, home: Path, serve
     assert toolwire("install", f"{server}:create_server", "--client", "cursor", "--yes").status == 0
 
 
+def test_a_server_with_a_component_directory_starts_from_anywhere(
+    toolwire: Command, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.write_text("from toolwire import Server\nserver = Server('shop', directory='components')\n")
+    (server.parent / "components" / "tools").mkdir(parents=True)
+    (server.parent / "components" / "tools" / "sell.py").write_text("def sell() -> str: ...\n")
+    monkeypatch.chdir(server.parent)
+    assert toolwire("install", "server.py", "--client", "cursor", "--yes").status == 0
+    monkeypatch.chdir("/")
+    assert "sell" in toolwire("list", "cursor:shop").out
+
+
+def test_a_server_that_starts_in_one_folder_only_is_not_entered(
+    toolwire: Command, home: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (server.parent / "name.txt").write_text("shop")
+    server.write_text("from toolwire import Server\nserver = Server(open('name.txt').read())\n")
+    monkeypatch.chdir(server.parent)
+    done = toolwire("install", "server.py", "--client", "cursor", "--yes")
+    assert done.status == 3
+    assert "No such file or directory: 'name.txt'" in done.err
+    assert "It starts in this folder, but clients start it in another" in done.err
+    assert not (home / ".cursor").exists()
+
+
 def test_a_file_that_hides_its_server_starts_itself(toolwire: Command, home: Path, server: Path) -> None:
     main = "if __name__ == '__main__':\n    create_server().run()\n"
     server.write_text(f"from toolwire import Server\ndef create_server():\n    return Server('shop')\n{main}")

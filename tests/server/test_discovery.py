@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -11,8 +12,14 @@ from typing import Any
 
 import pytest
 
-from toolwire import Server, scan
+from toolwire import Client, Server, scan
 from toolwire.protocol.errors import ServerError
+
+
+@pytest.fixture(autouse=True)
+def search_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Component directories join the search path of a program for good; here for one test."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -106,15 +113,43 @@ def test_symbolic_links_are_followed(tmp_path: Path) -> None:
     assert names(scan(tmp_path / "other").tools) == ["bye", "greet"]
 
 
+# Ways to reach a server whose file says `directory="components"`, from a folder that has nothing of it.
+STARTED = {
+    "as a script": ["server.py"],
+    "by the command line": ["-m", "toolwire", "run", "server.py"],
+    "as a module of a package": ["-m", "toolwire", "run", "package/server.py"],
+    "loaded again on changes": ["-m", "toolwire", "run", "server.py", "--reload"],
+}
+
+
 @pytest.mark.covers("J51")
-def test_a_relative_path_starts_where_the_program_lies(tmp_path: Path) -> None:
-    write(tmp_path / "project" / "components", FILES)
-    program = tmp_path / "project" / "server.py"
-    program.write_text("from toolwire import Server\nprint(len(Server('s', directory='components').tools))\n")
+@pytest.mark.parametrize("how", STARTED)
+@pytest.mark.parametrize(
+    "made", ["server = Server('s', directory='components')", "server = Server('s').add_directory('components')"]
+)
+async def test_a_relative_path_starts_at_the_file_of_the_server(tmp_path: Path, how: str, made: str) -> None:
+    project = tmp_path / "project"
+    for folder in (project, project / "package"):
+        write(folder / "components", FILES)
+        (folder / "server.py").write_text(
+            f"from toolwire import Server\n{made}\nif __name__ == '__main__':\n    server.run()\n"
+        )
+    (project / "package" / "__init__.py").touch()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    found = subprocess.run([sys.executable, program], cwd=elsewhere, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "4"
+    words = [str(project / word) if word.endswith(".py") else word for word in STARTED[how]]
+    async with Client([sys.executable, *words], cwd=elsewhere) as client:
+        assert len(await client.list_tools()) == 4
+
+
+@pytest.mark.covers("J51")
+def test_the_file_that_calls_counts_and_not_the_program(tmp_path: Path) -> None:
+    write(tmp_path / "library" / "components", FILES)
+    (tmp_path / "library" / "made.py").write_text("from toolwire import Server, scan\nfound = scan('components')\n")
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nsys.path.append(sys.argv[1])\nimport made\nprint(len(made.found))\n")
+    command = [sys.executable, program, tmp_path / "library"]
+    assert subprocess.run(command, cwd="/", capture_output=True, text=True, check=True).stdout == "7\n"
 
 
 @pytest.mark.covers("J51")
@@ -125,12 +160,140 @@ def test_a_relative_path_may_start_at_the_working_directory(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    "broken", ["raise RuntimeError('boom')", "def (", "import no_such_module", "import sys; sys.exit(1)"]
+    ("broken", "says"),
+    [
+        ("raise RuntimeError('boom')", "RuntimeError: boom"),
+        ("def (", "SyntaxError: invalid syntax"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("import sys; sys.exit(1)", "SystemExit: 1"),
+        ("from .nothing import x", "ModuleNotFoundError: No module named 'toolwire_components_"),
+    ],
 )
-def test_a_broken_file_does_not_stop_the_others(tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
-    found = scan(write(tmp_path, {**FILES, "tools/a_broken.py": broken}))
-    assert len(found.tools) == 4
-    assert "a_broken.py was left out" in caplog.text
+def test_a_broken_file_is_an_error_that_names_it(tmp_path: Path, broken: str, says: str) -> None:
+    write(tmp_path, {**FILES, "tools/a_broken.py": broken, "prompts/deep/worse.py": "1 / 0"})
+    with pytest.raises(ServerError, match=r"^The component files cannot be imported: ") as caught:
+        scan(tmp_path)
+    assert f"tools/a_broken.py ({says}" in str(caught.value)
+    assert "; prompts/deep/worse.py (ZeroDivisionError: division by zero)" in str(caught.value)
+    assert type(caught.value.__cause__).__name__ == says.partition(":")[0]
+
+
+def test_the_traceback_begins_in_the_file_that_is_broken(tmp_path: Path) -> None:
+    write(tmp_path, {"components/tools/broken.py": "def fail():\n    1 / 0\nfail()\n"})
+    (tmp_path / "server.py").write_text("from toolwire import Server\nserver = Server('s', directory='components')\n")
+    command = [sys.executable, "-m", "toolwire", "run", str(tmp_path / "server.py")]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 1
+    assert re.findall(r'File "[^"]*?(\w+\.py)", line (\d)', done.stderr) == [
+        ("broken.py", "3"),
+        ("broken.py", "2"),
+        ("server.py", "2"),
+    ]
+    assert "The component file cannot be imported: tools/broken.py (ZeroDivisionError" in done.stderr
+
+
+NEIGHBOURS = {
+    "tools/_shared.py": "def twice(n: int) -> int:\n    return 2 * n\n",
+    "tools/deep/_below.py": "from .._shared import twice\n",
+    "common.py": "def thrice(n: int) -> int:\n    return 3 * n\n",
+}
+
+
+@pytest.mark.covers("J50")
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("tools/user.py", "from ._shared import twice"),
+        ("tools/user.py", "from _shared import twice"),
+        ("tools/user.py", "from .deep._below import twice"),
+        ("tools/user.py", "from ..common import thrice as twice"),
+        ("tools/user.py", "from common import thrice as twice"),
+        ("tools/deep/user.py", "from .._shared import twice"),
+        ("tools/deep/user.py", "from _shared import twice"),
+        ("tools/deep/user.py", "from ...common import thrice as twice"),
+    ],
+)
+async def test_a_component_file_imports_its_neighbours(tmp_path: Path, file: str, line: str) -> None:
+    server = Server("s", directory=uses(tmp_path, file, line, "thread"))
+    assert (await server.call_tool("use", {"n": 3})).text == ("9" if "common" in line else "6")
+
+
+@pytest.mark.parametrize("line", ["from .._shared import twice", "from _shared import twice"])
+async def test_a_component_file_imports_its_neighbours_in_a_process_too(tmp_path: Path, line: str) -> None:
+    server = Server("s", directory=uses(tmp_path, "tools/deep/user.py", line, "process"))
+    async with Client(server) as client:
+        assert (await client.call_tool("use", {"n": 3})).text == "6"
+
+
+def uses(root: Path, file: str, line: str, executor: str) -> Path:
+    """A directory with a tool that needs what the line imports."""
+    for name in ("_shared", "common"):
+        sys.modules.pop(name, None)  # They may be those of another directory.
+    body = f"{line}\nfrom toolwire import Tool\ndef _use(n: int) -> int:\n    return twice(n)\n"
+    body += f"use = Tool(_use, name='use', executor={executor!r})\n"
+    return write(root, {**NEIGHBOURS, file: body})
+
+
+def test_a_component_that_another_file_imports_is_one_component(tmp_path: Path) -> None:
+    files = {
+        "tools/one.py": "from toolwire import Tool\ndef _add() -> int: ...\nadd = Tool(_add, name='add')\n",
+        "tools/another.py": "from .one import add\nALL = [add]\n",
+    }
+    assert names(scan(write(tmp_path, files)).tools) == ["add"]
+
+
+@pytest.mark.covers("J50")
+@pytest.mark.parametrize("form", ["[{}]", "({},)"], ids=["list", "tuple"])
+def test_components_in_a_list_are_registered(tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture) -> None:
+    several = "Tool(lambda: 1, name='a', input_schema=S), Tool(lambda: 2, name='b', input_schema=S), 'text', len"
+    files = {
+        "tools/many.py": f"from toolwire import Tool\nS = {{'type': 'object'}}\nTOOLS = {form.format(several)}\n",
+        "resources/many.py": "from toolwire import Resource\n"
+        "NOTES = [Resource(f'note://{n}', content='', name=f'n{n}') for n in range(3)]\n_HIDDEN = [NOTES[0]]\n",
+    }
+    found = scan(write(tmp_path, files))
+    assert (names(found.tools), names(found.resources)) == (["a", "b"], ["n0", "n1", "n2"])
+    assert not caplog.records
+
+
+@pytest.mark.covers("J52")
+def test_a_scan_goes_down_into_folders(tmp_path: Path) -> None:
+    files = {
+        "tools/a.py": "def a() -> int: ...",
+        "tools/billing/b.py": "def b() -> int: ...",
+        "tools/billing/deep/c-d.py": "def c() -> int: ...",
+        "tools/_private/d.py": "def d() -> int: ...",
+        "tools/.hidden/e.py": "def e() -> int: ...",
+        "tools/package/__init__.py": "def f() -> int: ...",
+        "tools/package/g.py": "def g() -> int: ...",
+        "prompts/x/h.py": "def h() -> str: ...",
+        "other/i.py": "def i() -> int: ...",
+    }
+    write(tmp_path, files)
+    if os.name != "nt":  # Links need a privilege on Windows.
+        (tmp_path / "tools" / "billing" / "loop").symlink_to(tmp_path / "tools")
+    found = scan(tmp_path)
+    assert (names(found.tools), names(found.prompts)) == (["a", "b", "c", "g"], ["h"])
+
+
+def test_a_scan_sees_what_changed_since_the_last(tmp_path: Path) -> None:
+    write(
+        tmp_path, {"tools/_value.py": "VALUE = 1", "tools/one.py": "from ._value import VALUE\ndef one(): return VALUE"}
+    )
+    assert scan(tmp_path).tools[0].function() == 1
+    write(tmp_path, {"tools/_value.py": "VALUE = 22", "tools/two.py": "def two(): ..."})
+    found = scan(tmp_path)
+    assert (names(found.tools), found.tools[0].function()) == (["one", "two"], 22)
+
+
+def test_a_directory_is_added_to_a_server_that_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+    assert server.add_directory(write(tmp_path, FILES)) is server
+    assert names(server.tools) == ["add", "bye", "greet", "twice"]
+    assert not caplog.records
+    server.add_directory(tmp_path)
+    assert "there are two of the tool 'add'" in caplog.text
+    assert len(server.tools) == 4
 
 
 def test_a_file_without_components_is_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -166,3 +329,7 @@ def test_a_dataclass_in_a_component_file(tmp_path: Path) -> None:
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="There is no component directory"):
         Server("s", directory=tmp_path / "nowhere")
+    with pytest.raises(ServerError, match=r"There is no component directory 'nowhere': it would be .* or ") as caught:
+        Server("s", directory="nowhere")
+    for place in (Path(__file__).parent, Path.cwd()):
+        assert str(place / "nowhere") in str(caught.value)

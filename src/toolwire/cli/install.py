@@ -8,12 +8,13 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from toolwire.cli import client_files, keyboard, output, server_source, targets
 from toolwire.cli.errors import DONE, FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import Screen, note
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import Timeout, ToolwireError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -66,26 +67,38 @@ def _from_anywhere(word: str) -> str:
 
 
 def _that_starts(target: str, commands: list[list[str]], env: dict[str, str]) -> list[str] | None:
-    """The first of several commands behind which a server answers; what is wrong with the first, if none does."""
-    problems = []
-    for command in commands:
-        try:
-            asyncio.run(_connect(command, Path(target).name, env))
-        except ToolwireError as error:
-            problems.append(error)
-        else:
-            return command
+    """Find the first command behind which a server answers; if none does, say what is wrong with the first.
+
+    Each is started in an empty folder: a client starts it in one of its own.
+    """
+    label, problems = Path(target).name, []
+    with TemporaryDirectory() as elsewhere:
+        for command in commands:
+            problem = _problem(command, label, env, elsewhere)
+            if problem is None:
+                return command
+            problems.append(problem)
     note(f"toolwire: {problems[0]}; nothing was written")
+    if not isinstance(problems[0], Timeout) and _problem(commands[0], label, env, None) is None:
+        note("  It starts in this folder, but clients start it in another: find its files from __file__.")
     return None
 
 
-async def _connect(command: list[str], label: str, env: dict[str, str]) -> None:
+def _problem(command: list[str], label: str, env: dict[str, str], cwd: str | None) -> ToolwireError | None:
+    """Start a server, and return what keeps it from answering."""
     # Imported here because servers at a URL are not tried.
     from toolwire.client import Client
     from toolwire.client.connect import CommandTarget
 
-    async with Client(CommandTarget(command, label, env), timeout=_START_SECONDS):
-        """That it answers is all that is asked for."""
+    async def answers() -> None:
+        async with Client(CommandTarget(command, label, env, cwd), timeout=_START_SECONDS):
+            """That it answers is all that is asked for."""
+
+    try:
+        asyncio.run(answers())
+    except ToolwireError as error:
+        return error
+    return None
 
 
 def _name(target: str) -> str:

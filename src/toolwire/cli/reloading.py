@@ -17,6 +17,8 @@ from msgspec import Struct
 
 from toolwire.cli import server_file, server_source
 from toolwire.cli.errors import UsageError
+from toolwire.protocol.errors import ServerError
+from toolwire.server.discovery import component_directory, component_files
 
 LOOK_SECONDS: Final = 0.25
 # After a change more may follow: an editor that saves several files, a checkout.
@@ -42,7 +44,7 @@ class Reloader:
         self.label: str = source.label
         self._path = source.path
         self._modules: set[str] = set()
-        self._stamps: dict[Path, tuple[int, int] | None] = {}
+        self._stamps: dict[Path, tuple[object, ...] | None] = {}
         # A compiled file counts as current when its source has the same size and second, so a quick change would be
         # missed.
         sys.dont_write_bytecode = True
@@ -66,6 +68,9 @@ class Reloader:
         brought = {name for name in brought | self._modules if _is_local(sys.modules.get(name) or before.get(name))}
         self._watch(brought, before)
         if isinstance(loaded, LoadFailed):
+            if loaded.file is not None:
+                # A file that fails is no module, so it is watched for its own sake.
+                self._stamps.setdefault(Path(loaded.file), _stamp(Path(loaded.file)))
             sys.path[:] = search_path
             sys.modules.clear()
             sys.modules.update(before)
@@ -76,7 +81,8 @@ class Reloader:
     def _watch(self, names: set[str], before: dict[str, ModuleType]) -> None:
         modules = [sys.modules.get(name) or before.get(name) for name in names]
         files = {Path(file) for module in modules if (file := getattr(module, "__file__", None))}
-        self._stamps = {file: _stamp(file) for file in {*files, *self._stamps, self._path}}
+        folders = {Path(folder) for each in sys.modules if (folder := component_directory(each))}
+        self._stamps = {file: _stamp(file) for file in {*files, *folders, *self._stamps, self._path}}
 
     async def changed(self) -> None:
         """Wait until one of the files changes."""
@@ -90,8 +96,11 @@ class Reloader:
         return any(_stamp(file) != stamp for file, stamp in self._stamps.items())
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
+def _stamp(file: Path) -> tuple[object, ...] | None:
+    """Say when a file last changed, and of a component directory which files there are."""
     try:
+        if file.is_dir():
+            return component_files(file)
         found = file.stat()
     except OSError:
         return None  # An editor that replaces a file removes it for a moment.
@@ -117,15 +126,19 @@ def _is_local(module: ModuleType | None) -> bool:
 
 
 def _explained(trace: str, error: BaseException | None) -> LoadFailed:
-    if isinstance(error, SyntaxError):
-        message = f"{type(error).__name__}: {error.msg}"
-        return LoadFailed(message, trace, error.filename, error.lineno, (error.text or "").strip() or None)
-    file, line, code = where(error)
-    return LoadFailed(f"{type(error).__name__}: {error}", trace, file, line, code)
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    return LoadFailed(f"{type(error).__name__}: {said}", trace, *where(error))
 
 
 def where(error: BaseException | None) -> tuple[str | None, int | None, str | None]:
-    """The last line of the user's own that an exception passed through: file, number and text."""
+    """Find the last line of the user's own that an exception passed through: file, number and text.
+
+    A `ServerError` with a cause tells of a component file that failed, so the line is the cause's.
+    """
+    while isinstance(error, ServerError) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, SyntaxError):
+        return error.filename, error.lineno, (error.text or "").strip() or None
     return last_own([] if error is None else traceback.extract_tb(error.__traceback__))
 
 

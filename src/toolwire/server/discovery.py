@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import inspect
 import logging
 import os
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, TracebackType
+from typing import Any, Final
 
 from msgspec import Struct, field
 
@@ -19,11 +21,13 @@ from toolwire.server.components import Component, Prompt, Resource, ResourceTemp
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
-FOLDERS = ("tools", "resources", "prompts")
+FOLDERS: Final = ("tools", "resources", "prompts")
+# A component directory is a package of this name and a number, so that its files can import one another by a dot.
+PACKAGE: Final = "toolwire_components_"
 
 
 class Components(Struct):
-    """What a scan found, by kind."""
+    """Components that a scan found, by kind. `server.add(components)` adds all of them."""
 
     tools: list[Tool] = field(default_factory=list)
     resources: list[Resource] = field(default_factory=list)
@@ -31,66 +35,136 @@ class Components(Struct):
     prompts: list[Prompt] = field(default_factory=list)
 
     def all(self) -> list[Component]:
+        """List the components of all kinds."""
         return [*self.tools, *self.resources, *self.templates, *self.prompts]
+
+    def __iter__(self) -> Iterator[Component]:
+        return iter(self.all())
+
+    def __len__(self) -> int:
+        return len(self.all())
 
 
 def scan(directory: str | os.PathLike[str]) -> Components:
-    """Import every Python file of the three folders and gather the components they define, without registering them.
+    """Import every Python file below `tools/`, `resources/` and `prompts/`, and gather the components they define.
 
-    A component is a `Tool`, `Resource`, `ResourceTemplate` or `Prompt` at module level. In `tools/` and `prompts/` a
-    file without any offers its public functions instead. A file that fails is logged and does not stop the others.
+    Nothing is registered. A component is a `Tool`, `Resource`, `ResourceTemplate` or `Prompt` at module level, alone or
+    in a list. In `tools/` and `prompts/` a file without any offers its public functions instead. Files and folders
+    whose names start with `_` or `.` are left out, but other files can import them.
+
+    A relative path starts at the folder of the file that calls this, and otherwise at the working directory.
+    `ServerError` names every file that cannot be imported, and the first failure is its cause.
     """
     root = _root(directory)
+    package = _package(root)
     found = Components()
+    failed: dict[str, BaseException] = {}
+    seen: set[int] = set()
     for folder in FOLDERS:
-        for file in sorted((root / folder).glob("*.py")):
-            if file.name.startswith("_"):
-                continue
+        for file in _files(root / folder, set()):
+            name = file.relative_to(root)
             try:
-                module = _import(file)
+                module = _import(package, name)
                 components = list(_defined(module, folder))
-            except (Exception, SystemExit):
-                log.exception("the component file %s was left out", file.name)
+            except (Exception, SystemExit) as error:
+                failed[name.as_posix()] = error.with_traceback(_from(error.__traceback__, file))
                 continue
             if not components:
-                log.warning("the component file %s defines no component", file.name)
+                log.warning("the component file %s defines no component", name.as_posix())
             for component in components:
-                getattr(found, component.kind).append(component)
+                # A file may import a component of another, which is one component all the same.
+                if id(component) not in seen:
+                    seen.add(id(component))
+                    getattr(found, component.kind).append(component)
+    if failed:
+        raise _failure(failed)
     return found
 
 
+def component_directory(module: str) -> str | None:
+    """Name the directory that a module of this name stands for; None for any other module."""
+    if not module.startswith(PACKAGE) or "." in module:
+        return None
+    return next(iter(sys.modules[module].__path__), None)
+
+
+def component_files(directory: Path) -> tuple[Path, ...]:
+    """List the files that a scan of a directory imports."""
+    return tuple(file for folder in FOLDERS for file in _files(directory / folder, set()))
+
+
+# --- where ---
+
+
 def _root(directory: str | os.PathLike[str]) -> Path:
-    """Relative paths start at the file that is being run, so that a server works from any folder."""
-    path = Path(directory)
-    if not path.is_absolute():
-        main = getattr(sys.modules.get("__main__"), "__file__", None)
-        beside = Path(main).resolve().parent / path if main else path
-        path = beside if beside.is_dir() else path
-    path = path.resolve()
-    if not path.is_dir():
-        raise ServerError(f"There is no component directory {os.fspath(directory)!r}")
-    return path
+    given = Path(directory)
+    places = [given] if given.is_absolute() else [folder / given for folder in _starting_points()]
+    for place in places:
+        if place.is_dir():
+            return place.resolve()
+    where = " or ".join(str(place) for place in dict.fromkeys(places))
+    raise ServerError(f"There is no component directory {os.fspath(directory)!r}: it would be {where}")
 
 
-def _import(file: Path) -> ModuleType:
-    # A name of its own, so that two files of the same name in different places do not share a module.
-    name = f"toolwire_components.{file.parent.name}.{file.stem}_{abs(hash(str(file.resolve()))):x}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ServerError(f"{file.name} cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+def _starting_points() -> Iterator[Path]:
+    """Name the folders that a relative path may start at.
+
+    The file that makes the server comes first: clients start servers from a folder of their own. A prompt, a notebook
+    or `python -c` has no file.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "toolwire":
+        frame = frame.f_back
+    file = frame.f_globals.get("__file__")
+    if isinstance(file, str):
+        yield Path(file).resolve().parent
+    yield Path.cwd()
+
+
+def _files(folder: Path, above: set[Path]) -> Iterator[Path]:
+    """Walk a folder in the order of names; links are followed, and one that leads back to where it is in is not."""
+    real = folder.resolve()
+    if real in above or not folder.is_dir():
+        return
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith(("_", ".")):
+            continue
+        if entry.is_dir():
+            yield from _files(entry, above | {real})
+        elif entry.suffix == ".py" and entry.is_file():
+            yield entry
+
+
+# --- importing ---
+
+
+def _package(root: Path) -> str:
+    """Make the directory a package, in place of the one of an earlier scan: what changed since is imported anew."""
+    name = PACKAGE + hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
+    for known in [each for each in sys.modules if each.partition(".")[0] == name]:
+        del sys.modules[known]
+    specification = ModuleSpec(name, None, is_package=True)
+    specification.submodule_search_locations = [str(root)]
+    sys.modules[name] = importlib.util.module_from_spec(specification)
+    # Neighbours can be imported without the dot, too; last, so that they hide nothing else.
+    for folder in (root, *(root / each for each in FOLDERS)):
+        if str(folder) not in sys.path and folder.is_dir():
+            sys.path.append(str(folder))
+    importlib.invalidate_caches()
+    return name
+
+
+def _import(package: str, name: Path) -> ModuleType:
+    steps = name.with_suffix("").parts
+    if any("." in step for step in steps):
+        raise ServerError("the name of a component file, and of the folders above it, has no dot but that of .py")
+    return importlib.import_module(".".join((package, *steps)))
 
 
 def _defined(module: ModuleType, folder: str) -> Iterator[Component]:
     values = [value for name, value in vars(module).items() if not name.startswith("_")]
-    components = [value for value in values if isinstance(value, Component)]
+    listed = (each for value in values if isinstance(value, list | tuple) for each in value)
+    components = [value for value in (*values, *listed) if isinstance(value, Component)]
     if components or folder == "resources":
         yield from components
         return
@@ -98,3 +172,22 @@ def _defined(module: ModuleType, folder: str) -> Iterator[Component]:
     for value in values:
         if inspect.isfunction(value) and value.__module__ == module.__name__:
             yield make(value)
+
+
+# --- what went wrong ---
+
+
+def _from(trace: TracebackType | None, file: Path) -> TracebackType | None:
+    """Cut a traceback to what happened in a file; how the file was imported is of no interest."""
+    inner = trace
+    while inner is not None and inner.tb_frame.f_code.co_filename != str(file):
+        inner = inner.tb_next
+    return inner
+
+
+def _failure(failed: dict[str, BaseException]) -> ServerError:
+    said = "; ".join(f"{name} ({type(error).__name__}: {error})" for name, error in failed.items())
+    what = "The component file" if len(failed) == 1 else "The component files"
+    error = ServerError(f"{what} cannot be imported: {said}")
+    error.__cause__ = next(iter(failed.values()))
+    return error

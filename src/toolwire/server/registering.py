@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -95,6 +96,12 @@ class Registering:
         self.catalog.add(component)
         return self
 
+    def add_directory(self, directory: str | os.PathLike[str]) -> Self:
+        """Add every component that the files of a directory define, as `scan` finds them."""
+        for component in discovery.scan(directory):
+            self._add_new(component)
+        return self
+
     def remove(self, component: Component | str) -> Self:
         """Remove a component, or the one of that name or address."""
         self.catalog.remove(component)
@@ -116,8 +123,7 @@ class Registering:
             kind = "ref/resource" if "://" in target or "{" in target else "ref/prompt"
             self.catalog.complete(kind, target, argument, Completion(source))
         if directory is not None:
-            for component in discovery.scan(directory).all():
-                self.add(component)
+            self.add_directory(directory)
 
 
 def all_of(items: Any) -> list[Any]:

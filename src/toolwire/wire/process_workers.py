@@ -310,12 +310,26 @@ def _import(reference: Reference) -> ModuleType:
         return import_module(reference.module)
     # A file that was loaded by its path, under a name that the import system does not know.
     assert reference.file is not None
+    _make_packages(reference.module, Path(reference.file))
     spec = util.spec_from_file_location(reference.module, reference.file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{reference.file} cannot be imported")
     module = sys.modules[reference.module] = util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _make_packages(module: str, file: Path) -> None:
+    """Make the folders above a file the packages in its name, so that the file can import its neighbours by a dot."""
+    from importlib import machinery, util
+
+    names = module.split(".")[:-1]
+    for depth in range(len(names)):
+        package = ".".join(names[: depth + 1])
+        if package not in sys.modules:
+            spec = machinery.ModuleSpec(package, None, is_package=True)
+            spec.submodule_search_locations = [str(file.parents[len(names) - depth - 1])]
+            sys.modules[package] = util.module_from_spec(spec)
 
 
 def _respond(message: tuple[Any, ...]) -> None:
