@@ -101,6 +101,56 @@ def test_one_wrong_line_is_not_held_against_the_others() -> None:
     assert len(findings([*lines[:20], intruder.line("call", {}), *lines[20:]])) == 1
 
 
+def with_another_mac(line: bytes) -> bytes:
+    return line[:-10] + (b"00000000" if line[-10:-2] != b"00000000" else b"11111111") + line[-2:]
+
+
+def test_changed_neighbours_are_not_called_missing() -> None:
+    lines = chain()
+    both = [*lines[:3], *(line.replace(b"ok", b"no") for line in lines[3:5]), *lines[5:]]
+    found = findings(both)
+    assert [text.split(":")[0] for text in found] == ["4", "5"]
+    assert all("was changed" in text and "missing" not in text for text in found), found
+    # A line whose own proof was changed breaks that of the next, which may be as it was.
+    found = findings([*lines[:3], with_another_mac(lines[3]), *lines[4:]])
+    assert [text.split(" it is not")[0] for text in found] == [
+        "4: was changed:",
+        "5: was changed, or the line before it was:",
+    ]
+    found = findings([*lines[:3], with_another_mac(lines[3]), *lines[5:]])
+    assert "line 5 is missing before it" in found[1]
+
+
+def test_a_log_without_a_line_is_not_a_log_as_it_was_written() -> None:
+    expected = ["0: there is no line: the log was emptied, or it is not the log"]
+    for may_be_open in (False, True):
+        assert findings([], may_be_open=may_be_open) == expected
+
+
+def seeing(lines: list[bytes], upto: int, *, kind: str = "end") -> list[bytes]:
+    """Another chain that ends having seen these lines."""
+    writer = Chain(KEY, TWO)
+    mac = mac_of(lines[upto - 1])
+    assert mac is not None
+    return [writer.line("open", {"after": None}), writer.line(kind, {"seen": {ONE: (upto, mac[:32])}})]
+
+
+def test_what_another_chain_has_seen_must_be_there() -> None:
+    lines = chain(end=False)
+    witness = seeing(lines, 4)
+    assert findings(lines + witness, may_be_open=True) == []
+    assert findings(witness, may_be_open=True) == [
+        f"2: has seen chain {ONE} up to its line 4, and the whole chain is missing"
+    ]
+    assert findings(lines[:3] + witness, may_be_open=True) == [
+        f"5: has seen line 4 of chain {ONE}, which is missing: it was cut after line 3"
+    ]
+    # A line that was changed is told of once.
+    assert len(findings([*lines[:3], lines[3].replace(b"ok", b"no"), *lines[4:], *witness], may_be_open=True)) == 1
+    # A call may have a member of that name.
+    assert findings(seeing(lines, 4, kind="call"), may_be_open=True) == []
+
+
 def test_a_line_after_the_end_and_a_beginning_that_is_none() -> None:
     writer = Chain(KEY, ONE)
     lines = [writer.line("open", {"after": None}), writer.line("end", {}), writer.line("call", {})]
@@ -136,7 +186,7 @@ def test_anchors_find_an_end_that_was_cut_off() -> None:
     found = findings(rewritten, anchors=anchors)
     assert "is not the line 3 of chain" in found[0]
     assert "line 7 of chain" in found[1]
-    assert len(findings([], anchors=anchors)) == 2
+    assert len(findings([], anchors=anchors)) == 3
 
 
 @given(

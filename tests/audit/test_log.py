@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def test_an_anchor_is_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
         log.record({"call": n})
     log.close()
     lines, anchors = lines_of(tmp_path / "a"), lines_of(tmp_path / "b")
-    assert [json.loads(each)["n"] for each in anchors] == [4, 8, 10]
+    assert [json.loads(each)["n"] for each in anchors] == [1, 4, 8, 10]
     assert verify(lines, anchors) == []
     assert any("anchored and is missing" in text for text in verify([], anchors))
 
@@ -234,6 +235,96 @@ def test_a_forked_process_has_a_chain_of_its_own(tmp_path: Path) -> None:
     assert verify(lines) == []
     assert len({json.loads(line)["chain"] for line in lines}) == 2
     assert [json.loads(line)["from"] for line in lines if b'"from"' in line].count("child") == 1
+
+
+class Workers:
+    """Several processes that write to one file, as far as a file can tell."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.path = path
+        self.logs = [AuditLog(path, key=SECRET, **options) for _ in range(2)]
+
+    def record(self, worker: int, **entry: Any) -> None:
+        """Record a call, and wait until it is in the file."""
+        self.logs[worker].record(entry)
+        marker = b'"call":"%s"' % str(entry["call"]).encode()
+        until(lambda: self.path.exists() and marker in self.path.read_bytes())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        threading.Event().wait(0.002)
+
+
+def without(lines: list[bytes], chain: str) -> list[bytes]:
+    return [line for line in lines if json.loads(line)["chain"] != chain]
+
+
+@pytest.mark.covers("R21")
+@pytest.mark.parametrize("closing", [(0, 1), (1, 0)], ids=["first first", "second first"])
+@pytest.mark.parametrize("taken", [0, 1], ids=["first taken out", "second taken out"])
+def test_the_chain_of_one_process_cannot_be_taken_out_of_the_file(
+    tmp_path: Path, taken: int, closing: tuple[int, int]
+) -> None:
+    workers = Workers(tmp_path / "a.jsonl")
+    for n in range(3):
+        workers.record(0, call=f"a{n}")
+        workers.record(1, call=f"b{n}")
+    for worker in closing:
+        assert workers.logs[worker].close()
+    lines = lines_of(workers.path)
+    chains = list(dict.fromkeys(json.loads(line)["chain"] for line in lines))
+    assert len(chains) == 2
+    assert verify(lines) == []
+    found = verify(without(lines, chains[taken]))
+    assert any("is missing" in text for text in found), found
+    # A line that is only named in the arguments of a call is nobody's chain.
+    assert all(chains[taken] in text or "was cut" in text for text in found)
+
+
+def test_a_chain_that_is_written_for_long_notes_the_others_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "_LOOK_EVERY", 0.0)
+    workers = Workers(tmp_path / "a.jsonl")
+    workers.record(0, call="a1")
+    workers.record(1, call="b1", arguments={"chain": "0" * 16, "n": 1, "kind": "open"})
+    workers.record(0, call="a2")
+    until(lambda: b'"kind":"seen"' in workers.path.read_bytes())
+    # Neither has ended, so that the log is still open; and yet the second chain is missed.
+    lines = lines_of(workers.path)
+    second = next(json.loads(line)["chain"] for line in lines if b'"b1"' in line)
+    verifier = Verifier(audit_key(SECRET))
+    for line in without(lines, second):
+        verifier.read(line)
+    assert any("whole chain is missing" in text for _, text in verifier.end(may_be_open=True))
+    for log in workers.logs:
+        assert log.close()
+    assert verify(lines_of(workers.path)) == []
+
+
+def test_others_are_followed_into_the_file_that_replaces_one_moved_away(tmp_path: Path) -> None:
+    workers = Workers(tmp_path / "a.jsonl")
+    workers.record(0, call="a1")
+    workers.path.rename(tmp_path / "old.jsonl")
+    workers.record(0, call="a2")
+    workers.record(1, call="b1")
+    for log in workers.logs:
+        assert log.close()
+    old, new = lines_of(tmp_path / "old.jsonl"), lines_of(workers.path)
+    assert verify(old + new) == []
+    second = next(json.loads(line)["chain"] for line in new if b'"b1"' in line)
+    assert any("whole chain is missing" in text for text in verify(old + without(new, second)))
+
+
+def test_an_anchor_knows_a_chain_from_its_first_line_on(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "a", key=SECRET, anchor=tmp_path / "b")
+    log.record({"call": 1})
+    until(lambda: (tmp_path / "b").exists() and bool((tmp_path / "b").read_bytes().endswith(b"\n")))
+    anchors = lines_of(tmp_path / "b")
+    assert [json.loads(each)["n"] for each in anchors] == [1]
+    assert any("line 1 of chain" in text for text in verify([], anchors))
+    log.close()
 
 
 def test_a_record_that_has_no_json_form_breaks_neither_the_call_nor_the_chain(

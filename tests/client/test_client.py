@@ -496,7 +496,8 @@ async def test_a_repeated_cursor_ends_the_listing(caplog: pytest.LogCaptureFixtu
     server = FakeServer({"tools/list": lambda r, o: t.ListToolsResult(tools=[tool("x")], next_cursor="again")})
     with caplog.at_level(logging.WARNING):
         async with Client(server) as client:
-            assert len(await client.list_tools()) == 2
+            assert len(await client.list_tools()) == 1
+        assert len(server.requests) == 3
     assert "repeated a cursor" in caplog.text
 
 

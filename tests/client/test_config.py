@@ -255,7 +255,7 @@ async def test_new_roots_reach_every_server(monkeypatch: pytest.MonkeyPatch) -> 
 
     fakes = {name: FakeServer({"tools/call": ask}) for name in ("a", "b")}
     targets = {name: ServerTarget(fake) for name, fake in fakes.items()}
-    monkeypatch.setattr("toolwire.client.config.read_config", lambda config: targets)
+    monkeypatch.setattr("toolwire.client.config.read_config", lambda config, **_: targets)
     async with Client({"mcpServers": {}}, revision=LATEST_LEGACY, roots=["file:///old"]) as client:
         await client.set_roots(["file:///new"])
         for name, fake in fakes.items():
@@ -286,7 +286,7 @@ async def test_changes_of_any_server() -> None:
 async def test_who_approves_is_shown_what_a_tool_is_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
     server, shown = make("a"), list[Any]()
     targets = {"a": ServerTarget(server), "b": ServerTarget(Server("b"))}
-    monkeypatch.setattr("toolwire.client.config.read_config", lambda config: targets)
+    monkeypatch.setattr("toolwire.client.config.read_config", lambda config, **_: targets)
 
     def approve(call: ToolCall) -> bool:
         shown.append(call.tool and call.tool.description)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -117,11 +118,32 @@ async def test_a_child_that_only_closes_its_output_has_ended_too(monkeypatch: py
 
 
 @pytest.mark.covers("3.1.5")
-async def test_the_environment_is_inherited_with_additions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("INHERITED", "one")
-    script = "import os; print(os.environ['INHERITED'], os.environ['ADDED'], os.getcwd())"
-    channel = await ProcessChannel.spawn(python(script), env={"ADDED": "two"}, cwd=tmp_path)
-    assert await channel.read() == f"one two {tmp_path.resolve()}".encode()
+@pytest.mark.parametrize(
+    ("inherit", "passed"),
+    [(False, {"LC_TIME", "ADDED"}), (True, {"LC_TIME", "AWS_SECRET_ACCESS_KEY", "ADDED"})],
+    ids=["only what is needed", "everything but our own"],
+)
+async def test_a_child_gets_what_programs_need_and_what_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inherit: bool, passed: set[str]
+) -> None:
+    secret = {"AWS_SECRET_ACCESS_KEY": "s", "TOOLWIRE_SECRET": "s", "TOOLWIRE_AUDIT_KEY": "s", "TOOLWIRE_TOKEN": "s"}
+    for name, value in {**secret, "LC_TIME": "C"}.items():
+        monkeypatch.setenv(name, value)
+    script = "import json, os; print(json.dumps([dict(os.environ), os.getcwd()]))"
+    channel = await ProcessChannel.spawn(python(script), env={"ADDED": "two"}, cwd=tmp_path, inherit_env=inherit)
+    line = await channel.read()
+    assert line is not None
+    found, folder = json.loads(line)
+    await channel.close()
+    assert folder == str(tmp_path.resolve())
+    assert found["PATH"] == os.environ["PATH"] and found["HOME"] == os.environ["HOME"]
+    assert found.keys() & {*secret, "LC_TIME", "ADDED"} == passed
+
+
+async def test_our_own_variables_are_passed_when_they_are_given() -> None:
+    script = "import os; print(os.environ['TOOLWIRE_STORES'])"
+    channel = await ProcessChannel.spawn(python(script), env={"TOOLWIRE_STORES": "here"})
+    assert await channel.read() == b"here"
     await channel.close()
 
 

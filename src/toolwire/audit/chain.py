@@ -104,6 +104,8 @@ class _Line(Struct):
     n: int
     kind: str
     after: str | None = None
+    # Kept as it is: only a line that is genuine, and of a kind that has it, is asked for it.
+    seen: Any = None
 
 
 _read_line = msgspec.json.Decoder(_Line).decode
@@ -126,6 +128,11 @@ class _State:
         self.detour: _Point | None = None
         self.ended = False
 
+    @property
+    def last(self) -> int:
+        """The number of the last line, right or wrong."""
+        return self.point.n if self.detour is None else max(self.point.n, self.detour.n)
+
 
 class Verifier:
     """Reads lines in their order and keeps what it finds wrong with them."""
@@ -137,6 +144,7 @@ class Verifier:
         self._chains: dict[str, _State] = {}
         self._seen: set[bytes] = set()
         self._anchors = {(anchor.chain, anchor.n): anchor.mac for anchor in anchors}
+        self._missed: set[str] = set()
 
     @property
     def chains(self) -> int:
@@ -160,7 +168,7 @@ class Verifier:
             state.point, state.detour, state.ended = here, None, entry.kind == "end"
             self._seen.add(here.mac[:16])
         else:
-            self._find(_wrong(entry, state.point.n))
+            self._find(_wrong(entry, state))
             # The next line may go on from here or from before, so that one wrong line is not held against the others.
             state.detour = here
         if (anchored := self._anchors.pop((entry.chain, entry.n), mac)) != mac:
@@ -179,9 +187,27 @@ class Verifier:
             self._find(f"is not how chain {entry.chain} begins")
         elif entry.after is not None and bytes.fromhex(entry.after)[:16] not in self._seen:
             self._find(f"follows a line that is missing: the log before chain {entry.chain} was cut")
+        if entry.kind in ("seen", "end") and isinstance(entry.seen, dict):
+            for chain, (n, mac) in entry.seen.items():
+                self._check_seen(chain, n, mac)
+
+    def _check_seen(self, chain: str, n: int, mac: str) -> None:
+        """Look for a line of another chain that stood in the file when a genuine line was written."""
+        if bytes.fromhex(mac) in self._seen or chain in self._missed:
+            return
+        known = self._chains.get(chain)
+        # A line that is there and wrong, or missing between others, was found already.
+        if known is None:
+            self._find(f"has seen chain {chain} up to its line {n}, and the whole chain is missing")
+        elif known.last < n:
+            self._find(f"has seen line {n} of chain {chain}, which is missing: it was cut after line {known.last}")
+        self._missed.add(chain)
 
     def end(self, *, may_be_open: bool = False) -> list[Finding]:
         """What was found, once all lines were read. Only a log that is being written may have chains without an end."""
+        if not self.lines:
+            # A log is begun with its first line, so that nothing is not what was written.
+            self.findings.append(Finding(0, "there is no line: the log was emptied, or it is not the log"))
         for id, state in self._chains.items():
             if not state.ended and not may_be_open:
                 cut = "it was cut off, or is still being written"
@@ -195,11 +221,17 @@ class Verifier:
         self.findings.append(Finding(self.lines, text))
 
 
-def _wrong(entry: _Line, known: int) -> str:
+def _wrong(entry: _Line, state: _State) -> str:
+    known, detour = state.point.n, state.detour
     if entry.n == known + 1:
         return f"was changed: it is not line {entry.n} of chain {entry.chain} as it was written"
+    if detour is not None and entry.n == detour.n + 1:
+        # The line before is there, and wrong: nothing is missing between the two.
+        return f"was changed, or the line before it was: it is not line {entry.n} of chain {entry.chain} as written"
     if entry.n <= known:
         return f"is line {entry.n} of chain {entry.chain} again, or in the wrong place"
+    if detour is not None and known < detour.n < entry.n:
+        known = detour.n
     missing = f"line {known + 1} is" if entry.n == known + 2 else f"lines {known + 1} to {entry.n - 1} are"
     return f"is line {entry.n} of chain {entry.chain}, and {missing} missing before it"
 

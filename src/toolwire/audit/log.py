@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from toolwire.audit.chain import Chain, audit_key, encode
+from toolwire.audit.following import Follower, Seen
 from toolwire.audit.sinks import Sink, Target, sink_for
 from toolwire.protocol.errors import ServerError
 from toolwire.redaction import Redaction
@@ -30,6 +31,8 @@ _BATCH: Final = 1000
 # Waited after the first line, so that those that follow share one waking of the thread and one write.
 _PAUSE: Final = 0.01
 _RETRY: Final = 1.0
+# How often a writer notes in its own chain how far the others have come.
+_LOOK_EVERY: Final = 5.0
 
 
 class AuditLog:
@@ -50,9 +53,9 @@ class AuditLog:
     ) -> None:
         """`key` signs the lines; it is `TOOLWIRE_AUDIT_KEY` unless it is given, and no secret of anything else.
 
-        `anchor` is a second place, which after every `anchor_every` lines and at the end is told how far the log had
-        come: whoever can cut the log but not reach that place is found out. `redact` names arguments that no line
-        shows, and `mask` patterns, on top of what the policies of the server say. Arguments of more than
+        `anchor` is a second place. It is told how far the log has come when a chain begins, after every `anchor_every`
+        lines and at the end: whoever can cut the log but not reach that place is found out. `redact` names arguments
+        that no line shows, and `mask` patterns, on top of what the policies of the server say. Arguments of more than
         `max_arguments` bytes are left out. With `required`, no call runs that could not be recorded.
         """
         given = key if key is not None else os.environ.get(KEY_VARIABLE)
@@ -75,6 +78,7 @@ class AuditLog:
         self._process = 0
         self._writer: _Writer | None = None
         self._chain: Chain | None = None
+        self._follower: Follower | None = None
         self._about: dict[str, Any] = {}
         self._lost = 0
 
@@ -121,16 +125,43 @@ class AuditLog:
             writer, chain = self._writer, self._chain
             if writer is None or chain is None:
                 return True
-            self._write("end", {"time": now(), "lost": self._lost} if self._lost else {"time": now()})
+        seen = self._look()
+        with self._lock:
+            if self._chain is not chain:
+                return True  # Another thread has closed it meanwhile.
+            end: dict[str, Any] = {"time": now()}
+            if self._lost:
+                end["lost"] = self._lost
+            if seen:
+                end["seen"] = seen
+            self._write("end", end)
             self._mark(chain, writer)
+            follower, self._follower = self._follower, None
             self._writer = self._chain = None
             self._lost = 0
+        if follower is not None:
+            follower.close()
         return writer.finish(timeout)
+
+    def _look(self) -> Seen:
+        """How far other chains in the same file have come since the last look."""
+        follower = self._follower
+        try:
+            return {} if follower is None else follower.look()
+        except OSError:
+            return {}  # The writer says what is wrong with the file.
+
+    def _note_others(self, chain: Chain) -> None:
+        """Bind the lines of other processes into a chain, so that nobody can take them out of the file unseen."""
+        seen = self._look()
+        with self._lock:
+            if seen and self._chain is chain:
+                self._write("seen", {"time": now(), "seen": seen})
 
     def _start_anew(self) -> None:
         """This is another process than the one that wrote before: it has no thread yet, and a chain of its own."""
         self._lock = threading.Lock()
-        self._writer = self._chain = None
+        self._writer = self._chain = self._follower = None
         self._lost = 0
         for sink in self._sinks:
             sink.reset()
@@ -138,16 +169,16 @@ class AuditLog:
 
     def _open(self) -> None:
         if self._chain is None:
-            self._chain = Chain(self._key, secrets.token_hex(8))
-            self._writer = _Writer(self._sinks)
-            about = {"time": now(), "process": os.getpid(), **self._about}
-            self._write("open", about | {"after": self._last()})
-
-    def _last(self) -> str | None:
-        try:
-            return self._sinks[0].last()
-        except OSError:
-            return None  # The writer will say what is wrong with it.
+            self._chain = chain = Chain(self._key, secrets.token_hex(8))
+            self._writer = _Writer(self._sinks, lambda: self._note_others(chain))
+            try:
+                self._follower = self._sinks[0].follow(chain.id)
+            except OSError:
+                self._follower = None  # The writer says what is wrong with the file.
+            after = None if self._follower is None else self._follower.last
+            self._write("open", {"time": now(), "process": os.getpid(), **self._about, "after": after})
+            # From now on the anchor knows of the chain, however few lines it gets.
+            self._mark(chain, self._writer)
 
     def _write(self, kind: str, entry: Mapping[str, Any]) -> None:
         chain, writer = self._chain, self._writer
@@ -164,7 +195,9 @@ class AuditLog:
 class _Writer:
     """The thread of one chain. It takes lines in batches and tries until the sinks have taken them."""
 
-    def __init__(self, sinks: list[Sink]) -> None:
+    def __init__(self, sinks: list[Sink], note_others: Callable[[], None]) -> None:
+        self._note_others = note_others
+        self._looked = time.monotonic()
         # Each line with the sink it is for; None at the end.
         self.lines: SimpleQueue[tuple[Sink, bytes] | None] = SimpleQueue()
         self._sinks = sinks
@@ -184,6 +217,9 @@ class _Writer:
     def _work(self) -> None:
         while self._take():
             self._deliver()
+            if time.monotonic() - self._looked >= _LOOK_EVERY:
+                self._looked = time.monotonic()
+                self._note_others()
         self._deliver()
         for sink in self._sinks:
             sink.close()

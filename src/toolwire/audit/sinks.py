@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from toolwire.audit.chain import MAX_LINE, mac_of
+from toolwire.audit.following import Follower
 
 Target: TypeAlias = str | os.PathLike[str] | logging.Logger | Callable[[str], Any]
 
@@ -35,8 +35,8 @@ class Sink(ABC):
     def flush(self) -> None:
         """Deliver what waits; raises when that fails, and what was not delivered goes on waiting."""
 
-    def last(self) -> str | None:
-        """The HMAC of the line that is the last one there, where that can be known."""
+    def follow(self, own: str) -> Follower | None:
+        """Follow what other chains than `own` write there, where that can be read."""
         return None
 
     def close(self) -> None:
@@ -95,14 +95,8 @@ class FileSink(Sink):
             size += len(lines[-1])
         return b"".join(line + b"\n" for line in lines)
 
-    def last(self) -> str | None:
-        try:
-            with self.path.open("rb") as file:
-                file.seek(-min(file.seek(0, os.SEEK_END), MAX_LINE), os.SEEK_END)
-                lines = file.read().split(b"\n")
-        except FileNotFoundError:
-            return None
-        return next((mac for line in reversed(lines[:-1]) if (mac := mac_of(line)) is not None), None)
+    def follow(self, own: str) -> Follower | None:
+        return Follower(self.path, own)
 
     def _opened(self) -> int:
         if self._file is not None and self._identity != self._found():

@@ -68,7 +68,7 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
 
         command = targets.command(place)
         env = {**(place.env or {}), **targets.pairs(arguments.env)}
-        checks = doctor_stdio.check(command, env, place.cwd, arguments.timeout)
+        checks = doctor_stdio.check(command, env, place.cwd, arguments.timeout, inherit_env=arguments.inherit_env)
     lost = False
     async for diagnosis in checks:
         yield diagnosis

@@ -33,7 +33,12 @@ _HELLO: Final = {
 
 
 async def check(
-    command: Sequence[str], env: Mapping[str, str] | None, cwd: str | None, patience: float
+    command: Sequence[str],
+    env: Mapping[str, str] | None,
+    cwd: str | None,
+    patience: float,
+    *,
+    inherit_env: bool = False,
 ) -> AsyncIterator[Diagnosis]:
     """Start the server once and watch it from the first byte to its end.
 
@@ -42,7 +47,7 @@ async def check(
     """
     begun = time.monotonic()
     try:
-        channel = await ProcessChannel.spawn(command, env=env, cwd=cwd)
+        channel = await ProcessChannel.spawn(command, env=env, cwd=cwd, inherit_env=inherit_env)
     except Unreachable as error:
         yield bad("start", str(error), "Check the command and that its program is installed.")
         return

@@ -71,6 +71,8 @@ def _started(arguments: Namespace, place: targets.Place) -> dict[str, Any]:
     options: dict[str, Any] = {"timeout": arguments.timeout}
     if place.env is not None or place.cwd is not None or arguments.env:
         options |= {"env": {**(place.env or {}), **targets.pairs(arguments.env)}, "cwd": place.cwd}
+    if arguments.inherit_env:
+        options["inherit_env"] = True
     return {"command": targets.command(place), "options": options}
 
 

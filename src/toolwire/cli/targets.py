@@ -54,6 +54,11 @@ def add_arguments(parser: ArgumentParser, timeout: float = 30.0) -> None:
     parser.add_argument("--revision", help="speak this revision of the protocol, instead of the newest of both sides")
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="for a server that is started")
     parser.add_argument(
+        "--inherit-env",
+        action="store_true",
+        help="a server that is started gets the whole environment, not only what every program needs",
+    )
+    parser.add_argument(
         "--header", action="append", default=[], metavar="NAME:VALUE", help="for a server at a URL, with every request"
     )
     parser.add_argument(
@@ -85,7 +90,10 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
         if is_url(target):
             options |= {"headers": headers(arguments, place), "auth": _sign_in(arguments, place)}
         elif place.env is not None or place.cwd is not None or arguments.env or isinstance(target, str | list):
-            target = resolve(target, Options({**(place.env or {}), **pairs(arguments.env)}, place.cwd))
+            env = {**(place.env or {}), **pairs(arguments.env)}
+            target = resolve(target, Options(env, place.cwd, inherit_env=arguments.inherit_env or None))
+        elif arguments.inherit_env:
+            options["inherit_env"] = True
         if isinstance(target, CommandTarget):
             target.on_stderr = note if arguments.verbose else on_stderr
         return Client(target, **options)
@@ -97,9 +105,16 @@ def chosen(arguments: Namespace) -> Place:
     """What the user means by the target; `UsageError` also for an option that has no meaning there."""
     place = locate(arguments.target)
     fitting = ("header", "token") if is_url(place.target) else ("env",) if isinstance(place.target, str | list) else ()
-    for option, those in (("header", "at a URL"), ("token", "at a URL"), ("env", "that is started")):
+    if not is_url(place.target):
+        fitting = (*fitting, "inherit_env")
+    for option, those in (
+        ("header", "at a URL"),
+        ("token", "at a URL"),
+        ("env", "that is started"),
+        ("inherit_env", "that is started"),
+    ):
         if getattr(arguments, option) and option not in fitting:
-            raise UsageError(f"--{option} is for a server {those}, not for {arguments.target!r}")
+            raise UsageError(f"--{option.replace('_', '-')} is for a server {those}, not for {arguments.target!r}")
     return place
 
 

@@ -28,7 +28,14 @@ from toolwire.client.pins import Pins
 from toolwire.client.reading import Reading
 from toolwire.client.stub import make_stub
 from toolwire.client.tasks import TaskHandle, driven, patience, start_task
-from toolwire.client.tools import TaskAnswer, decode_called, decode_called_typed, value_of, with_valid_headers
+from toolwire.client.tools import (
+    TaskAnswer,
+    decode_called,
+    decode_called_typed,
+    one_of_each,
+    value_of,
+    with_valid_headers,
+)
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -84,7 +91,8 @@ class Client(Reading):
       record of every call (`toolwire.audit.AuditLog`).
     * `tracing`: True, or a `TracerProvider` of OpenTelemetry: a span for each request, whose trace the server can join.
     * `revision`: speak this one only, instead of the newest that both sides know.
-    * `env`, `cwd`: for a server that the client starts.
+    * `env`, `cwd`: for a server that the client starts. It gets the variables in `env` and those that every program
+      needs (`toolwire.wire.environment`), not the secrets of this program; `inherit_env=True` passes all on.
     * `headers`, `auth`, `tls`, `proxy`: for a server that is reached by URL. `headers` go along with every request,
       `auth` is a bearer token or an object that signs in (`toolwire.auth.OAuth`), `tls` an `ssl.SSLContext` instead of
       the system's certificates, `proxy` the URL of a proxy instead of what the environment names.
@@ -114,6 +122,7 @@ class Client(Reading):
         title: str | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        inherit_env: bool = False,
         headers: Mapping[str, str] | None = None,
         auth: str | Auth | None = None,
         tls: ssl.SSLContext | None = None,
@@ -122,12 +131,12 @@ class Client(Reading):
     ) -> None:
         if revision is not None and revision not in REVISIONS:
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
-        options = Options(env, cwd, headers, auth, tls, proxy)
+        options = Options(env, cwd, headers, auth, tls, proxy, inherit_env or None)
         self._members: list[Client] = []
         # The client of the group that this one is a member of.
         self._company: Client | None = None
         if is_config(target):
-            options.only(kind="a configuration, which says it for each server")
+            options.only("inherit_env", kind="a configuration, which says it for each server")
             # Imported here because few clients have one.
             from toolwire.client.config import configured
 
@@ -148,7 +157,7 @@ class Client(Reading):
                     cache=cache,
                 )
 
-            self._target, self._members = configured(target, member)
+            self._target, self._members = configured(target, member, inherit_env=inherit_env)
             for each in self._members:
                 each._company = self
             if self._members:
@@ -261,17 +270,19 @@ class Client(Reading):
     async def list_tools(self, *, timeout: float | None = None) -> list[t.Tool]:
         """All tools. From now on results are checked against the output schemas listed here."""
         self._outdated = None  # This listing serves for every change that was announced before it.
-        tools = await self._all_tools(timeout)
+        listed = await self._all_tools(timeout)
         connection = self._keeper.current()
         if connection.repeats_arguments:
-            tools = with_valid_headers(tools)
+            listed = with_valid_headers(listed)
+        tools = one_of_each(listed)
         connection.tools.learn(tools, with_headers=connection.repeats_arguments)
         if self._safety is not None:
-            self._safety.listed(tools)
+            self._safety.listed(listed)
         return tools
 
     async def list_tools_page(self, cursor: str | None = None, *, timeout: float | None = None) -> t.ListToolsResult:
         page = await self._tools_page(cursor, timeout)
+        page.tools = one_of_each(page.tools)
         if self._keeper.current().repeats_arguments:
             page.tools = with_valid_headers(page.tools)
         return page

@@ -52,8 +52,11 @@ class _Config(Struct):
     vscode: dict[str, ServerEntry] | None = msgspec.field(name="servers", default=None)
 
 
-def read_config(source: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Target]:
-    """The servers of a configuration, or of the file that has one, by name; `ValueError` for what is none."""
+def read_config(source: Mapping[str, Any] | str | os.PathLike[str], *, inherit_env: bool = False) -> dict[str, Target]:
+    """The servers of a configuration, or of the file that has one, by name; `ValueError` for what is none.
+
+    With `inherit_env` commands get the environment of this process.
+    """
     try:
         if isinstance(source, Mapping):
             config = msgspec.convert(dict(source), _Config)
@@ -71,7 +74,7 @@ def read_config(source: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
         raise ValueError("The configuration names no server")
     if len(entries) > MAX_SERVERS:
         raise ValueError(f"The configuration names more than {MAX_SERVERS} servers")
-    return {name: _target(name, entry) for name, entry in entries.items()}
+    return {name: _target(name, entry, inherit_env) for name, entry in entries.items()}
 
 
 def prefixes(names: Iterable[str]) -> dict[str, str]:
@@ -91,10 +94,13 @@ def prefixes(names: Iterable[str]) -> dict[str, str]:
 
 
 def configured(
-    source: Mapping[str, Any] | str | os.PathLike[str], member: Callable[[Target], MemberT]
+    source: Mapping[str, Any] | str | os.PathLike[str],
+    member: Callable[[Target], MemberT],
+    *,
+    inherit_env: bool = False,
 ) -> tuple[Target, list[MemberT]]:
     """What a configuration stands for: the one server it names, or a group with a `member` for each."""
-    targets = read_config(source)
+    targets = read_config(source, inherit_env=inherit_env)
     if len(targets) == 1:
         return next(iter(targets.values())), []
     members = {prefix: member(targets[name]) for name, prefix in prefixes(targets).items()}
@@ -105,13 +111,13 @@ def _named(source: Mapping[str, Any] | str | os.PathLike[str]) -> str:
     return "This" if isinstance(source, Mapping) else repr(os.fspath(source))
 
 
-def _target(name: str, entry: ServerEntry) -> Target:
+def _target(name: str, entry: ServerEntry, inherit_env: bool) -> Target:
     if (entry.command is None) == (entry.url is None):
         raise ValueError(f"The server {name!r} needs either a command or a url")
     if entry.command is not None:
         if entry.headers is not None:
             raise ValueError(f"The server {name!r} is a command, which has no headers")
-        return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd)
+        return CommandTarget([entry.command, *entry.args], name, entry.env, entry.cwd, None, inherit_env)
     transport = entry.type or entry.transport
     if transport is not None and transport not in _TRANSPORTS:
         raise ValueError(

@@ -109,6 +109,7 @@ class CommandTarget(Target):
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         file: Path | None = None,
+        inherit_env: bool = False,
     ) -> None:
         self.command: list[str] = list(command)
         self.label = label
@@ -117,6 +118,7 @@ class CommandTarget(Target):
         self._env = env
         self._cwd = cwd
         self._file = file
+        self._inherit_env = inherit_env
 
     @property
     def address(self) -> str:
@@ -134,7 +136,9 @@ class CommandTarget(Target):
         # Imported here because a client of a server in the same process starts no other.
         from toolwire.wire.subprocess import ProcessChannel
 
-        channel = await ProcessChannel.spawn(self.command, env=self._env, cwd=self._cwd, on_stderr=self.on_stderr)
+        channel = await ProcessChannel.spawn(
+            self.command, env=self._env, cwd=self._cwd, inherit_env=self._inherit_env, on_stderr=self.on_stderr
+        )
         return _ProcessLink(channel, self.label)
 
 
@@ -160,6 +164,7 @@ class Options(Struct, frozen=True):
     auth: Any = None
     tls: ssl.SSLContext | None = None
     proxy: str | None = None
+    inherit_env: bool | None = None
 
     __repr__ = hiding("env", "headers", "auth", "proxy")
 
@@ -192,11 +197,11 @@ def resolve(target: TargetLike, options: Options = _NO_OPTIONS) -> Target:
     if isinstance(target, str) and "://" in target:
         return _url(target, options)
     if isinstance(target, str | os.PathLike):
-        options.only("env", "cwd", kind="a server that the client starts")
+        options.only("env", "cwd", "inherit_env", kind="a server that the client starts")
         return _script(os.fspath(target), options)
     if isinstance(target, list | tuple) and target and all(isinstance(word, str) for word in target):
-        options.only("env", "cwd", kind="a server that the client starts")
-        return CommandTarget(target, Path(target[0]).name, options.env, options.cwd)
+        options.only("env", "cwd", "inherit_env", kind="a server that the client starts")
+        return CommandTarget(target, Path(target[0]).name, options.env, options.cwd, None, bool(options.inherit_env))
     if isinstance(target, Serves) and not isinstance(target, type):
         options.only(kind="a server in this process")
         return ServerTarget(target)
@@ -219,4 +224,4 @@ def _script(path: str, options: Options) -> Target:
     if not file.is_file():
         raise ValueError(f"There is no server file {path[:200]!r}")
     command = python_command(path, options.cwd) if kind == ".py" else ["node", path]
-    return CommandTarget(command, file.name, options.env, options.cwd, file)
+    return CommandTarget(command, file.name, options.env, options.cwd, file, bool(options.inherit_env))

@@ -55,7 +55,8 @@ class Pins:
     """`Pins("pins.json")` keeps them in a file, `Pins()` while the object lives. One object may serve several clients.
 
     What a server lists the first time is pinned. From then on `on_change` is told of every difference, and the tools
-    that are new or changed are refused (`ToolChanged`) until `accept()`.
+    that are new or changed are refused (`ToolChanged`) until `accept()`. A name that stands for two tools is always
+    refused.
     """
 
     def __init__(
@@ -66,18 +67,24 @@ class Pins:
         self._pinned: dict[str, Definitions] = self._load()
         self._listed: dict[str, Definitions] = {}
         self._reports: dict[str, Report] = {}
+        self._ambiguous: dict[str, dict[str, Change]] = {}
 
     def report(self, server: str) -> Report:
         """What had changed when the server listed its tools the last time."""
         return self._reports.get(server, Report(server))
 
     def listed(self, server: str, tools: Iterable[t.Tool]) -> Report:
-        """Compare what a server lists with what is pinned; the first listing is pinned as it is."""
-        now = self._listed[server] = {tool.name: _definition(tool) for tool in tools}
+        """Compare what a server lists with what is pinned; the first listing is pinned as it is.
+
+        A name that is listed with two definitions means neither of them: it is not pinned, and its tool is refused for
+        as long as the server lists it so.
+        """
+        now, ambiguous = _by_name(tools)
+        self._listed[server], self._ambiguous[server] = now, ambiguous
         if server not in self._pinned:
-            self._pinned[server] = now
+            self._pinned[server] = {name: definition for name, definition in now.items() if name not in ambiguous}
             self._save()
-        report = _compare(server, self._pinned[server], now)
+        report = self._difference(server)
         if report and report != self._reports.get(server) and self._on_change is not None:
             self._on_change(report)
         self._reports[server] = report
@@ -86,6 +93,9 @@ class Pins:
     def check(self, server: str, name: str, tool: t.Tool | None) -> None:
         """`ToolChanged` for a tool that is not what it was, or was not there; `tool` is what the caller was shown."""
         pinned = self._pinned.get(server, {})
+        ambiguous = self._ambiguous.get(server, {}).get(name)
+        if ambiguous is not None:
+            raise ToolChanged(f"The server lists two tools of this name: {ambiguous}", self.report(server))
         before = {name: pinned[name]} if name in pinned else {}
         # Not what was listed last: that may be what another client of the same server was shown.
         change = _compare(server, before, {} if tool is None else {name: _definition(tool)})
@@ -94,15 +104,27 @@ class Pins:
             raise ToolChanged(f"The tool is not what was agreed to: {told}", self.report(server))
 
     def accept(self, server: str, *names: str) -> None:
-        """Agree to what was listed last: to these tools, or to all of them."""
+        """Agree to what was listed last: to these tools, or to all of them.
+
+        There is no agreeing to a name that stands for two tools.
+        """
         listed, pinned = self._listed.get(server, {}), self._pinned.setdefault(server, {})
+        ambiguous = self._ambiguous.get(server, {})
         for name in names or {*listed, *pinned}:
+            if name in ambiguous:
+                continue
             if name in listed:
                 pinned[name] = listed[name]
             else:
                 pinned.pop(name, None)
-        self._reports[server] = _compare(server, pinned, listed)
+        self._reports[server] = self._difference(server)
         self._save()
+
+    def _difference(self, server: str) -> Report:
+        """Compare what is pinned with what was listed last."""
+        report = _compare(server, self._pinned[server], self._listed.get(server, {}))
+        ambiguous = tuple(self._ambiguous.get(server, {}).values())
+        return msgspec.structs.replace(report, changed=(*report.changed, *ambiguous)) if ambiguous else report
 
     def _load(self) -> dict[str, Definitions]:
         if self._path is None or not self._path.exists():
@@ -136,6 +158,19 @@ def _definition(tool: t.Tool) -> dict[str, Any]:
     # Neither a person nor a model is shown it, and servers put there what changes with every answer.
     members.pop("_meta", None)
     return members
+
+
+def _by_name(tools: Iterable[t.Tool]) -> tuple[Definitions, dict[str, Change]]:
+    """The definition of each name, and for a name with two of them how they differ. The first one counts."""
+    found: Definitions = {}
+    ambiguous: dict[str, Change] = {}
+    for tool in tools:
+        definition = _definition(tool)
+        first = found.setdefault(tool.name, definition)
+        if definition != first and tool.name not in ambiguous:
+            member = min(key for key in first.keys() | definition.keys() if first.get(key) != definition.get(key))
+            ambiguous[tool.name] = Change(tool.name, member, first.get(member), definition.get(member))
+    return found, ambiguous
 
 
 def _compare(server: str, before: Definitions, after: Definitions) -> Report:

@@ -182,6 +182,20 @@ class KnownTools:
         return isinstance(properties, dict) and list(properties) == [_WRAPPED] and schema.get("required") == [_WRAPPED]
 
 
+def one_of_each(tools: Iterable[t.Tool]) -> list[t.Tool]:
+    """Leave one tool of each name: the first, which is also the one that is checked, shown and approved.
+
+    2026-07-28 server/tools, tool names: they should be unique within a server. A call names one tool, so a second
+    definition could only tell the model something that no call is checked against.
+    """
+    found: dict[str, t.Tool] = {}
+    for tool in tools:
+        first = found.setdefault(tool.name, tool)
+        if first is not tool and first != tool:
+            log.warning("the server lists two tools %r; the second is left out", tool.name[:100])
+    return list(found.values())
+
+
 def with_valid_headers(tools: Iterable[t.Tool]) -> list[t.Tool]:
     """XMH-1: over HTTP, a tool whose header annotations break the rules is not there."""
     valid: list[t.Tool] = []

@@ -234,7 +234,8 @@ class _Pool:
                 return worker
             self._discard(worker)
         command = [sys.executable, "-c", CHILD.format(path=sys.path)]
-        worker = await ProcessChannel.spawn(command, on_stderr="inherit", limit=MESSAGE_LIMIT)
+        # The same program in another process: it has the same environment, keys included.
+        worker = await ProcessChannel.spawn(command, env=os.environ, on_stderr="inherit", limit=MESSAGE_LIMIT)
         self._all.add(worker)
         return worker
 

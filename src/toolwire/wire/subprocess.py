@@ -19,6 +19,7 @@ from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
 from toolwire.wire import platforms
 from toolwire.wire.byte_channel import ByteChannel
+from toolwire.wire.environment import child_environment
 from toolwire.wire.streams import ReadySink, ReadySource, Sink, Source, blocking_sink, blocking_source
 
 GRACE_SECONDS: Final = 2.0
@@ -68,18 +69,19 @@ class ProcessChannel(ByteChannel):
         *,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
+        inherit_env: bool = False,
         on_stderr: StderrLine | Literal["inherit"] | None = None,
         limit: int = EVENT_LIMIT,
         grace: float = GRACE_SECONDS,
     ) -> Self:
-        """Start a command, its environment this process's own with `env` on top.
+        """Start a command. Its environment is what `child_environment` inherits, with `env` on top.
 
         `on_stderr` gets each line the child writes to standard error, or "inherit" lets the child use this process's.
         Raises `Unreachable`, with the command and the reason, when it cannot be started.
         """
-        # 2025-03-26 basic/authorization: on stdio, credentials come from the environment.
-        merged = {**os.environ, **(env or {})}
-        process = _start(command, merged, None if cwd is None else os.fspath(cwd), on_stderr != "inherit")
+        # 2025-03-26 basic/authorization: on stdio, credentials come from the environment. Only those in `env` do.
+        environment = child_environment(env, inherit_all=inherit_env)
+        process = _start(command, environment, None if cwd is None else os.fspath(cwd), on_stderr != "inherit")
         channel = cls(process, None if on_stderr == "inherit" else on_stderr, limit, grace)
         channel._start()
         return channel
