@@ -1,26 +1,30 @@
 """Who sees and may use which components: `scopes=`, `visible_to=` and the rules for tags, in lists and in calls.
 
-What a caller does not see does not exist for them: every lookup leaves it out, so that the answer is the very one that
-an unknown name gets. What they see and may not use is refused before anything runs. Both are decided by the caller's
-*permission set*, the audiences they belong to, and what was worked out for one caller serves all with the same set.
+A component may come through several servers: the one that is asked, those mounted in it, and the one that owns the
+component. Each of them enforces its own rules. A caller does not see what one of them hides: every lookup leaves it
+out, so the answer is the very one that an unknown name gets. A caller who sees a component and may not use it is
+refused before anything runs. Both are decided by the caller's *permission set*, the audiences the caller belongs to,
+and what was worked out for one caller serves all with the same set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Struct
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.server.catalog import Catalog, Found
+from toolwire.server.catalog import Catalog, Found, Way
 from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
 from toolwire.wire.outlet import Outlet
 
-_MAX_VIEWS: Final = 1024
+Effective: TypeAlias = Callable[[frozenset[str]], frozenset[str]]
+#: What adds implied scopes to those of a caller, one after the other: `Policy.implies` of the servers on a way.
+Implied: TypeAlias = tuple[Effective, ...]
 
 
 class TagRule(Struct, frozen=True):
@@ -30,31 +34,50 @@ class TagRule(Struct, frozen=True):
     visible_to: Audience | None
 
 
+class AudienceOnWay(NamedTuple):
+    """An audience, and what scopes imply for the server that asks for it."""
+
+    audience: Audience
+    implied: Implied
+
+
+class Demand(NamedTuple):
+    """What the servers on the way to a component ask of a caller."""
+
+    audiences: frozenset[AudienceOnWay]
+    """The caller must belong to each of them to see the component."""
+    scopes: tuple[tuple[frozenset[str], Implied], ...]
+    """The caller must hold all of these to use it."""
+
+
 class View:
     """The catalogue as the callers with one permission set see it."""
 
     __slots__ = ("_access", "admitted")
 
-    def __init__(self, access: Access, admitted: frozenset[Audience]) -> None:
+    def __init__(self, access: Access, admitted: frozenset[AudienceOnWay]) -> None:
         self._access = access
-        self.admitted: frozenset[Audience] = admitted
+        self.admitted: frozenset[AudienceOnWay] = admitted
 
     def sees(self, found: Found[Any]) -> bool:
-        return self.admitted.issuperset(self._access.audiences(found))
+        return self.admitted.issuperset(self._access.demand(found).audiences)
 
 
 class Access:
     """The restrictions of one server, those of the servers mounted in it among them."""
 
-    def __init__(self, catalog: Catalog, effective: Callable[[Iterable[str]], frozenset[str]]) -> None:
+    def __init__(self, catalog: Catalog, effective: Callable[[Iterable[str]], frozenset[str]] | None) -> None:
+        """`effective` adds implied scopes; None where no scope implies another."""
         self._catalog = catalog
-        self.effective: Callable[[frozenset[str]], frozenset[str]] = lru_cache(maxsize=1024)(effective)
+        self._implies = effective is not None
+        self.effective: Effective = frozenset if effective is None else lru_cache(maxsize=1024)(effective)
         self.rules: dict[str, TagRule] = {}
         self.active: bool = False
         """Whether there may be restrictions. Without any, requests pay for nothing but looking here."""
         self._stale = False
-        self._audiences: tuple[Audience, ...] = ()
-        self._views: dict[frozenset[Audience], View] = {}
+        self._audiences: tuple[AudienceOnWay, ...] = ()
+        # Of one version of the catalogue.
+        self._demands: tuple[int, dict[tuple[Any, Way], Demand]] = (-1, {})
         catalog.listeners.append(self._changed)
 
     def restrict(self, tag: str, scopes: str | Iterable[str] | None, visible_to: VisibleTo) -> None:
@@ -72,35 +95,53 @@ class Access:
     def _survey(self) -> None:
         self._stale = False
         # Those that a nearer one of the same name hides are among them: whoever does not see that one sees them.
-        found = [each for catalog in (self._catalog, *self._catalog.family()) for each in catalog.own()]
-        hidden = {audience: None for each in found for audience in self.audiences(each)}
+        found = list(self._catalog.each())
+        hidden = {audience: None for each in found for audience in self.demand(each).audiences}
         self._audiences = tuple(hidden)
-        self._views.clear()
         self.active = bool(hidden) or any(self.scopes(each) for each in found)
         if self._stale:
             self.active = True  # Another thread has added something meanwhile, which may be restricted.
 
     # --- what a component asks for ---
 
-    def audiences(self, found: Found[Any]) -> list[Audience]:
-        """Everyone of whom a caller must be one to see the component."""
-        own = found.component.visible_to
-        audiences = [] if own is None else [own]
-        audiences += [rule.visible_to for rule in self._rules_of(found) if rule.visible_to is not None]
-        return audiences
+    def demand(self, found: Found[Any]) -> Demand:
+        """Everything that the servers on the way to a component, and the component itself, ask for."""
+        # Read before the rules: what another thread changes meanwhile makes the next call look again.
+        version = self._catalog.version
+        known = self._demands
+        if known[0] != version:
+            known = self._demands = (version, {})
+        key = (found.component, found.way)
+        demand = known[1].get(key)
+        if demand is None:
+            demand = known[1][key] = self._demand(found)
+        return demand
+
+    def _demand(self, found: Found[Any]) -> Demand:
+        component = found.component
+        audiences: list[AudienceOnWay] = []
+        scopes: list[tuple[frozenset[str], Implied]] = []
+        implied: Implied = ()
+
+        def ask(visible_to: Audience | None, needed: frozenset[str]) -> None:
+            if visible_to is not None:
+                audiences.append(AudienceOnWay(visible_to, implied))
+            if needed:
+                scopes.append((needed, implied))
+
+        mounted: list[Access] = [mount.catalog.owner.kernel.access for mount in found.way]
+        for access in (self, *mounted):
+            if access._implies:
+                # A server adds what its scopes imply for itself and for those behind it, never for those before it.
+                implied = (*implied, access.effective)
+            for rule in (access.rules[tag] for tag in component.tags if tag in access.rules):
+                ask(rule.visible_to, rule.scopes)
+        ask(component.visible_to, component.scopes)
+        return Demand(frozenset(audiences), tuple(scopes))
 
     def scopes(self, found: Found[Any]) -> frozenset[str]:
         """All the scopes that a call of the component needs."""
-        return frozenset(found.component.scopes).union(*(rule.scopes for rule in self._rules_of(found)))
-
-    def _rules_of(self, found: Found[Any]) -> list[TagRule]:
-        """The rules of this server, and of the mounted one that the component comes from."""
-        tags = found.component.tags
-        if not tags:
-            return []
-        owner: Access = found.owner.kernel.access
-        tables = [self.rules] if owner is self else [self.rules, owner.rules]
-        return [table[tag] for table in tables for tag in tags if tag in table]
+        return frozenset().union(*(needed for needed, _ in self.demand(found).scopes))
 
     # --- what a caller gets ---
 
@@ -116,14 +157,8 @@ class Access:
         """What a principal sees; None is nobody in particular."""
         if self._stale:
             self._survey()
-        held = self._held(principal)
-        admitted = frozenset(each for each in self._audiences if each.admits(principal, held))
-        view = self._views.get(admitted)
-        if view is None:
-            if len(self._views) >= _MAX_VIEWS:
-                self._views.clear()
-            view = self._views[admitted] = View(self, admitted)
-        return view
+        admitted = (each for each in self._audiences if each.audience.admits(principal, _held(principal, each.implied)))
+        return View(self, frozenset(admitted))
 
     def admit(self, request: Incoming, outlet: Outlet) -> None:
         """Raise `InsufficientScope` when the caller lacks what the request needs."""
@@ -145,14 +180,16 @@ class Access:
         return self._needed(request, self.view_of(request.principal))
 
     def _needed(self, request: Incoming, view: View) -> frozenset[str] | None:
-        needed: frozenset[str] = frozenset().union(*map(self.scopes, self._targets(request, view)))
-        return None if needed <= self._held(request.principal) else needed
+        targets = self._targets(request, view)
+        if all(self.permits(request.principal, each) for each in targets):
+            return None
+        return frozenset().union(*map(self.scopes, targets))
 
     def check_read(self, request: Incoming, outlet: Outlet, uri: str) -> None:
         """Raise `InsufficientScope` when the caller sees what is at an address and may not read it."""
         found = self.readable(uri, self.view(request, outlet))
-        if found is not None and not (needed := self.scopes(found)) <= self._held(request.principal):
-            raise InsufficientScope(needed, request.id)
+        if found is not None and not self.permits(request.principal, found):
+            raise InsufficientScope(self.scopes(found), request.id)
 
     def hears(self, request: Incoming, outlet: Outlet, uri: str) -> bool:
         """Whether the caller of a request may be told of what happens at an address."""
@@ -174,19 +211,18 @@ class Access:
 
     def permits(self, principal: Any, found: Found[Any]) -> bool:
         """Whether a principal that sees a component has the scopes to use it."""
-        return self.scopes(found) <= self._held(principal)
-
-    def is_hidden(self, is_prompt: bool, name: str, view: View) -> bool:
-        """Whether there is something of that name that these callers do not see."""
-        return self.referred(is_prompt, name, view) is None and self.referred(is_prompt, name, None) is not None
+        return all(needed <= _held(principal, implied) for needed, implied in self.demand(found).scopes)
 
     def readable(self, uri: str, view: View | None) -> Found[Any] | None:
         """The resource or template behind an address, as far as a caller sees it."""
+        matched = self.matched(uri, view)
+        return None if matched is None else matched[0]
+
+    def matched(self, uri: str, view: View | None) -> tuple[Found[Any], dict[str, str]] | None:
+        """The same, with the variables that a template takes out of the address."""
         sees = None if view is None else view.sees
-        found: Found[Any] | None = self._catalog.resource(uri, sees)
-        if found is None and (matched := self._catalog.template(uri, sees)) is not None:
-            found = matched[0]
-        return found
+        found = self._catalog.resource(uri, sees)
+        return self._catalog.template(uri, sees) if found is None else (found, {})
 
     def referred(self, is_prompt: bool, name: str, view: View | None) -> Found[Any] | None:
         """The prompt, template or resource that a completion is for."""
@@ -214,9 +250,14 @@ class Access:
             return [one for one in each if one is not None]
         return () if found is None else (found,)
 
-    def _held(self, principal: Any) -> frozenset[str]:
-        # Whoever authenticates in front of us may have a principal of their own making.
-        return self.effective(frozenset(getattr(principal, "scopes", None) or ()))
+
+def _held(principal: Any, implied: Implied) -> frozenset[str]:
+    """The scopes of a caller as a server on the way counts them."""
+    # Whoever authenticates in front of us may have a principal of their own making.
+    held = frozenset(getattr(principal, "scopes", None) or ())
+    for effective in implied:
+        held = effective(held)
+    return held
 
 
 def _is_local(request: Incoming, outlet: Outlet) -> bool:

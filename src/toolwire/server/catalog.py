@@ -33,15 +33,15 @@ class Mount(NamedTuple):
         return name[len(self.prefix) :] if name.startswith(self.prefix) else None
 
 
+Way: TypeAlias = tuple[Mount, ...]
+
+
 class Found(Struct, Generic[C], frozen=True, gc=False):
     """A component, the server it belongs to, and the mounts that lead to that one, from the outside in."""
 
     component: C
     owner: Any
-    way: tuple[Mount, ...] = ()
-
-    def through(self, mount: Mount) -> Found[C]:
-        return Found(self.component, self.owner, (mount, *self.way))
+    way: Way = ()
 
 
 Sees: TypeAlias = Callable[[Found[Any]], bool]
@@ -135,27 +135,34 @@ class Catalog:
 
     # --- finding ---
 
-    # `sees` leaves out what a caller does not see, as if it were not there: what it hides may uncover another.
+    # `sees` leaves out what a caller does not see, as if it were not there: what it hides may uncover another. It gets
+    # the whole way to a component, because every server on that way has a say; `way` is the part that leads here.
 
-    def tool(self, name: str, sees: Sees | None = None) -> Found[Tool] | None:
+    def tool(self, name: str, sees: Sees | None = None, way: Way = ()) -> Found[Tool] | None:
         own = self.tools.get(name)
-        if own is not None and (sees is None or sees(Found(own, self.owner))):
-            return Found(own, self.owner)
-        return self._mounted(name, Catalog.tool, sees)
+        if own is not None:
+            found = Found(own, self.owner, way)
+            if sees is None or sees(found):
+                return found
+        return self._mounted(name, Catalog.tool, sees, way)
 
-    def prompt(self, name: str, sees: Sees | None = None) -> Found[Prompt] | None:
+    def prompt(self, name: str, sees: Sees | None = None, way: Way = ()) -> Found[Prompt] | None:
         own = self.prompts.get(name)
-        if own is not None and (sees is None or sees(Found(own, self.owner))):
-            return Found(own, self.owner)
-        return self._mounted(name, Catalog.prompt, sees)
+        if own is not None:
+            found = Found(own, self.owner, way)
+            if sees is None or sees(found):
+                return found
+        return self._mounted(name, Catalog.prompt, sees, way)
 
-    def resource(self, uri: str, sees: Sees | None = None) -> Found[Resource] | None:
+    def resource(self, uri: str, sees: Sees | None = None, way: Way = ()) -> Found[Resource] | None:
         # Addresses are global already, so a prefix does not apply to them.
         own = self.resources.get(uri)
-        if own is not None and (sees is None or sees(Found(own, self.owner))):
-            return Found(own, self.owner)
-        mounted = ((mount, mount.catalog.resource(uri, sees)) for mount in self.mounts)
-        return next((found.through(mount) for mount, found in mounted if found is not None), None)
+        if own is not None:
+            found = Found(own, self.owner, way)
+            if sees is None or sees(found):
+                return found
+        mounted = (mount.catalog.resource(uri, sees, (*way, mount)) for mount in self.mounts)
+        return next((found for found in mounted if found is not None), None)
 
     def address(self, name: str) -> str:
         """The address of the resource of that name; what is no such name is taken for an address."""
@@ -172,30 +179,35 @@ class Catalog:
             raise ServerError(f"{len(found)} resources are named {name!r}: say the address")
         return found[0] if found else None
 
-    def template(self, uri: str, sees: Sees | None = None) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
+    def template(
+        self, uri: str, sees: Sees | None = None, way: Way = ()
+    ) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
         """The most specific template that matches, with its variables."""
         for template in self._templates():
             if template.function is None:
                 continue  # Listed, but it cannot be read.
-            if sees is not None and not sees(Found(template, self.owner)):
+            found = Found(template, self.owner, way)
+            if sees is not None and not sees(found):
                 continue
             variables = template.template.match(uri)
             if variables is not None:
-                return Found(template, self.owner), variables
-        for mount in self.mounts:
-            if (matched := mount.catalog.template(uri, sees)) is not None:
-                return matched[0].through(mount), matched[1]
-        return None
+                return found, variables
+        mounted = (mount.catalog.template(uri, sees, (*way, mount)) for mount in self.mounts)
+        return next((matched for matched in mounted if matched is not None), None)
 
-    def completion(self, reference: str, name: str, argument: str) -> tuple[Completion, Any] | None:
+    def completion(self, reference: str, name: str, argument: str, way: Way) -> tuple[Completion, Any] | None:
+        """Find what suggests values for a component, and the server that says so: this one or the nearest on the way.
+
+        `name` is what this server calls the component, and `way` leads from here to the server that the component
+        belongs to.
+        """
         own = self.completions.get((reference, name, argument))
         if own is not None:
             return own, self.owner
-        for mount in self.mounts:
-            inner = mount.inner(name) if reference == "ref/prompt" else name
-            if inner is not None and (found := mount.catalog.completion(reference, inner, argument)):
-                return found
-        return None
+        if not way:
+            return None
+        inner = way[0].inner(name) if reference == "ref/prompt" else name
+        return None if inner is None else way[0].catalog.completion(reference, inner, argument, way[1:])
 
     def has_completions(self) -> bool:
         return bool(self.completions) or any(mount.catalog.has_completions() for mount in self.mounts)
@@ -203,11 +215,13 @@ class Catalog:
     def has(self, kind: str) -> bool:
         return bool(self._kind(kind)) or any(mount.catalog.has(kind) for mount in self.mounts)
 
-    def own(self) -> Iterator[Found[Any]]:
-        """Every component of this server itself, of any kind."""
+    def each(self, way: Way = ()) -> Iterator[Found[Any]]:
+        """Every component of this server and of those mounted in it, also one that a nearer one of its name hides."""
         for kind in FAMILY:
             for component in tuple(self._kind(kind).values()):
-                yield Found(component, self.owner)
+                yield Found(component, self.owner, way)
+        for mount in tuple(self.mounts):
+            yield from mount.catalog.each((*way, mount))
 
     def all(self, kind: str, view: Seen | None = None) -> dict[str, Found[Any]]:
         """Every component of a kind by its public name; the nearest one wins where names collide."""
@@ -242,12 +256,13 @@ class Catalog:
             known = self._ordered[key] = (version, sorted(items), items)
         return known
 
-    def _merged(self, kind: str, view: Seen | None) -> Iterator[tuple[str, Found[Any]]]:
+    def _merged(self, kind: str, view: Seen | None, way: Way = ()) -> Iterator[tuple[str, Found[Any]]]:
+        # Mounted catalogues keep nothing of this: what a caller sees of them depends on the way to them.
         for mount in reversed(self.mounts):
-            for name, found in mount.catalog.all(kind, view).items():
-                yield (mount.prefix + name if kind in ("tools", "prompts") else name), found.through(mount)
+            for name, found in mount.catalog._merged(kind, view, (*way, mount)):
+                yield (mount.prefix + name if kind in ("tools", "prompts") else name), found
         for key, component in tuple(self._kind(kind).items()):
-            found = Found(component, self.owner)
+            found = Found(component, self.owner, way)
             if view is None or view.sees(found):
                 yield key, found
 
@@ -259,13 +274,17 @@ class Catalog:
         return known[1]
 
     def _mounted(
-        self, name: str, find: Callable[[Catalog, str, Sees | None], Found[C] | None], sees: Sees | None
+        self,
+        name: str,
+        find: Callable[[Catalog, str, Sees | None, Way], Found[C] | None],
+        sees: Sees | None,
+        way: Way,
     ) -> Found[C] | None:
         for mount in self.mounts:
             inner = mount.inner(name)
-            found = None if inner is None else find(mount.catalog, inner, sees)
+            found = None if inner is None else find(mount.catalog, inner, sees, (*way, mount))
             if found is not None:
-                return found.through(mount)
+                return found
         return None
 
     def _kind(self, kind: str) -> dict[str, Any]:

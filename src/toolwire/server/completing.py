@@ -2,62 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
-from toolwire.server.access import Access, View
-from toolwire.server.catalog import Catalog
+from toolwire.server.catalog import Catalog, Found
+from toolwire.server.components import Prompt, ResourceTemplate
 from toolwire.server.context import Context
 from toolwire.server.failures import Failures
+from toolwire.server.subject import subject_of
 
 
 class Completions:
-    """What a server suggests to a caller, of what that caller sees."""
+    """The suggestions of a server for the arguments of what a caller sees."""
 
-    def __init__(self, catalog: Catalog, access: Access, failures: Failures) -> None:
+    def __init__(self, catalog: Catalog, failures: Failures) -> None:
         self._catalog = catalog
-        self._access = access
         self._failures = failures
 
     async def complete(self, ctx: Context) -> Any:
         params: t.CompleteRequestParams = ctx.params
-        reference = params.ref
+        reference, argument = params.ref, params.argument.name
         is_prompt = isinstance(reference, t.PromptReference)
         name = reference.name if is_prompt else reference.uri  # type: ignore[union-attr]
+        # The component comes first: only the servers on the way to it suggest anything.
+        subject = subject_of(ctx)
+        found = None if subject is None else subject.found
+        if found is None:
+            # 1.9.4: an unknown prompt, template or argument is an error.
+            raise ProtocolError(
+                INVALID_PARAMS, f"Unknown {'prompt' if is_prompt else 'resource template'}: {name[:200]}"
+            )
         kind = "ref/prompt" if is_prompt else "ref/resource"
-        found = self._catalog.completion(kind, name, params.argument.name)
-        view = self._access.view(ctx._request, ctx._outlet)
-        if found is None or (view is not None and self._access.is_hidden(is_prompt, name, view)):
-            self._check_completable(is_prompt, name, params.argument.name, view)
+        suggesting = self._catalog.completion(kind, name, argument, found.way)
+        if suggesting is None:
+            _check_argument(found, name, argument)
             return t.CompleteResult(completion=t.Completion(values=[], total=0, has_more=False))
-        completion, owner = found
+        completion, owner = suggesting
         ctx._owner = owner
         context = {} if params.context is UNSET or params.context.arguments is UNSET else params.context.arguments
-        what = f"the completion of {params.argument.name[:200]}"
+        what = f"the completion of {argument[:200]}"
         try:
             suggested = completion.complete(ctx, params.argument.value, context)
             return t.CompleteResult(completion=await self._failures.in_time(ctx, suggested, what))
         except Exception as error:
             return await self._failures.answer(ctx, error, what)
 
-    def _check_completable(self, is_prompt: bool, name: str, argument: str, view: View | None) -> None:
-        """1.9.4: an unknown prompt, template or argument is an error; a known one without suggestions is not."""
-        sees = None if view is None else view.sees
-        if is_prompt:
-            prompt = self._catalog.prompt(name, sees)
-            if prompt is None:
-                raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {name[:200]}")
-            names: Sequence[str] = [each.name for each in prompt.component.arguments]
-        else:
-            templates = self._catalog.all("templates", view)
-            if name not in templates:
-                if self._catalog.resource(name, sees) is not None:
-                    return
-                raise ProtocolError(INVALID_PARAMS, f"Unknown resource template: {name[:200]}")
-            names = templates[name].component.template.variables
-        if argument not in names:
-            raise ProtocolError(INVALID_PARAMS, f"{name[:200]} has no argument {argument[:200]!r}")
+
+def _check_argument(found: Found[Any], name: str, argument: str) -> None:
+    component = found.component
+    if isinstance(component, Prompt):
+        names = [each.name for each in component.arguments]
+    elif isinstance(component, ResourceTemplate):
+        names = list(component.template.variables)
+    else:
+        return  # A resource under one address has no arguments, and clients ask all the same.
+    if argument not in names:
+        raise ProtocolError(INVALID_PARAMS, f"{name[:200]} has no argument {argument[:200]!r}")

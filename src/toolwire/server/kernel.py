@@ -78,7 +78,7 @@ class Kernel(Operations):
             implementation,
             instructions,
             capabilities,
-            access=Access(catalog, frozenset if server.policy is None else server.policy.effective_scopes),
+            access=Access(catalog, server.policy.effective_scopes if server.policy and server.policy.implies else None),
             failures=Failures(self.questions, limits.tool, debug),
             limits=limits,
             page_size=page_size,

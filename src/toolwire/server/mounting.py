@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from toolwire.protocol import types as t
-from toolwire.server.catalog import Catalog, Found, Mount
+from toolwire.server.catalog import Catalog, Mount
 from toolwire.server.context import Context
 from toolwire.server.middleware import Next, answering, compose
 from toolwire.server.subject import subject_of
@@ -35,7 +35,8 @@ class _Around:
         self._chains: dict[tuple[Mount, ...], Next] = {}
 
     def __call__(self, ctx: Context) -> Awaitable[Any]:
-        found = _found(ctx)
+        subject = subject_of(ctx)
+        found = None if subject is None else subject.found
         if found is None or not found.way:
             return self._operation(ctx)
         chain = self._chains.get(found.way)
@@ -49,17 +50,6 @@ class _Around:
             prefix = "".join(mount.prefix for mount in way[:depth])
             chain = _around(way[depth - 1].catalog.owner, prefix, chain)
         return chain
-
-
-def _found(ctx: Context) -> Found[Any] | None:
-    if ctx.method == "completion/complete":
-        reference, access = ctx.params.ref, ctx._host.access
-        is_prompt = isinstance(reference, t.PromptReference)
-        view = access.view(ctx._request, ctx._outlet)
-        found: Found[Any] | None = access.referred(is_prompt, reference.name if is_prompt else reference.uri, view)
-        return found
-    subject = subject_of(ctx)
-    return None if subject is None else subject.found
 
 
 def _around(server: Any, prefix: str, following: Next) -> Next:

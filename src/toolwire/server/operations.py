@@ -71,7 +71,7 @@ class Operations(Offering, ABC):
             "resources/unsubscribe": self._unsubscribe,
             "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
-            "completion/complete": Completions(catalog, self.access, self.failures).complete,
+            "completion/complete": Completions(catalog, self.failures).complete,
             "logging/setLevel": self._set_level,
             LISTEN: self._listen,
             **dict.fromkeys(

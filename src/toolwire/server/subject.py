@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused
+from toolwire.server.access import Access, View
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.context import Context
 
@@ -18,19 +19,24 @@ _MAX_NAME: Final = 200
 class Subject:
     """Of one request. The arguments are decoded when somebody looks at them, and only once."""
 
-    __slots__ = ("_params", "_plain", "found", "name")
+    __slots__ = ("_params", "_plain", "_variables", "found", "method", "name")
 
-    def __init__(self, name: str, params: Any, found: Found[Any] | None) -> None:
+    def __init__(
+        self, method: str, name: str, params: Any, found: Found[Any] | None, variables: dict[str, str] | None = None
+    ) -> None:
+        """`variables` are what a template took out of the address that is read."""
+        self.method: str = method
         self.name: str = name[:_MAX_NAME]
         self.found: Found[Any] | None = found
         self._params = params
+        self._variables = variables
         self._plain: dict[str, Any] | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What the caller sent; `CallRefused` where that cannot be read, so that nothing passes for want of a look."""
         if self._plain is None:
-            self._plain = _arguments(self._params, self.name)
+            self._plain = _arguments(self._params, self._variables or {}, self.name)
         return self._plain
 
 
@@ -44,27 +50,36 @@ def subject_of(ctx: Context) -> Subject | None:
     return cast("Subject | None", ctx._subject)
 
 
+def subject_of_read(access: Access, uri: str, view: View | None) -> Subject:
+    """The subject of reading an address, by a request or by a handler."""
+    params = t.ReadResourceRequestParams(uri=uri)
+    matched = access.matched(uri, view)
+    return Subject("resources/read", uri, params, *((None,) if matched is None else matched))
+
+
 def _subject(ctx: Context) -> Subject | None:
     request, access = ctx._request, ctx._host.access
     view = access.view(request, ctx._outlet) if access.active else None
     catalog: Catalog = ctx._host.catalog
-    sees, params = None if view is None else view.sees, request.params
-    match request.method:
+    sees, params, method = None if view is None else view.sees, request.params, request.method
+    match method:
         case "tools/call":
-            return Subject(params.name, params, catalog.tool(params.name, sees))
+            return Subject(method, params.name, params, catalog.tool(params.name, sees))
         case "resources/read":
-            return Subject(params.uri, params, access.readable(params.uri, view))
+            return subject_of_read(access, params.uri, view)
         case "prompts/get":
-            return Subject(params.name, params, catalog.prompt(params.name, sees))
+            return Subject(method, params.name, params, catalog.prompt(params.name, sees))
         case "completion/complete":
-            reference = params.ref
-            return Subject(reference.name if isinstance(reference, t.PromptReference) else reference.uri, params, None)
+            is_prompt = isinstance(params.ref, t.PromptReference)
+            name = params.ref.name if is_prompt else params.ref.uri
+            return Subject(method, name, params, access.referred(is_prompt, name, view))
     return None
 
 
-def _arguments(params: Any, name: str) -> dict[str, Any]:
+def _arguments(params: Any, variables: dict[str, str], name: str) -> dict[str, Any]:
     if isinstance(params, t.ReadResourceRequestParams):
-        return {"uri": params.uri}
+        # A variable of a template may be called `uri`, and is what its function gets under that name.
+        return {"uri": params.uri, **variables}
     if isinstance(params, t.CompleteRequestParams):
         return {params.argument.name: params.argument.value}
     raw = params.arguments
