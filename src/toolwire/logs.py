@@ -32,6 +32,9 @@ LEVELS: dict[Level, int] = {
     "emergency": 60,
 }
 
+#: The logger of HTTP requests. Each of its lines is wanted, however much they are alike.
+ACCESS = "toolwire.access"
+
 _logger = logging.getLogger("toolwire")
 
 
@@ -146,7 +149,7 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            left_out = self._limit.admit(record)
+            left_out = 0 if record.name == ACCESS else self._limit.admit(record)
             if left_out is None:
                 return
             line = self._as_json(record, left_out) if self._json else self._as_text(record, left_out)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from toolwire._version import __version__
 from toolwire.client import Client
+from toolwire.client.connect import CommandTarget
 
 # A server object as the command sees one: it has `serve` and `run`. It answers every request with its name.
 SERVER = """
@@ -234,4 +237,78 @@ def test_a_server_is_served_without_the_other_commands(tmp_path: Path) -> None:
     ours = {name for name in loaded if name.startswith("toolwire.cli.")}
     needed = ("run", "errors", "server_file", "server_source", "option_types")
     assert ours == {f"toolwire.cli.{name}" for name in needed}
-    assert not {"toolwire.client", "toolwire.logs", "rich", "httptools"} & loaded
+    assert not {"toolwire.client", "rich", "httptools"} & loaded
+
+
+# --- what is logged, and what is said at a terminal ------------------------------------------------------------------
+
+FAILING = """
+import logging
+from toolwire import Server
+{before}
+server = Server("failing")
+
+@server.tool
+def fail() -> str:
+    logging.getLogger("toolwire.mine").info("about to fail")
+    raise RuntimeError("the reason")
+"""
+
+
+async def logged(folder: Path, *options: str, before: str = "") -> list[str]:
+    """The first lines of what a server logs while a tool fails."""
+    file = folder / "failing.py"
+    file.write_text(FAILING.format(before=before), encoding="utf-8")
+    said: list[str] = []
+    target = CommandTarget([sys.executable, "-m", "toolwire", "run", str(file), *options], "failing.py")
+    target.on_stderr = said.append
+    async with Client(target) as client:
+        assert (await client.call_tool("fail")).is_error
+    return [line for line in said if not line.startswith((" ", "Traceback", "RuntimeError"))]
+
+
+@pytest.mark.covers("J3")
+@pytest.mark.parametrize(
+    ("options", "before", "lines"),
+    [
+        ((), "", [r"\S+Z error +toolwire\.server: error \w+ in the tool fail"]),
+        (("--log-level", "critical"), "", []),
+        (
+            ("--log-level", "info"),
+            "",
+            [r"\S+Z info +toolwire\.mine: about to fail", r"\S+Z error +toolwire\.server: .*"],
+        ),
+        # A file that sets up logging has its way, unless the command says otherwise.
+        ((), "logging.basicConfig(format='mine: %(message)s')", [r"mine: error \w+ in the tool fail"]),
+        ((), "from toolwire import logs\nlogs.install('error', json=True)", [r'\{.*"level":"error".*\}']),
+    ],
+    ids=["by default", "nothing", "more", "the file's own", "the library's, set up by the file"],
+)
+async def test_a_server_on_stdio_logs_to_standard_error(
+    tmp_path: Path, options: tuple[str, ...], before: str, lines: list[str]
+) -> None:
+    said = await logged(tmp_path, *options, before=before)
+    assert len(said) == len(lines), said
+    for line, pattern in zip(said, lines, strict=True):
+        assert re.fullmatch(pattern, line), line
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
+def test_somebody_at_a_terminal_is_told_what_to_do(tmp_path: Path) -> None:
+    import pty
+
+    file = write(tmp_path, "server = FakeServer('notes')")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "toolwire", "run", file]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = ""
+    try:
+        while "for an address" not in said:
+            said += os.read(ours, 4096).decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert said.startswith("toolwire: 'notes' is served over standard input and output (Ctrl+C ends it).")
+    assert f"toolwire dev {file} " in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -110,6 +111,32 @@ async def test_names_that_a_proxy_uses_can_be_allowed(tmp_path: Path) -> None:
             call = modern("tools/call", {"name": "process", "arguments": {}})
             connection.send(call.replace(b"Host: localhost", b"Host: " + host, 1))
             assert (await connection.answer())[0] == expected
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_each_request_is_a_line_of_the_access_log(tmp_path: Path, workers: str) -> None:
+    """More of them than the log shows of any other message."""
+    async with running(write(tmp_path), "--access-log", "--workers", workers) as served:
+        async with connected(served.port) as connection:
+            for _ in range(25):
+                await text_of_call(connection, "process")
+            connection.send(b"GET /nothing?token=secret HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await connection.answer())[0] == 404
+        served.signal(signal.SIGTERM)
+        _, said = await served.end()
+    lines = re.findall(r"info +toolwire\.access: (.*)", said)
+    assert len(lines) == 26
+    assert re.fullmatch(r'127\.0\.0\.1 "POST /mcp" 200 \d+\.\d ms tools/call process', lines[0])
+    assert re.fullmatch(r'127\.0\.0\.1 "GET /nothing" 404 \d+\.\d ms', lines[25])
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize(("option", "shown"), [((), False), (("--log-level", "info"), True)])
+async def test_the_level_of_the_log_is_chosen(tmp_path: Path, option: tuple[str, ...], shown: bool) -> None:
+    async with running(write(tmp_path), *option) as served:
+        served.signal(signal.SIGTERM)
+        _, said = await served.end()
+    assert ("info      toolwire.http: serving from the command line at" in said) is shown
 
 
 def toolwire(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -50,6 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--scope", dest="scopes", action="append", default=[], help="with --as: a scope they have; may be repeated"
     )
+    option_types.add_log_level(parser)
     add_page_arguments(parser, "--inspector-port")
 
 
@@ -58,7 +59,7 @@ def main(arguments: Namespace) -> int:
     if arguments.scopes and not arguments.subject:
         raise UsageError("--scope is for --as, which says who has it")
     principal = Principal(arguments.subject, "toolwire dev", scopes=arguments.scopes) if arguments.subject else None
-    logs.install("warning")
+    logs.install(arguments.log_level or "warning")
     try:
         http_server.check_installed()
         sockets = http_server.listen("127.0.0.1", arguments.port, public=False)

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import Final
 
+from toolwire.logs import LEVELS
+
 _LAST_PORT: Final = 65_535
+
+
+def add_log_level(parser: ArgumentParser) -> None:
+    """Add `--log-level`, which is None where it is left out."""
+    parser.add_argument(
+        "--log-level",
+        choices=tuple(LEVELS),
+        metavar="LEVEL",
+        help=f"log to standard error from this level on: {', '.join(LEVELS)} (default: warning)",
+    )
 
 
 def seconds(text: str) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from toolwire import logs
 from toolwire.cli import option_types, server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
@@ -15,7 +17,16 @@ from toolwire.wire.stdio import claim
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-_HTTP_OPTIONS: Final = ("host", "port", "path", "workers", "public_url", "allowed_hosts", "allow_unauthenticated")
+_HTTP_OPTIONS: Final = (
+    "host",
+    "port",
+    "path",
+    "workers",
+    "public_url",
+    "allowed_hosts",
+    "allow_unauthenticated",
+    "access_log",
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -32,6 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="where state is kept when the file does not say: a SQLite file, or redis://host:6379/0 "
         f"(with a password better in {STORES_VARIABLE})",
     )
+    option_types.add_log_level(parser)
     http = parser.add_argument_group("with --transport http")
     http.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     http.add_argument("--port", type=option_types.port, help="the port, 0 for any that is free (default: 8000)")
@@ -57,6 +69,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=None,
         help="listen on a public address although everybody is let in",
     )
+    http.add_argument(
+        "--access-log",
+        action="store_true",
+        default=None,
+        help="log each HTTP request, unless --log-level is above info",
+    )
 
 
 def main(arguments: Namespace) -> int:
@@ -64,6 +82,7 @@ def main(arguments: Namespace) -> int:
     over_stdio = arguments.transport == "stdio"
     if arguments.reload and given.get("workers", 1) > 1:
         raise UsageError("--reload is for one worker")
+    at_a_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if over_stdio:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --transport http")
@@ -72,13 +91,19 @@ def main(arguments: Namespace) -> int:
     if arguments.stores is not None:
         # The way in which every server learns of it that the file makes, now and when it is loaded again.
         os.environ[STORES_VARIABLE] = arguments.stores
+    # Before the file is loaded, which may have something to log.
+    handler = logs.install(arguments.log_level or ("info" if given.get("access_log") else "warning"))
     try:
         stores_of_environment()  # What is wrong with the address shows here, and not in the middle of the file.
         server = _staged(arguments.server) if arguments.reload else server_file.load(arguments.server)
+        if arguments.log_level is None:
+            _give_way(handler)
         if over_stdio:
+            if at_a_terminal:
+                _explain(arguments.server, server)
             server.run("stdio")
         else:
-            server.run("http", **given, log_level="warning", on_ready=_announce)
+            server.run("http", **given, on_ready=_announce)
     except server_file.FileFailed as error:
         sys.stderr.write(str(error))
         return 1
@@ -94,6 +119,24 @@ def _staged(spec: str) -> Any:
     from toolwire.cli.staged_file import StagedFile
 
     return StagedFile(Reloader(spec), lambda failed: None).stage
+
+
+def _give_way(handler: logging.Handler) -> None:
+    """Take our handler away where the file has set up logging itself, or each line would appear twice."""
+    logger = logging.getLogger("toolwire")
+    if handler in logger.handlers and {*logger.handlers, *logging.getLogger().handlers} != {handler}:
+        logs.uninstall()
+
+
+def _explain(spec: str, server: Any) -> None:
+    """Tell somebody who sits at a terminal why nothing happens."""
+    sys.stderr.write(
+        f"toolwire: {getattr(server, 'name', spec)!r} is served over standard input and output (Ctrl+C ends it).\n"
+        "  An MCP client starts it with this command, and speaks with it there. To use it yourself, say\n"
+        f"    toolwire dev {spec}                     for a page in the browser\n"
+        f"    toolwire run {spec} --transport http    for an address\n"
+    )
+    sys.stderr.flush()
 
 
 def _announce(url: str) -> None:

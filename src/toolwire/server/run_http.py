@@ -42,6 +42,7 @@ class HttpOptions(TypedDict, total=False):
     allow_unauthenticated: bool
     stateless: bool
     sse: bool
+    access_log: bool
     log_level: str | None
     on_ready: Callable[[str], object] | None
 
@@ -60,6 +61,8 @@ class Options(Struct, kw_only=True, frozen=True):
     allow_unauthenticated: bool = False
     stateless: bool = False
     sse: bool = False
+    access_log: bool = False
+    """Whether each HTTP request is a line of the log, at level "info"."""
     log_level: str | None = None
     """From which level on it is logged to standard error; by default "info", unless the program has set up logging."""
     on_ready: Any = None
@@ -86,7 +89,7 @@ def run_http(server: Any, given: Mapping[str, Any]) -> None:
 
     try:
         if options.workers == 1:
-            run(server._serve_http(make_application(server, options), sockets, stdio.signals, ready))
+            run(server._serve_http(_served(server, options), sockets, stdio.signals, ready))
         else:
             _run_workers(server, options, sockets, ready)
     finally:
@@ -134,6 +137,16 @@ def make_application(server: Any, options: Options) -> Any:
         )
     except ValueError as error:
         raise ServerError(str(error)) from None
+
+
+def _served(server: Any, options: Options) -> Any:
+    """Make the application, with the log around it where one is wanted."""
+    application = make_application(server, options)
+    if not options.access_log:
+        return application
+    from toolwire.wire.http_server.access_log import AccessLog
+
+    return AccessLog(application)
 
 
 # --- several processes ----------------------------------------------------------------------------
@@ -193,7 +206,7 @@ def _work(worker: Any, server: Any, options: Options, sockets: list[socket], pat
     if stores is not None:
         server._use_stores(stores)
     try:
-        run(_serve(worker, server, make_application(server, options), sockets, stores))
+        run(_serve(worker, server, _served(server, options), sockets, stores))
     finally:
         if stores is not None:
             stores.close()

@@ -223,8 +223,8 @@ class Serving:
         """Run until the client goes away or a signal comes. `transport` is "stdio", "http" or any `Channel`.
 
         The options of "http" are `host`, `port`, `path`, `workers`, `public_url`, `allowed_hosts`, `allowed_origins`,
-        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `log_level` and `on_ready`. "streamable-http" is "http",
-        and "sse" is "http" with `sse=True`.
+        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `access_log`, `log_level` and `on_ready`. "streamable-http"
+        is "http", and "sse" is "http" with `sse=True`.
         """
         if isinstance(transport, str) and transport in _NAMES_OF_HTTP:
             transport, options = "http", {**_NAMES_OF_HTTP[transport], **options}
