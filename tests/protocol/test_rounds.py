@@ -43,7 +43,7 @@ def first(request: str = "req", principal: str = "me", **options: Any) -> Rounds
 
 def following(before: Rounds, responses: dict[str, Raw], now: float = 100.0, **changes: Any) -> Rounds:
     """The round after `before`, with answers."""
-    payload = dump_state(before.next_state(now))
+    payload = dump_state(before.next_state("id", now))
     rounds = Rounds(changes.get("request", before.request), changes.get("principal", before.principal))
     rounds.resume(payload, responses, changes.get("later", now))
     return rounds
@@ -161,7 +161,7 @@ def test_an_answer_that_was_offered_beforehand_is_taken_for_a_named_question_alo
     assert bytes(found) == bytes(ACCEPTED)
     assert fresh.ask("elicitation/create", NAME) is None
     assert fresh.ask("elicitation/create", AGE, "age") is None
-    assert list(fresh.next_state(0.0).answers) == ["who"]
+    assert list(fresh.next_state("id", 0.0).answers) == ["who"]
     with pytest.raises(ProtocolError, match="The answer to 'who' is not a roots/list result"):
         again = first()
         again.offer({"who": ACCEPTED})
@@ -177,10 +177,61 @@ def test_a_missing_answer_is_asked_again_and_an_unknown_one_ignored() -> None:
     rounds.ask("elicitation/create", NAME, "name")
     rounds.ask("elicitation/create", AGE, "age")
     after = following(rounds, {"age": ACCEPTED, "other": Raw(b'{"action":"steal"}')})
-    assert after.ask("elicitation/create", NAME, "name") is None
-    assert after.ask("elicitation/create", AGE, "age") is not None
-    assert list(after.pending) == ["name"]
-    assert after.ask("roots/list", None, "other") is None
+    assert {key: request for key, (_, request) in after.pending.items()} == {"name": t.ElicitRequest(NAME)}
+    assert after.unfinished is not None
+    whole = following(after, {"name": ACCEPTED})
+    assert whole.unfinished is None
+    assert whole.pending == {}
+    assert whole.ask("elicitation/create", NAME, "name") is not None
+    assert whole.ask("elicitation/create", AGE, "age") is not None
+    assert whole.ask("roots/list", None, "other") is None
+
+
+@pytest.mark.covers("MRTR-7")
+def test_what_is_asked_again_has_the_id_the_deadline_and_the_round_of_before() -> None:
+    rounds = first()
+    for kind, params in QUESTIONS.items():
+        rounds.ask(kind, params, kind)
+    rounds.steps["paid"] = Raw(b"7")
+    before = rounds.next_state("one", 100.0, 60.0)
+    answers = {"elicitation/create": ACCEPTED, "roots/list": ROOTS, "sampling/createMessage": SAMPLED}
+    given: dict[str, Raw] = {}
+    payload = dump_state(before)
+    for key in (None, *answers):
+        partly = first()
+        state = partly.resume(payload, {} if key is None else {key: answers[key]}, 150.0)
+        given |= {} if key is None else {key: answers[key]}
+        assert (state.id, partly.unfinished is None) == ("one", given == answers)
+        if partly.unfinished is not None:
+            after = partly.next_state("another", 150.0, 60.0)
+            assert (after.id, after.expires, after.round) == ("one", 160.0, 1)
+            assert set(after.asked) == set(answers) - set(given)
+            assert {key: bytes(each.result) for key, each in after.answers.items()} == {
+                key: bytes(each) for key, each in given.items()
+            }
+            assert bytes(after.steps["paid"]) == b"7"
+            payload = dump_state(after)
+    assert partly.next_state("another", 150.0).id == "another"
+
+
+@pytest.mark.covers("MRTR-9")
+def test_long_questions_are_answered_together() -> None:
+    rounds = first()
+    rounds.ask("elicitation/create", NAME, "short")
+    rounds.ask("elicitation/create", t.ElicitRequestParams(message="?" * 20_000), "long")
+    state = dump_state(rounds.next_state("id", 0.0))
+    assert len(state) < 20_000
+    again = first()
+    with pytest.raises(ProtocolError) as caught:
+        again.resume(state, {"short": ACCEPTED}, 0.0)
+    assert refusal(caught) == (
+        -32602,
+        "The answer to 'long' is missing; send the answers to all questions together",
+    )
+    assert first().resume(state, {"short": ACCEPTED, "long": ACCEPTED}, 0.0).id == "id"
+    partly = first()
+    partly.resume(state, {"long": ACCEPTED}, 0.0)
+    assert list(partly.pending) == ["short"]
 
 
 @pytest.mark.covers("MRTR-9")
@@ -229,7 +280,7 @@ def test_an_answer_that_was_not_used_does_not_travel_on() -> None:
     rounds.ask("elicitation/create", NAME, "name")
     second = following(rounds, {"name": ACCEPTED})
     second.ask("elicitation/create", AGE, "age")
-    state = second.next_state(100.0)
+    state = second.next_state("id", 100.0)
     assert state.answers == {}
     assert list(state.asked) == ["age"]
 
@@ -238,7 +289,7 @@ def test_steps_travel() -> None:
     rounds = first()
     rounds.steps["paid"] = Raw(b'{"id":7}')
     rounds.ask("roots/list", None, "r")
-    after = following(rounds, {})
+    after = following(rounds, {"r": ROOTS})
     assert {name: bytes(value) for name, value in after.steps.items()} == {"paid": b'{"id":7}'}
     after.steps["other"] = Raw(b"1")
     assert list(rounds.steps) == ["paid"]
@@ -259,8 +310,8 @@ def test_a_state_has_a_short_life() -> None:
     rounds = first()
     rounds.ask("roots/list", None, "r")
     assert LIFETIME == 600
-    assert rounds.next_state(100.0).expires == 700.0
-    assert rounds.next_state(100.0, 5.0).expires == 105.0
+    assert rounds.next_state("id", 100.0).expires == 700.0
+    assert rounds.next_state("id", 100.0, 5.0).expires == 105.0
     following(rounds, {"r": ROOTS}, now=100.0, later=700.0)
     with pytest.raises(ProtocolError) as caught:
         following(rounds, {"r": ROOTS}, now=100.0, later=700.1)
@@ -278,24 +329,25 @@ def test_a_state_that_cannot_be_read_is_refused(payload: bytes) -> None:
 def test_a_state_of_an_unknown_kind_of_question_is_refused() -> None:
     rounds = first()
     rounds.ask("roots/list", None, "r")
-    payload = dump_state(rounds.next_state(0.0)).replace(b"roots/list", b"roots/lost")
-    with pytest.raises(ProtocolError) as caught:
-        first().resume(payload, {"r": ROOTS}, 0.0)
-    assert refusal(caught) == INVALID
+    payload = dump_state(rounds.next_state("id", 0.0)).replace(b"roots/list", b"roots/lost")
+    for responses in ({"r": ROOTS}, {}):
+        with pytest.raises(ProtocolError) as caught:
+            first().resume(payload, responses, 0.0)
+        assert refusal(caught) == INVALID
 
 
 def test_the_number_of_rounds_is_bounded() -> None:
     assert MAX_ROUNDS == 10
     rounds = Rounds("req", "me", max_rounds=2)
     for expected in (1, 2):
-        rounds.ask("roots/list", None, "r")
-        state = rounds.next_state(0.0)
+        rounds.ask("roots/list", None, f"r{expected}")
+        state = rounds.next_state("id", 0.0)
         assert state.round == expected
         rounds = Rounds("req", "me", max_rounds=2)
-        rounds.resume(dump_state(state), {}, 0.0)
-    rounds.ask("roots/list", None, "r")
+        rounds.resume(dump_state(state), {f"r{expected}": ROOTS}, 0.0)
+    rounds.ask("roots/list", None, "r3")
     with pytest.raises(ProtocolError) as caught:
-        rounds.next_state(0.0)
+        rounds.next_state("id", 0.0)
     assert refusal(caught) == (-32602, "The call asked more than 2 rounds of questions")
 
 

@@ -20,6 +20,10 @@ from toolwire.stores import Stores
 
 SECRET, OLD_SECRET = "a" * 32, "b" * 32
 INVALID = "The requestState is not valid for this request; start again without it"
+USED = (
+    "The answers to this requestState were used already, and the request has run with them; "
+    "to run it once more, start again without requestState"
+)
 
 
 def greeter(**options: Any) -> Server:
@@ -151,9 +155,6 @@ async def test_some_of_several_answers_are_kept() -> None:
         {"action": "maybe"},
         {"content": {"value": "Ada"}},
         {"action": "accept", "content": "Ada"},
-        {"action": "accept", "content": {"value": 7}},
-        {"action": "accept", "content": {}},
-        {"action": "accept"},
         {"roots": []},
         {},
     ],
@@ -167,6 +168,19 @@ async def test_a_malformed_answer_is_an_error(answer: Message) -> None:
         # The state is as good as before.
         second = await client.result("tools/call", HELLO | answered(first, first="Ada"))
         assert list(second["inputRequests"]) == ["last"]
+
+
+@pytest.mark.covers("MRTR-7", "ELI-10")
+@pytest.mark.parametrize("content", [{"content": {"value": 7}}, {"content": {}}, {}], ids=str)
+async def test_an_answer_that_does_not_fit_the_form_ends_the_call(content: Message) -> None:
+    async with connect(greeter(), MODERN, EVERYTHING) as client:
+        first = await client.result("tools/call", HELLO)
+        error = await client.error("tools/call", HELLO | answered(first, first={"action": "accept", **content}))
+        assert error["code"] == -32602
+        assert error["message"].startswith("The answer does not fit the form: ")
+        assert error["message"].endswith("; start again without requestState")
+        # The handler ran with it, as far as the question.
+        assert (await client.error("tools/call", HELLO | answered(first, first="Ada")))["message"] == USED
 
 
 @pytest.mark.covers("MRTR-9")
@@ -439,23 +453,28 @@ async def test_a_state_is_good_for_its_request_only() -> None:
 
 
 @pytest.mark.covers("MRTR-7")
-async def test_a_state_that_is_sent_twice_repeats_no_step() -> None:
+async def test_a_state_that_is_sent_twice_runs_nothing() -> None:
     server = Server("asks")
-    ordered: list[int] = []
+    ordered: list[str] = []
 
     @server.tool
     async def order(ctx: Context) -> str:
-        number = await ctx.step("order", lambda: ordered.append(1) or len(ordered))
+        await ctx.step("before", lambda: ordered.append("before"))
         answer = await ctx.elicit("First name?", str, key="first")
-        return f"{number} {answer.data}"
+        await ctx.step("after", lambda: ordered.append("after"))
+        return str(answer.data)
 
     async with connect(server, MODERN, EVERYTHING) as client:
         first = await client.call("order")
-        for name in ("Ada", "Ada", "Eve"):
-            done = await client.call("order", **answered(first, first=name))
-            assert done["content"][0]["text"] == f"1 {name}"
-    # What must happen once happens in a step; nothing else about a state is good for one use only.
-    assert ordered == [1]
+        for _ in range(3):
+            # Without the answers nothing runs, and nothing is used up.
+            assert list((await client.call("order", **answered(first)))["inputRequests"]) == ["first"]
+        done = await client.call("order", **answered(first, first="Ada"))
+        assert done["content"][0]["text"] == "Ada"
+        for name in ("Ada", "Eve"):
+            error = await client.error("tools/call", {"name": "order", **answered(first, first=name)})
+            assert error == {"code": -32602, "message": USED}
+    assert ordered == ["before", "after"]
 
 
 async def test_the_same_request_spelt_differently_is_the_same_request() -> None:
@@ -491,7 +510,7 @@ def keeper(stores: Stores | None = None, **options: Any) -> Server:
 
 
 class CountingKV:
-    """A KV that notes what is put into it."""
+    """A KV that notes what is put into it, but for the ids of states that were used up."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -502,8 +521,9 @@ class CountingKV:
         return await self.inner.get(key)
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None, **options: Any) -> bool:
-        self.kept[key] = value
-        self.lifetimes.append(ttl)
+        if not key.startswith("toolwire:used:"):
+            self.kept[key] = value
+            self.lifetimes.append(ttl)
         return await self.inner.put(key, value, ttl=ttl, **options)
 
     async def delete(self, key: str) -> bool:
@@ -545,7 +565,9 @@ async def test_without_encryption_the_results_of_steps_stay_here() -> None:
         assert b"hunter2" not in readable(first["requestState"])
         (kept,) = kv.kept.values()
         assert b"hunter2" in kept
-        assert kv.lifetimes == [60]
+        (lifetime,) = kv.lifetimes
+        assert lifetime is not None
+        assert 0 < lifetime <= 60
         done = await client.call("keep", {"size": 0}, **answered(first, first="Ada"))
         assert done["content"][0]["text"] == "7"
         # What was stored is gone: the state alone is worth nothing.
@@ -598,11 +620,14 @@ async def test_answers_that_are_too_long_to_be_carried_on_are_refused() -> None:
 async def test_one_client_does_not_fill_the_store_with_answers() -> None:
     stores, kv = counted()
     async with connect(greeter(stores=stores), MODERN, EVERYTHING) as client:
-        first = await client.result("tools/call", HELLO)
-        long = HELLO | answered(first, first="A" * (MAX_STATE - 1000))
+
+        async def long() -> Message:
+            first = await client.result("tools/call", HELLO)
+            return HELLO | answered(first, first="A" * (MAX_STATE - 1500))
+
         for _ in range(MAX_KEPT // 2 // MAX_STATE):
-            await client.result("tools/call", long)
-        assert "try again later" in (await client.error("tools/call", long))["message"]
+            await client.result("tools/call", await long())
+        assert "try again later" in (await client.error("tools/call", await long()))["message"]
         # What is short travels, and is not held up.
         assert (await converse(client, "tools/call", HELLO, NAMES)).text == "Hello Ada Lovelace"
     assert sum(map(len, kv.kept.values())) <= MAX_KEPT // 2

@@ -4,6 +4,10 @@ On 2026-07-28 a server asks by ending the request with `input_required`; the cli
 answers (2026-07-28 basic/patterns/mrtr). The handler then runs again from the top, and every question it asks is looked
 up here: an answered one returns at once, a new one is kept for the next round. The state is bound to the request, the
 principal and a deadline (MRTR-6); sealing and storing it is the caller's part.
+
+The handler runs again only when every question of a state is answered. The caller then uses up the state's id, so that
+no state lets a handler run twice (MRTR-7). Answers that are not complete run nothing and use up nothing: the questions
+that are left are asked again, in a state with the same id and the same deadline.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ Kind: TypeAlias = Literal["elicitation/create", "sampling/createMessage", "roots
 
 MAX_ROUNDS: Final = 10
 LIFETIME: Final = 600.0
+# Bytes of questions that one state carries, to ask them again when only some of them were answered.
+_CARRIED: Final = 16 * 1024
+_NOTHING: Final = Raw(b"null")
 
 _REQUESTS: Final[dict[str, type[Any]]] = {
     "elicitation/create": t.ElicitRequest,
@@ -36,10 +43,11 @@ _RESULTS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
 
 
 class Asked(Struct, array_like=True):
-    """A question that left: its kind and the digest of what it said."""
+    """A question that left: its kind, the digest of what it said, and the whole of it unless it is long."""
 
     kind: str
     digest: str
+    request: Raw = _NOTHING
 
 
 class Answered(Struct, array_like=True):
@@ -52,6 +60,7 @@ class Answered(Struct, array_like=True):
 class State(Struct):
     """What travels, sealed, from one round to the next."""
 
+    id: str
     request: str
     principal: str
     expires: float
@@ -87,6 +96,12 @@ def invalid_state() -> ProtocolError:
     return ProtocolError(INVALID_PARAMS, "The requestState is not valid for this request; start again without it")
 
 
+def used_state() -> ProtocolError:
+    """MRTR-7: a state with its answers is good for one run."""
+    text = "The answers to this requestState were used already, and the request has run with them; "
+    return ProtocolError(INVALID_PARAMS, text + "to run it once more, start again without requestState")
+
+
 class Keys:
     """The names of the questions that one call asks."""
 
@@ -117,12 +132,14 @@ class Rounds:
         self.round: int = 0
         self.pending: dict[str, tuple[Asked, Any]] = {}
         self.steps: dict[str, Raw] = {}
+        self.unfinished: State | None = None
+        """The state that is not answered completely: the handler must not run, and `pending` is what is missing."""
         self._answers: dict[str, Answered] = {}
         self._keys = Keys()
         self._offered: dict[str, Raw] = {}
         self._max_rounds = max_rounds
 
-    def resume(self, payload: bytes, responses: Mapping[str, Raw], now: float) -> None:
+    def resume(self, payload: bytes, responses: Mapping[str, Raw], now: float) -> State:
         """Take up the state of the round before, and the answers that came with it."""
         try:
             state = _decode_state(payload)
@@ -134,10 +151,19 @@ class Rounds:
         self.steps = dict(state.steps)
         self._answers = dict(state.answers)
         for key, asked in state.asked.items():
+            if asked.kind not in _REQUESTS:
+                raise invalid_state()
             # MRTR-9: an answer that is missing is asked for again, one that nobody asked for is ignored.
             response = responses.get(key)
             if response is not None:
                 self._answers[key] = Answered(asked.digest, checked_answer(key, asked.kind, response))
+            elif asked.request == _NOTHING:
+                text = f"The answer to {key[:100]!r} is missing; send the answers to all questions together"
+                raise ProtocolError(INVALID_PARAMS, text)
+            else:
+                self.unfinished = state
+                self.pending[key] = (asked, t.decode(_REQUESTS[asked.kind], asked.request))
+        return state
 
     def offer(self, responses: Mapping[str, Raw]) -> None:
         """Take answers that came before anything was asked: a client may know what a named question will be."""
@@ -157,20 +183,35 @@ class Rounds:
         self.pending[key] = (asked, request() if params is None else request(params=params))
         return None
 
-    def next_state(self, now: float, lifetime: float = LIFETIME) -> State:
-        """What the next round needs to know."""
+    def next_state(self, identifier: str, now: float, lifetime: float = LIFETIME) -> State:
+        """What the next round needs to know; `identifier` names it, unless nothing ran since the state before."""
+        if self.unfinished is not None:
+            asked = {key: asked for key, (asked, _) in self.pending.items()}
+            return msgspec.structs.replace(self.unfinished, asked=asked, answers=self._answers)
         if self.round >= self._max_rounds:
             raise ProtocolError(INVALID_PARAMS, f"The call asked more than {self._max_rounds} rounds of questions")
         return State(
+            id=identifier,
             request=self.request,
             principal=self.principal,
             expires=now + lifetime,
             round=self.round + 1,
-            asked={key: asked for key, (asked, _) in self.pending.items()},
+            asked=self._asked(),
             # Only answers that this run used, so that a stale one does not travel for ever.
             answers={key: self._answers[key] for key in self._answers if key in self._keys.used},
             steps=self.steps,
         )
+
+    def _asked(self) -> dict[str, Asked]:
+        """The questions that leave now; those that are carried whole are no longer than `_CARRIED` together."""
+        room = _CARRIED
+        for asked, request in self.pending.values():
+            whole = Raw(t.encode(request))
+            room -= len(whole)
+            if room < 0:
+                break
+            asked.request = whole
+        return {key: asked for key, (asked, _) in self.pending.items()}
 
     def result(self, request_state: str) -> t.InputRequiredResult:
         """The answer that ends this round (MRTR-2)."""
@@ -192,11 +233,8 @@ def dump_state(state: State) -> bytes:
 
 def checked_answer(key: str, kind: str, response: Raw) -> Raw:
     """The answer to a question, if it is one; -32602 otherwise."""
-    decoder = _RESULTS.get(kind)
-    if decoder is None:
-        raise invalid_state()
     try:
-        decoder.decode(response)
+        _RESULTS[kind].decode(response)
     except (msgspec.DecodeError, RecursionError) as error:
         text = str(error) if isinstance(error, msgspec.ValidationError) else "it cannot be read"
         raise ProtocolError(INVALID_PARAMS, f"The answer to {key[:100]!r} is not a {kind} result: {text}") from None

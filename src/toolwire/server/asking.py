@@ -87,7 +87,8 @@ class Replay:
     def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None) -> None:
         self.rounds: Rounds = rounds
         self.task: asyncio.Task[Any] | None = task
-        self.unwinding: bool = False
+        # With answers still missing nothing runs: whoever asks first is unwound.
+        self.unwinding: bool = rounds.unfinished is not None
         self._loop = asyncio.get_running_loop()
         self._parked: list[asyncio.Future[Raw]] = []
         self._idle = -1
@@ -98,6 +99,8 @@ class Replay:
         if self.unwinding and not threaded:
             # A handler that caught its unwinding and asks on: this round is over.
             raise asyncio.CancelledError
+        if self.rounds.unfinished is not None:
+            raise Unwind
         answer = self.rounds.ask(kind, params, key)
         if answer is not None:
             return answer
@@ -126,6 +129,8 @@ class Replay:
     async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         check_step(name, self._names)
         done = self.rounds.steps.get(name)
+        if done is None and self.rounds.unfinished is not None:
+            raise asyncio.CancelledError
         if done is None:
             # A task of its own: once begun, a side effect is not torn down because a question was asked beside it.
             task = self._loop.create_task(self._performed(name, run))

@@ -24,13 +24,21 @@ class Keeping:
         """Count bytes in until their time is over; False where there is no room for them."""
         now = time.monotonic()
         with self._lock:
-            self._forget(now)
-            if self._owned[owner] + size > self._most // 2 or self._all + size > self._most:
+            if not self._fits(owner, size, now):
                 return False
             self._all += size
             self._owned[owner] += size
             heapq.heappush(self._ends, (now + seconds, owner, size))
             return True
+
+    def has_room(self, owner: str, size: int) -> bool:
+        """Say whether there is room for so many bytes now, and count nothing in."""
+        with self._lock:
+            return self._fits(owner, size, time.monotonic())
+
+    def _fits(self, owner: str, size: int, now: float) -> bool:
+        self._forget(now)
+        return self._owned.get(owner, 0) + size <= self._most // 2 and self._all + size <= self._most
 
     def _forget(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:

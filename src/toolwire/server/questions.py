@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from typing import Any, Final, cast
@@ -10,8 +11,15 @@ from typing import Any, Final, cast
 from msgspec import UNSET
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, NotSupported, ProtocolError
-from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_CLIENT_CAPABILITY,
+    NotSupported,
+    ProtocolError,
+    ToolwireError,
+)
+from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest, used_state
 from toolwire.protocol.sealing import BadSeal, Sealer
 from toolwire.server.asking import Asking, BackChannel, NoReplay, Replay
 from toolwire.server.context import Context
@@ -19,11 +27,17 @@ from toolwire.server.keeping import Keeping
 from toolwire.server.limits import Limits
 from toolwire.stores import Stores
 
+log: logging.Logger = logging.getLogger("toolwire.server")
+
 # A sealed value longer than this stays here and only its name travels.
 MAX_SEALED: Final = 32 * 1024
 # Clients decide how long their answers are: no state is longer than this, and no more than this stays here at a time.
 MAX_STATE: Final = 256 * 1024
 MAX_KEPT: Final = 16 * 1024 * 1024
+# States that were used up, and that this process has put down in the store at a time.
+MAX_USED: Final = 50_000
+# The clocks of two replicas may differ by this many seconds: a used state is remembered for longer than it is good for.
+_SLACK: Final = 60.0
 _INLINE, _STORED = b"=", b"@"
 
 
@@ -36,6 +50,7 @@ class Questions:
         self._stores = stores
         self._limits = limits
         self._kept = Keeping(MAX_KEPT)
+        self._used = Keeping(MAX_USED)
 
     async def asking(self, ctx: Context) -> Asking:
         if not ctx._request.modern:
@@ -47,10 +62,10 @@ class Questions:
             request_digest(ctx.method, ctx.params), principal_key(ctx.principal), max_rounds=self._limits.rounds
         )
         if ctx.params.request_state is not UNSET:
-            await self._resume(rounds, ctx.params)
+            await self._resume(rounds, ctx)
         elif ctx.params.input_responses is not UNSET:
             rounds.offer(ctx.params.input_responses)
-        if not ctx.replay:
+        if not ctx.replay and rounds.unfinished is None:
             return NoReplay()
         # Whoever asks may be a child task of the handler, whose own task its deadline knows.
         task = ctx._task if ctx._deadline is None else ctx._deadline.task
@@ -59,13 +74,16 @@ class Questions:
     async def take_up(self, ctx: Context) -> None:
         """Before a handler runs: check the state it is sent, and make its questions its own."""
         asking = ctx._asking or await ctx._open_asking()
+        if asked(ctx):
+            return
         if not ctx.replay:
             ctx._asking = NoReplay()
         elif type(asking) is Replay:
             asking.task = asyncio.current_task()
 
-    async def _resume(self, rounds: Rounds, params: t.RoundRequestParams) -> None:
+    async def _resume(self, rounds: Rounds, ctx: Context) -> None:
         """MRTR-5: what comes back is the client's word until its seal is checked."""
+        params: t.RoundRequestParams = ctx.params
         try:
             payload = self.sealer.open(cast(str, params.request_state), self._context)
         except BadSeal:
@@ -75,7 +93,30 @@ class Questions:
             if stored is None:
                 raise invalid_state()
             payload = stored
-        rounds.resume(payload[1:], {} if params.input_responses is UNSET else params.input_responses, time.time())
+        responses = {} if params.input_responses is UNSET else params.input_responses
+        # A request that this server runs again was in time when it came.
+        state = rounds.resume(payload[1:], responses, 0.0 if ctx._request.again else time.time())
+        for asked in state.asked.values():
+            _check_capability(ctx, _CAPABILITIES[asked.kind])
+        for _, question in rounds.pending.values():
+            if isinstance(question, t.ElicitRequest) and question.params.mode == "url":
+                _check_capability(ctx, "elicitation.url")
+        if rounds.unfinished is None and not ctx._request.again:
+            await self._use_up(state)
+
+    async def _use_up(self, state: State) -> None:
+        """MRTR-7: let one request, on whichever replica, run with the answers to a state."""
+        seconds = max(state.expires - time.time(), 0.0) + _SLACK
+        if not self._used.has_room(state.principal, 1):
+            raise ProtocolError(INTERNAL_ERROR, "Too many calls were answered in a short time; try again later")
+        try:
+            is_first = await self._stores.kv.put(f"toolwire:used:{state.id}", b"1", ttl=seconds, if_absent=True)
+        except ToolwireError as error:
+            log.error("a call could not go on with its answers: the store failed: %s", error)
+            raise ProtocolError(INTERNAL_ERROR, "The answers cannot be taken now; try again later") from None
+        if not is_first:
+            raise used_state()
+        self._used.admit(state.principal, 1, seconds)
 
     async def input_required(self, ctx: Context) -> t.InputRequiredResult:
         asking = ctx._asking
@@ -84,10 +125,10 @@ class Questions:
         if ctx._deadline is not None:
             ctx._deadline.stop()
             seconds = ctx._deadline.seconds
-        if asking.unwinding:
+        if asking.unwinding and asking.rounds.unfinished is None:
             uncancel()
         await asking.unwound(seconds)
-        state = asking.rounds.next_state(time.time(), self._limits.state)
+        state = asking.rounds.next_state(secrets.token_urlsafe(16), time.time(), self._limits.state)
         return asking.rounds.result(await self._sealed(state))
 
     async def _sealed(self, state: State) -> str:
@@ -102,8 +143,25 @@ class Questions:
             text = "Too many calls wait for long answers to be carried on; try again later, or with shorter answers"
             raise ProtocolError(INTERNAL_ERROR, text)
         name = secrets.token_urlsafe(24)
-        await self._stores.kv.put(_state_key(name), payload, ttl=self._limits.state)
+        await self._stores.kv.put(_state_key(name), payload, ttl=state.expires - time.time())
         return self.sealer.seal(_STORED + name.encode(), self._context)
+
+
+_CAPABILITIES: Final = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+
+
+def _check_capability(ctx: Context, capability: str) -> None:
+    """MRTR-4: a question is asked again only if this request allows it, whatever the one before did."""
+    if not t.has_capability(ctx.client_capabilities, capability):
+        text = f"The questions of this request need the client capability {capability}"
+        required: dict[str, Any] = {}
+        for name in reversed(capability.split(".")):
+            required = {name: required}
+        raise ProtocolError(MISSING_CLIENT_CAPABILITY, text, {"requiredCapabilities": required})
 
 
 def asked(ctx: Context) -> bool:

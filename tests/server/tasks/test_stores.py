@@ -29,9 +29,10 @@ from tests.server.tasks.talking import (
 )
 from tests.wireclient import MODERN
 
-from toolwire import Context
+from toolwire import Context, Policy
 from toolwire.auth import Principal
 from toolwire.protocol.errors import InsufficientScope
+from toolwire.server.policy import Call
 from toolwire.server.tasks import liveness
 from toolwire.server.tasks.processes import Processes
 from toolwire.stores.sqlite import SqliteStores
@@ -197,6 +198,38 @@ async def test_answers_given_before_the_end_are_not_asked_for_again(file: Path) 
         await client.result("tasks/update", {"taskId": task, "inputResponses": {"name": accepted("Ada")}})
         assert text_in(await outcome(client, task)) == "done by Ada"
         assert len(await held.stores.kv.keys("toolwire:task:")) == 1
+
+
+async def test_a_call_that_is_run_again_has_the_answers_that_it_was_begun_with(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLWIRE_SECRET", "s" * 32)
+
+    def started() -> Process:
+        held = Process(file)
+
+        async def approve(ctx: Context, call: Call) -> bool:
+            return (await ctx.elicit("Name?", str, key="name")).data == "Ada"
+
+        @held.server.tool(task="required", annotations={"idempotentHint": True}, policy=Policy(approve=approve))
+        async def confirmed() -> str:
+            held.started.set()
+            await held.go.wait()
+            return "done"
+
+        return held
+
+    async with closing(started()) as first, talk(first.server, MODERN, principal=ADA) as client:
+        asked = await client.call("confirmed")
+        answers = {"requestState": asked["requestState"], "inputResponses": {"name": accepted("Ada")}}
+        task = await begin(client, "confirmed", **answers)
+        await first.started.wait()
+    async with closing(started()) as second, talk(second.server, MODERN, principal=ADA) as client:
+        second.go.set()
+        assert text_in(await outcome(client, task)) == "done"
+        # The answers are used up for everybody else.
+        error = await client.error("tools/call", {"name": "confirmed", **answers})
+        assert "were used already" in error["message"]
 
 
 async def test_a_task_that_takes_its_process_down_is_not_run_for_ever(file: Path) -> None:

@@ -37,6 +37,8 @@ class Incoming(Struct, eq=False, gc=False):
     log_level: t.LoggingLevel | UnsetType
     principal: Any = None
     headers: Any = None
+    again: bool = False
+    """Whether the server itself runs the request once more, after the process that ran it has ended."""
 
     @property
     def modern(self) -> bool:

@@ -312,8 +312,8 @@ class Context:
         except adapters.Invalid as error:
             text = f"The answer does not fit the form: {error}"
             if self._request.modern and not self.is_task:
-                # MRTR-9: there the answer is part of the request.
-                raise ProtocolError(INVALID_PARAMS, text) from None
+                # MRTR-9: there the answer is part of the request. The call has run with it, so it cannot be mended.
+                raise ProtocolError(INVALID_PARAMS, f"{text}; start again without requestState") from None
             raise ToolError(text) from None
 
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Elicited[None]:

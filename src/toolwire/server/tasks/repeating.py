@@ -40,6 +40,7 @@ def request_of(again: Again) -> Incoming:
         0, "tools/call", row, params, again.params, again.revision, again.capabilities, again.client, UNSET, UNSET
     )
     request.principal = principal
+    request.again = True
     return request
 
 
