@@ -110,6 +110,15 @@ async def test_a_module_is_found_from_this_folder_on(package: Path, monkeypatch:
     assert "'shop' defines no Server" in toolwire("run", "shop").stderr
 
 
+def test_a_module_that_is_meant_for_its_server_is_named(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    write(tmp_path / "shop", "server = FakeServer('shop')", "server.py")
+    (tmp_path / "main.py").write_text("from shop import server")
+    done = toolwire("run", str(tmp_path / "main.py"))
+    said = "toolwire: 'main.py' imports the module shop.server and no server from it: name the module instead\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
 def test_a_relative_import_outside_of_a_package_is_explained(tmp_path: Path) -> None:
     done = toolwire("run", write(tmp_path, "from .db import NAME"))
     assert done.returncode == 1

@@ -645,6 +645,65 @@ async def test_a_file_that_starts_no_server_is_told_apart(tmp_path: Path) -> Non
         await Client(file).connect()
 
 
+DEFINES = "from toolwire import Server\nserver = Server('found')\n"
+STARTS = f"{DEFINES}server.run()\n"
+GUARDED = f"{DEFINES}if __name__ == '__main__':\n    server.run()\n"
+WITH_MAIN = f"{DEFINES}def main() -> None:\n    server.run()\n"
+# Programs of several files: what `main.py` says, the other files, and what is named to the client.
+PROGRAMS: dict[str, tuple[str, dict[str, str], str]] = {
+    "from a package": ("from pkg import server", {"pkg/__init__.py": DEFINES}, "main.py"),
+    "from a package that passes it on": (
+        "from pkg import server",
+        {"pkg/__init__.py": "from .made import server", "pkg/made.py": GUARDED},
+        "main.py",
+    ),
+    "from a module of a package": (
+        "from pkg.made import server",
+        {"pkg/__init__.py": "", "pkg/made.py": DEFINES},
+        "main.py",
+    ),
+    "from a folder that is no package": ("from pkg.made import server", {"pkg/made.py": DEFINES}, "main.py"),
+    "from a neighbour": ("from made import server as mcp", {"made.py": DEFINES}, "main.py"),
+    "through a circle": ("from a import server", {"a.py": f"{DEFINES}import b", "b.py": "import a"}, "main.py"),
+    "an attribute": ("import made\nserver = made.server", {"made.py": DEFINES}, "main.py"),
+    "by a name": ("from made import server as one, other", {"made.py": f"{DEFINES}other = Server('b')"}, "main.py:one"),
+    "started by the import": ("import made", {"made.py": STARTS}, "main.py"),
+    "started by a function": ("from made import main\nmain()", {"made.py": WITH_MAIN}, "main.py"),
+    "started by the main program": ("from made import server\nserver.run()", {"made.py": DEFINES}, "main.py"),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("absolute", [True, False], ids=["from the root on", "from its folder"])
+async def test_a_server_that_another_file_defines_is_run(tmp_path: Path, program: str, absolute: bool) -> None:
+    main, files, target = PROGRAMS[program]
+    for name, code in {**files, "main.py": f"{main}\n"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(code)
+    client = Client(str(tmp_path / target)) if absolute else Client(target, cwd=tmp_path)
+    async with client:
+        assert client.server is not None
+        assert client.server.name == "found"
+
+
+async def test_two_servers_of_one_file_are_two_addresses(tmp_path: Path) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(f"{DEFINES}other = Server('other')\n")
+    one, other = (resolve(f"{file}:{name}") for name in ("server", "other"))
+    assert one.address != other.address
+    with pytest.raises(ValueError, match=r"There is no server file 'gone\.py'"):
+        resolve("gone.py:server")
+
+
+async def test_a_file_that_starts_nothing_is_told_how_to_name_its_server(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("import importlib\nserver = importlib.import_module('made').server\n")
+    (tmp_path / "made.py").write_text(DEFINES)
+    with pytest.raises(Unreachable, match=r"name it: main\.py:server$"):
+        await Client(tmp_path / "main.py").connect()
+    async with Client(f"{tmp_path / 'main.py'}:server") as client:
+        assert await client.list_tools() == []
+
+
 async def test_a_file_that_only_defines_a_server_is_run(tmp_path: Path) -> None:
     file = tmp_path / "defined.py"
     file.write_text(

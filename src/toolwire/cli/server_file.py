@@ -91,6 +91,8 @@ def _find(members: dict[str, Any], source: Source) -> Any:
             return members[usual]
     found = {id(value): key for key, value in members.items() if _is_server(value)}
     if not found:
+        if (module := _module_with_server(members)) is not None:
+            raise UsageError(f"{label} imports the module {module} and no server from it: name the module instead")
         raise UsageError(f'{label} defines no Server: write server = Server("name") at its top level{_maker(members)}')
     if len(found) > 1:
         names = ", ".join(sorted(found.values()))
@@ -122,6 +124,12 @@ def _made(factory: Callable[[], Any], what: str) -> Any:
         raise UsageError(f"{what} has to make the server without any arguments: {error}") from None
     made = factory()
     return finish(made) if inspect.iscoroutine(made) else made
+
+
+def _module_with_server(members: dict[str, Any]) -> str | None:
+    """Name the module among what a file imports that has a server: `from shop import server` may mean either."""
+    modules = (value for value in members.values() if isinstance(value, ModuleType))
+    return next((each.__name__ for each in modules if any(map(_is_server, vars(each).values()))), None)
 
 
 def _maker(members: dict[str, Any]) -> str:

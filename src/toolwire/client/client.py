@@ -70,9 +70,9 @@ _read_empty = reader(t.EmptyResult)
 class Client(Reading):
     """A client of one server.
 
-    `target` is a URL, a `Server` object (served in memory), the path of a server file (`.py`, `.js`), a command as a
-    list of strings, a `Channel`, or a configuration with `mcpServers` (a dict, or the path of a `.json` file). Where
-    that names several servers, tools and prompts are called `server_name`.
+    `target` is a URL, a `Server` object (served in memory), the path of a server file (`.py`, `.py:OBJECT`, `.js`), a
+    command as a list of strings, a `Channel`, or a configuration with `mcpServers` (a dict or the path of a `.json`).
+    Where that names several servers, tools and prompts are called `server_name`.
 
     Use it with `async with`, or with `connect()` and `close()`, which may be called from any task, in any order and
     more than once. A server that went away is started again, or waited for, by the next operation.

@@ -32,8 +32,8 @@ class Serves(Protocol):
 TargetLike: TypeAlias = Serves | Channel | str | os.PathLike[str] | Sequence[str] | Mapping[str, Any] | Target
 
 SUPPORTED: Final = (
-    "A client takes a URL, a Server object, the path of a server (.py or .js), a command as a list of strings, "
-    "a configuration with mcpServers (a dict or a .json file), or a Channel"
+    "A client takes a URL, a Server object, the path of a server (.py, .py:OBJECT or .js), "
+    "a command as a list of strings, a configuration with mcpServers (a dict or a .json file), or a Channel"
 )
 
 
@@ -90,7 +90,10 @@ class _ProcessLink(Link):
         if said and status == 1 and (at := self._line(tail)) is not None:
             said = f"{said[: _STDERR_SHOWN - 100]} ({self.label}, line {at})"
         if not said and status == 0 and self.label.endswith(".py"):
-            said = "does it start its server, with server.run() at the end?"
+            said = (
+                "does it start its server, with server.run() at the end? If it only defines or imports one, "
+                f"name it: {self.label}:server"
+            )
         return f"{self.label} {how}" + (f": {said[:_STDERR_SHOWN]}" if said else "")
 
     def _line(self, tail: str) -> str | None:
@@ -217,11 +220,15 @@ def _url(url: str, options: Options) -> Target:
 
 
 def _script(path: str, options: Options) -> Target:
-    kind = Path(path).suffix.lower()
+    # From the right, since a Windows path has a colon of its own.
+    before, _, name = path.rpartition(":")
+    script = before if before.endswith(".py") and name.isidentifier() else path
+    kind = Path(script).suffix.lower()
     if kind not in (".py", ".js", ".mjs"):
         raise ValueError(f"{SUPPORTED}; {path[:200]!r} is neither .py nor .js")
-    file = Path(options.cwd or ".", path)
+    file = Path(options.cwd or ".", script)
     if not file.is_file():
-        raise ValueError(f"There is no server file {path[:200]!r}")
+        raise ValueError(f"There is no server file {script[:200]!r}")
     command = python_command(path, options.cwd) if kind == ".py" else ["node", path]
-    return CommandTarget(command, file.name, options.env, options.cwd, file, bool(options.inherit_env))
+    server = file if script == path else Path(f"{file.resolve()}:{name}")
+    return CommandTarget(command, file.name, options.env, options.cwd, server, bool(options.inherit_env))

@@ -5,36 +5,85 @@ from __future__ import annotations
 import ast
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+# A program that needs more of its own files than this to come to its server is started as it is.
+_MOST_FILES: Final = 100
 
 
 def python_command(path: str, cwd: str | os.PathLike[str] | None = None) -> list[str]:
-    """`python FILE`; `toolwire run FILE` for one of ours that Python alone would not serve."""
-    if _needs_us(Path(cwd or ".", path)):
-        return [sys.executable, "-m", "toolwire", "run", path]
-    return [sys.executable, path]
+    """Name the words that serve a file: `python FILE`, or `toolwire run FILE` where Python alone would not serve it.
+
+    `FILE:OBJECT` names a server in it, which takes `toolwire run`.
+    """
+    if path.endswith(".py") and not _needs_us(Path(cwd or ".", path)):
+        return [sys.executable, path]
+    return [sys.executable, "-m", "toolwire", "run", path]
 
 
 def _needs_us(file: Path) -> bool:
-    """Whether a file imports this library, and either starts nothing or imports from its package by a dot.
+    """Whether a file uses this library, and either starts nothing or imports from its package by a dot.
 
-    A file starts something if it calls a `run` or asks whether it is the main program.
+    A file uses it that imports it, or imports another of the program's own files that does. A file starts something
+    if it calls a `run`, a `main` or the like, or asks whether it is the main program.
     """
+    nodes = _nodes(file)
+    if any(_is_relative(node) for node in nodes):
+        return _uses_us(file)
+    return not any(_starts(node) for node in nodes) and _uses_us(file)
+
+
+def _nodes(file: Path) -> list[ast.AST]:
+    """List what a file does when it is imported; nothing for one that cannot be read, since starting it tells why."""
     try:
         statements = ast.parse(file.read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return False  # Starting it tells what is wrong.
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    nodes = [node for each in statements if not isinstance(each, definitions) for node in ast.walk(each)]
-    if not any(_imports_us(node) for node in nodes):
-        return False
-    return any(_is_relative(node) for node in nodes) or not any(_starts(node) for node in nodes)
+    return [node for each in statements if not isinstance(each, definitions) for node in ast.walk(each)]
 
 
-def _imports_us(node: ast.AST) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        return (node.module or "").partition(".")[0] == "toolwire"
-    return isinstance(node, ast.Import) and any(each.name.partition(".")[0] == "toolwire" for each in node.names)
+def _uses_us(file: Path) -> bool:
+    main = file.resolve()
+    seen = {main}
+    waiting = [main]
+    while waiting:
+        one = waiting.pop()
+        for module, level in _imports(_nodes(one)):
+            if level == 0 and module.partition(".")[0] == "toolwire":
+                return True
+            # An import by a dot starts at the file's own folder, any other at that of the program.
+            start = one.parents[level - 1] if 0 < level <= len(one.parents) else main.parent
+            found = {each.resolve() for each in _files_of(start, module)} - seen
+            seen |= found
+            waiting += found
+        if len(seen) > _MOST_FILES:
+            return False
+    return False
+
+
+def _imports(nodes: list[ast.AST]) -> Iterator[tuple[str, int]]:
+    """Name the modules that are imported, each with the number of its dots."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((each.name, 0) for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            yield module, node.level
+            # What is imported may be a module as well.
+            yield from ((f"{module}.{each.name}".lstrip("."), node.level) for each in node.names)
+
+
+def _files_of(folder: Path, module: str) -> Iterator[Path]:
+    """Find the files of a module and of the packages above it, from a folder on."""
+    for step in module.split("."):
+        if folder.joinpath(f"{step}.py").is_file():
+            yield folder / f"{step}.py"
+        folder = folder / step
+        if folder.joinpath("__init__.py").is_file():
+            yield folder / "__init__.py"
 
 
 def _is_relative(node: ast.AST) -> bool:
@@ -42,5 +91,7 @@ def _is_relative(node: ast.AST) -> bool:
 
 
 def _starts(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in ("main", "run", "serve", "start")
     is_main = isinstance(node, ast.Name) and node.id == "__name__"
     return is_main or (isinstance(node, ast.Attribute) and node.attr in ("run", "start"))
