@@ -6,7 +6,7 @@ PORT    ?= 8000
 MINUTES ?= 10
 CHROMIUM ?= chromium
 RUNS    ?= 20
-VENV    := .venv
+VENV    ?= .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 PEERS   := .bench/venv
@@ -90,4 +90,4 @@ kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting,
 	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .bench .browser .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv* .bench .browser .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

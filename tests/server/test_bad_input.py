@@ -103,7 +103,8 @@ FRAMES: list[tuple[str, bytes, int, Any]] = [
     ("Infinity", call('"n"', '{"value":-Infinity}'), -32700, None),
     ("control character", call('"n"', '{"value":"\x00"}'), -32700, None),
     ("byte order mark", b"\xef\xbb\xbf" + call('"n"', "{}"), -32700, None),
-    ("10,000 levels", call('"deep"', '{"value":' + "[" * 10_000 + "]" * 10_000 + "}"), -32600, None),
+    # Whether the id of so deep a message can be read depends on the stack of the interpreter.
+    ("10,000 levels", call('"deep"', '{"value":' + "[" * 10_000 + "]" * 10_000 + "}"), -32600, (None, "deep")),
     ("200 levels", call('"deep"', '{"value":' + "[" * 200 + "]" * 200 + "}"), -32600, "deep"),
     ("10,000 open braces", b'{"a":' * 10_000, -32600, None),
 ]
@@ -118,8 +119,9 @@ async def test_a_bad_frame_is_refused(revision: str, frame: bytes, code: int, id
     async with connect(misbehaving(), revision) as client:
         answer = await next_message(client, frame)
         assert answer["error"]["code"] == code
-        assert answer.get("id") == identifier
-        assert ("id" in answer) is (identifier is not None)
+        allowed = identifier if isinstance(identifier, tuple) else (identifier,)
+        assert answer.get("id") in allowed
+        assert ("id" in answer) is (answer.get("id") is not None)
         await still_works(client)
         assert not client.notifications
 

@@ -411,6 +411,8 @@ import asyncio
 from toolwire.stores.opening import open_stores
 stores = open_stores({redis.url!r})
 async def main():
+    # On a busy machine the debug mode of asyncio complains of every callback that waited for a core.
+    asyncio.get_running_loop().slow_callback_duration = 600
     stores.bus.subscribe("t", print)
     await stores.kv.put("a", b"1")
 asyncio.run(main())

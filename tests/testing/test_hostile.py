@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import subprocess
 import traceback
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -66,8 +67,8 @@ def _traceback(text: str) -> str:
 
 
 def _sql(text: str) -> str:
-    rows = sqlite3.connect(":memory:").execute(f"SELECT 'a' WHERE 'a' = '{text}'")
-    return str(rows.fetchall())
+    with closing(sqlite3.connect(":memory:")) as database:
+        return str(database.execute(f"SELECT 'a' WHERE 'a' = '{text}'").fetchall())
 
 
 def _careful_sql(text: str) -> str:

@@ -83,7 +83,11 @@ def _pack(value: object) -> bytes:
     # Here and not above: most servers have no use for it and should not pay for it when they start.
     import pickle
 
-    return pickle.dumps(value)
+    try:
+        return pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
+        # Each version of Python has another type and another text for this.
+        raise TypeError(f"a value cannot be pickled for another process: {error}") from error
 
 
 def _unpack(data: bytes) -> Any:
