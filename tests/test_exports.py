@@ -21,6 +21,7 @@ NAMES = {
     "Resource",
     "ResourceTemplate",
     "Prompt",
+    "Argument",
     "Message",
     "Text",
     "Image",

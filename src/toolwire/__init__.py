@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from toolwire.protocol.errors import ProtocolError as ProtocolError
     from toolwire.protocol.errors import ToolError as ToolError
     from toolwire.server.app import Server as Server
+    from toolwire.server.components import Argument as Argument
     from toolwire.server.components import Prompt as Prompt
     from toolwire.server.components import Resource as Resource
     from toolwire.server.components import ResourceTemplate as ResourceTemplate
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from toolwire.server.policy import Policy as Policy
 
 _HOMES = {
+    "Argument": "toolwire.server.components",
     "Audio": "toolwire.content",
     "Client": "toolwire.client",
     "Context": "toolwire.server.context",

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, Raw
 
+from toolwire.protocol.errors import ToolError
 from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.types import (
     Annotations,
@@ -329,21 +330,30 @@ def _block_of_pair(data: Any, mime_type: Any) -> ContentBlock | None:
 # --- Prompt messages -------------------------------------------------------------------------------------------------
 
 
+class InvalidMessage(ToolError, ValueError, TypeError):
+    """A message that no prompt can hold. Its text says why, and is fit for the client that asked for the prompt."""
+
+
+def check_role(role: Any) -> None:
+    """Refuse every role but the two that the messages of a prompt have in all revisions."""
+    if role not in ("user", "assistant"):
+        raise InvalidMessage(
+            f"a prompt message has the role 'user' or 'assistant', not {str(role)[:60]!r}; "
+            "put instructions into a user message or into the server's instructions"
+        )
+
+
 class Message:
     """One message of a prompt: `Message("Hello")`, `Message(Image("cat.png"), role="assistant")`."""
 
     __slots__ = ("content", "role")
 
     def __init__(self, content: Any, role: Role = "user") -> None:
-        if role not in ("user", "assistant"):
-            raise ValueError(
-                f"a prompt message has the role 'user' or 'assistant', not {role!r}; "
-                "put instructions into a user message or into the server's instructions"
-            )
+        check_role(role)
         blocks = to_blocks(content)
         # Every revision: the content of a prompt message is one block, never a list.
         if blocks is None or len(blocks) != 1:
-            raise TypeError("a prompt message holds a string or one content block; use one Message for each block")
+            raise InvalidMessage("a prompt message holds a string or one content block; use one Message for each block")
         self.content: ContentBlock = blocks[0]
         self.role = role
 

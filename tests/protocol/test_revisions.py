@@ -23,6 +23,7 @@ from toolwire.protocol.revisions import (
     at_least,
     is_modern,
     is_supported,
+    negotiate_version,
     supports,
 )
 from toolwire.protocol.shaping import MEMBERS, shape
@@ -47,6 +48,27 @@ def wire(value: Any) -> Any:
 def test_supported_versions() -> None:
     assert all(is_supported(revision) for revision in REVISIONS)
     assert not any(is_supported(version) for version in ("", "2025-01-01", "2099-01-01", "latest", None, 20251125))
+
+
+@pytest.mark.covers("J53")
+@pytest.mark.parametrize(
+    ("requested", "supported", "chosen"),
+    [
+        *((revision, None, revision) for revision in LEGACY),
+        *((unknown, None, LATEST_LEGACY) for unknown in (R5, "2099-01-01", "", None, 20251125)),
+        (R2, (R5, R3, R2), R2),
+        (R4, (R5, R3, R2), R3),
+        (R5, REVISIONS, R1),
+    ],
+)
+def test_a_version_is_negotiated(requested: Any, supported: Any, chosen: str) -> None:
+    given = () if supported is None else (supported,)
+    assert negotiate_version(requested, *given) == chosen
+
+
+def test_a_server_without_initialize_has_nothing_to_negotiate() -> None:
+    with pytest.raises(ValueError, match="initialize"):
+        negotiate_version(R5, [R5])
 
 
 @pytest.mark.covers("VER-5", "1.3.2.5")

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from toolwire.content import Audio, Image, ToolResult
-from toolwire.protocol.errors import ServerError
+from toolwire.protocol.errors import ServerError, ToolError
 from toolwire.protocol.types import CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from toolwire.schemas import SchemaError
 from toolwire.server.binding import Binding, Header, InvalidArguments, ResultError, bind
@@ -965,12 +965,15 @@ def test_plain_values_and_full_results_go_together() -> None:
 @pytest.mark.covers("OUT-1", "E17", "R17")
 def test_results_that_break_their_schema_are_refused() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    for value in ({"n": "x"}, {}, [1], "text", None, ToolResult("x", structured={"n": "x"}), ToolResult("x")):
+    for value in ({"n": "x"}, {}, [1], "text", None, ToolResult("x", structured={"n": "x"})):
         with pytest.raises(ResultError):
             converted(value, output_schema=schema)
-    for value in ({"city": "x"}, "text", None, [], ToolResult("x", structured={"city": 1}), ToolResult("x")):
+    for value in ({"city": "x"}, "text", None, [], ToolResult("x", structured={"city": 1})):
         with pytest.raises(ResultError):
             converted(value, Forecast)
+    for promise in ({"output_schema": schema}, {"returns": Forecast}):
+        with pytest.raises(ToolError, match="'tool' promises a structured result and returned none"):
+            converted(ToolResult("x"), **promise)
 
 
 @pytest.mark.covers("T-19")

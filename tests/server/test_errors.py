@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Limits, ProtocolError, Server, ToolError
+from toolwire import Argument, Limits, ProtocolError, Server, ToolError
 
 SECRET = "hunter2"
 
@@ -27,6 +27,38 @@ async def strict(
     count: Annotated[int, "How many."], mode: Literal["fast", "good"] = "fast", tags: list[str] | None = None
 ) -> str:
     return "called"
+
+
+@pytest.mark.covers("E16")
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("checked", [True, False])
+async def test_a_tool_may_check_its_arguments_itself(revision: str, checked: bool) -> None:
+    server = Server("s")
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "unit": {"type": "string", "default": "m"}},
+        "required": ["n"],
+    }
+
+    @server.tool(input_schema=schema, validate_input=checked)
+    async def by_schema(arguments: dict[str, Any]) -> str:
+        return json.dumps(arguments)
+
+    described = [Argument(name="n", type="integer", required=True), Argument(name="unit", default="m")]
+
+    @server.tool(parameters=described, validate_input=checked)
+    async def by_parameters(arguments: dict[str, Any]) -> str:
+        return json.dumps(arguments)
+
+    async with connect(server, revision) as client:
+        for name in ("by_schema", "by_parameters"):
+            assert json.loads((await client.call(name, {"n": 3}))["content"][0]["text"]) == {"n": 3, "unit": "m"}
+            result = await client.call(name, {"n": "three", "other": 1})
+            assert result.get("isError", False) is checked
+            if not checked:
+                assert json.loads(result["content"][0]["text"]) == {"n": "three", "other": 1, "unit": "m"}
+        for tool in (await client.result("tools/list"))["tools"]:
+            assert tool["inputSchema"]["required"] == ["n"]
 
 
 @pytest.mark.covers("R9", "R10", "E8")

@@ -212,6 +212,38 @@ def test_another_role_is_refused_at_registration() -> None:
         Prompt(name="p", messages=[{"role": "system", "content": "x"}])
 
 
+def _system_message() -> Any:
+    return [Message("Be brief", "system")]  # type: ignore[arg-type]
+
+
+def _system_dict() -> Any:
+    return [{"role": "system", "content": "Be brief"}, "Hello"]
+
+
+def _system_on_the_wire() -> Any:
+    return [types.PromptMessage(role="system", content=types.TextContent("Be brief"))]  # type: ignore[arg-type]
+
+
+def _system_result() -> Any:
+    return types.GetPromptResult(messages=_system_on_the_wire())
+
+
+def _several_blocks() -> Any:
+    return [Message(["Be", Text("brief")])]
+
+
+@pytest.mark.covers("E28")
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("brief", [_system_message, _system_dict, _system_on_the_wire, _system_result, _several_blocks])
+async def test_a_message_that_no_prompt_can_hold_is_named_to_the_client(revision: str, brief: Any) -> None:
+    async with connect(Server("s", prompts=Prompt(brief, name="brief")), revision) as client:
+        error = await client.error("prompts/get", {"name": "brief"})
+    assert error["code"] == -32603
+    wrong = "one Message for each block" if brief is _several_blocks else "'user' or 'assistant', not 'system'"
+    assert wrong in error["message"]
+    assert "error id" not in error["message"]
+
+
 @pytest.mark.covers("PRM-1", "1.11.6")
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_errors_of_prompts(revision: str) -> None:

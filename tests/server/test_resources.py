@@ -83,6 +83,17 @@ async def test_what_was_not_given_has_a_default_or_is_left_out() -> None:
     assert template == {"uriTemplate": "note://{id}", "name": "template", "mimeType": "application/json"}
 
 
+@pytest.mark.covers("J38")
+async def test_a_provider_without_a_name_goes_by_its_address() -> None:
+    server = Server("s", resources=Resource("note://a", lambda: "one"))
+    server.add(ResourceTemplate("note://{id}/text", lambda id: id))
+    server.resource("note://b")(lambda: "two")
+    assert [each.name for each in server.resources] == ["note://a", "note://b"]
+    assert [each.name for each in server.templates] == ["note://{id}/text"]
+    for uri, text in (("note://a", "one"), ("note://b", "two"), ("note://x/text", "x")):
+        assert [contents.text for contents in await server.read_resource(uri)] == [text]
+
+
 def lambda_of(name: str, *parameters: str) -> Any:
     namespace: dict[str, Any] = {}
     exec(f"async def {name}({', '.join(parameters)}): return [{', '.join(parameters)}]", namespace)

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
-from toolwire import Audio, File, Image, ResourceLink, Server, Text, Tool, ToolError, ToolResult, types
+from toolwire import Audio, File, Image, Policy, ResourceLink, Server, Text, Tool, ToolError, ToolResult, types
 from toolwire.content import text_contents
 
 PNG = b"\x89PNG\r\n\x1a\n1"
@@ -125,6 +125,41 @@ async def test_explicit_errors() -> None:
     }
 
 
+@pytest.mark.covers("E6")
+@pytest.mark.parametrize(
+    ("content", "blocks", "words"),
+    [
+        ([Text("hello")], [TEXT], "hello"),
+        (Text("hello"), [TEXT], "hello"),
+        ([Image(data=PNG), "hello"], [IMAGE, TEXT], "hello"),
+        (Image(data=PNG), [IMAGE], ""),
+        ({"type": "text", "text": "hello"}, [TEXT], "hello"),
+        ({"code": 7}, [{"type": "text", "text": '{"code":7}'}], ""),
+        (["a", "b"], [{"type": "text", "text": '["a","b"]'}], "a\nb"),
+        (ValueError("hello"), [TEXT], "hello"),
+        (7, [{"type": "text", "text": "7"}], "7"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_an_error_is_raised_with_content_of_any_kind(content: Any, blocks: Any, words: str) -> None:
+    async def tool() -> str:
+        raise ToolError(content)
+
+    assert await result(Server("s", tools=tool)) == {"content": blocks, "isError": True}
+    assert str(ToolError(content)) == words
+
+
+@pytest.mark.covers("E6")
+async def test_the_content_of_an_error_is_masked_as_its_text_is() -> None:
+    async def tool() -> str:
+        raise ToolError([Text("the key is sk-12345"), Image(data=PNG)])
+
+    server = Server("s", tools=tool, policy=Policy(mask=[r"sk-\d+"]))
+    (said, shown) = (await result(server))["content"]
+    assert "sk-12345" not in said["text"]
+    assert shown == IMAGE
+
+
 @pytest.mark.covers("J26", "E7", "S13")
 async def test_structured_data_with_content_of_its_own_and_without() -> None:
     assert await result(returning(ToolResult("hello", structured={"n": 1}))) == {
@@ -218,7 +253,6 @@ async def test_older_revisions_get_the_text_alone(revision: str) -> None:
         lambda: returning({"celsius": "warm"}, Reading),
         lambda: returning({"n": "1"}, output_schema={"type": "object", "properties": {"n": {"type": "integer"}}}),
         lambda: returning(ToolResult(structured={}), output_schema={"type": "object", "required": ["n"]}),
-        lambda: returning(ToolResult("only text"), output_schema={"type": "object"}),
     ],
 )
 async def test_a_result_that_breaks_its_promise_is_an_error(revision: str, make: Callable[[], Server]) -> None:
@@ -226,6 +260,28 @@ async def test_a_result_that_breaks_its_promise_is_an_error(revision: str, make:
     assert answer["isError"] is True
     assert "structuredContent" not in answer
     assert "error id" in answer["content"][0]["text"], "the mistake is the server's own, so it is masked"
+
+
+@pytest.mark.covers("J23", "OUT-1")
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("options", [{"annotation": int}, {"output_schema": {"type": "object"}}], ids=str)
+async def test_a_full_result_without_the_structured_value_that_was_promised_says_so(
+    revision: str, options: dict[str, Any]
+) -> None:
+    answer = await result(returning(ToolResult("only text"), **options), revision)
+    assert answer["isError"] is True
+    assert "promises a structured result and returned none" in answer["content"][0]["text"]
+    assert "error id" not in answer["content"][0]["text"]
+
+
+@pytest.mark.covers("J23")
+@pytest.mark.parametrize("full", [ToolResult("five", structured=5), ToolResult("five", structured=5, meta={"k": 1})])
+async def test_a_full_result_that_keeps_the_promise_is_sent_as_it_is(full: ToolResult) -> None:
+    assert await result(returning(full, int), MODERN) == {
+        "content": [{"type": "text", "text": "five"}],
+        "structuredContent": 5,
+        **({"_meta": full.meta} if full.meta else {}),
+    }
 
 
 @pytest.mark.covers("1.13.2.4", "T-19")

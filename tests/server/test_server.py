@@ -218,6 +218,28 @@ async def test_overrides_win_and_none_takes_away() -> None:
         }
 
 
+@pytest.mark.covers("J64", "J65")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_none_never_reaches_the_wire_however_deep(revision: str) -> None:
+    override = {
+        "tools": {"listChanged": None},
+        "experimental": {"a": {"limit": None, "deep": {"gone": None, "kept": 0}}, "b": None},
+        "prompts": {"listChanged": None},
+    }
+    async with connect(Server("s", tools=ping_tool, capabilities=override)) as client:
+        if revision == MODERN:
+            await client.open(revision)
+            declared = (await client.result("server/discover"))["capabilities"]
+        else:
+            declared = (await client.initialize(revision))["capabilities"]
+    assert declared == {
+        "logging": {},
+        "tools": {},
+        "prompts": {},
+        "experimental": {"a": {"deep": {"kept": 0}}},
+    }
+
+
 @pytest.mark.covers("DIS-1", "1.8.1")
 @pytest.mark.parametrize("revision", LEGACY)
 async def test_a_method_behind_a_capability_that_is_not_there_is_not_found(revision: str) -> None:

@@ -31,6 +31,10 @@ def hello() -> str:
     return "hello"
 
 
+def named_by_itself() -> str:
+    return "plain"
+
+
 @pytest.fixture
 def server() -> Server:
     """A server with one of each."""
@@ -97,6 +101,34 @@ async def test_what_is_added_is_listed_and_what_is_removed_is_gone(revision: str
             server.remove("one")
 
 
+@pytest.mark.covers("S20", "S21")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_several_come_and_go_with_one_notice_for_each_list(revision: str, server: Server) -> None:
+    async with connect(server, revision) as client:
+        if revision == MODERN:
+            await listen(client, **EVERY_LIST)
+        several = [Tool(hello, name="one"), Resource("note://new", hello), Tool(hello, name="two"), named_by_itself]
+        for change in (lambda: server.add(several), lambda: server.remove(["one", "note://new", several[2]])):
+            before, told_before = len(client.notifications), len(client.of(changed("resources")))
+            change()
+            await client.notified(changed("resources"), told_before + 1)
+            await quiet(client)
+            told = [notice["method"] for notice in client.notifications[before:]]
+            assert sorted(told) == [changed("resources"), changed("tools")]
+        names = [tool["name"] for tool in (await client.result("tools/list"))["tools"]]
+        assert names == ["hello", "named_by_itself"]
+
+
+@pytest.mark.covers("S20")
+def test_of_several_all_are_added_and_removed_or_none(server: Server) -> None:
+    with pytest.raises(ServerError, match="int is not a tool"):
+        server.add([Tool(hello, name="one"), 3])  # type: ignore[list-item]
+    with pytest.raises(ServerError, match="no component 'nothing'"):
+        server.remove(["hello", "nothing"])
+    assert [tool.name for tool in server.tools] == ["hello"]
+    assert server.add([]).remove([]) is server
+
+
 @every_legacy_revision
 async def test_a_list_that_became_empty_is_still_a_list(revision: str) -> None:
     server = Server("told", tools=[hello], prompts=[Prompt.text("x", name="x")])
@@ -106,6 +138,27 @@ async def test_a_list_that_became_empty_is_still_a_list(revision: str) -> None:
         # What was promised when the connection was opened holds.
         assert (await client.result("tools/list"))["tools"] == []
         assert (await client.result("prompts/list"))["prompts"] == []
+
+
+@pytest.mark.covers("E38")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_an_update_carries_what_the_host_adds(revision: str, server: Server) -> None:
+    further = {"reason": "edited", "_meta": {"version": 7}}
+    async with connect(server, revision) as client:
+        if revision == MODERN:
+            await listen(client, resourceSubscriptions=["note://today"])
+        else:
+            await client.result("resources/subscribe", {"uri": "note://today"})
+        server.notify_updated("note://today", further)
+        server.notify_updated("note://today")
+        await client.notified(UPDATED, 2)
+        own = {ID: "L1"} if revision == MODERN else {}
+        first, second = client.of(UPDATED)
+        assert first == {"uri": "note://today", "reason": "edited", "_meta": {"version": 7, **own}}
+        assert second == {"uri": "note://today", **({"_meta": own} if own else {})}
+    for wrong, error in (({"uri": "note://b"}, ServerError), ({"why": object()}, TypeError)):
+        with pytest.raises(error):
+            server.notify_updated("note://today", wrong)
 
 
 async def test_a_connection_is_told_only_what_it_was_promised() -> None:

@@ -48,6 +48,17 @@ def everything(subscribed: Set[str]) -> Iterator[Change]:
         yield Change("updated", uri)
 
 
+def updated_params(change: Change, meta: Mapping[str, Any] | None = None) -> Any:
+    """Make the params of an update: its address, what the host adds to it, and `meta` over the host's own `_meta`."""
+    if change.params is None:
+        return t.ResourceUpdatedNotificationParams(uri=change.uri, meta=UNSET if meta is None else dict(meta))
+    params = {**change.params, "uri": change.uri}
+    if meta is not None:
+        own = params.get("_meta")
+        params["_meta"] = {**(own if isinstance(own, dict) else {}), **meta}
+    return params
+
+
 def legacy_notification(change: Change, subscribed: Set[str], promised: Mapping[str, Any]) -> tuple[str, Any] | None:
     """What a legacy client is told of a change: of lists whose changes the server's capabilities promise, unasked, and
     of what it subscribed to; no more."""
@@ -56,7 +67,7 @@ def legacy_notification(change: Change, subscribed: Set[str], promised: Mapping[
     if change.kind == "updated":
         if not covers(subscribed, change.uri):
             return None
-        return UPDATED, t.ResourceUpdatedNotificationParams(uri=change.uri)
+        return UPDATED, updated_params(change)
     # 2025-06-18 basic/lifecycle: only what was negotiated is used.
     return (LIST_CHANGED[change.kind], UNSET) if t.has_capability(promised, f"{change.kind}.listChanged") else None
 

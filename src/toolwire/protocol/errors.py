@@ -83,7 +83,28 @@ class InsufficientScope(ProtocolError):
 
 
 class ToolError(ToolwireError):
-    """A failure whose text is meant for the model: it becomes a result with `isError`, word for word."""
+    """A failure that the model is meant to know: it becomes a result with `isError`.
+
+    `content` is a text, which is sent word for word, or whatever else a tool may return as content: an `Image`, a
+    block, or a list of them.
+    """
+
+    @property
+    def content(self) -> Any:
+        """The text or the content that the model is sent."""
+        return "" if not self.args else self.args[0] if len(self.args) == 1 else list(self.args)
+
+    def __str__(self) -> str:
+        parts = self.content if isinstance(self.content, list | tuple) else [self.content]
+        return "\n".join(text for part in parts if (text := _text_of(part)))
+
+
+def _text_of(part: Any) -> str:
+    """Find the text of a part of an error, where only a text can be told; never the form of an object in Python."""
+    if isinstance(part, str | int | float | BaseException):
+        return str(part)
+    text = part.get("text") if isinstance(part, dict) else getattr(part, "text", None)
+    return text if isinstance(text, str) else ""
 
 
 class CallRefused(ToolError):

@@ -6,7 +6,7 @@ are in `methods`, the members that each of them knows in `shaping`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -21,6 +21,18 @@ _RANK = {revision: rank for rank, revision in enumerate(REVISIONS)}
 def is_supported(version: object) -> bool:
     """Whether `version` names a revision that this library speaks."""
     return isinstance(version, str) and version in _RANK
+
+
+def negotiate_version(requested: object, supported: Sequence[str] = tuple(reversed(LEGACY))) -> str:
+    """Choose the revision that a server answers `initialize` with; `supported` has its revisions, newest first.
+
+    It is the requested one where the server has it, else its newest (1.3.2): the client decides whether it goes on.
+    2026-07-28 has no `initialize`, so that is never the answer.
+    """
+    known = [revision for revision in supported if not is_modern(revision)]
+    if not known:
+        raise ValueError("none of the supported revisions has initialize")
+    return requested if isinstance(requested, str) and requested in known else known[0]
 
 
 def is_modern(revision: str) -> bool:

@@ -262,10 +262,15 @@ class Server(Registering, Serving):
             raise ServerError(f"{family!r} is not tools, resources or prompts")
         self.catalog.changed(family)
 
-    def notify_updated(self, uri: str) -> None:
-        """Say that a resource has new contents, to whoever subscribed to it."""
+    def notify_updated(self, uri: str, params: Mapping[str, Any] | None = None) -> None:
+        """Say that a resource has new contents, to whoever subscribed to it.
+
+        `params` are further members of the notification, such as `{"_meta": {"version": 7}}`. Clients that do not
+        know them ignore them.
+        """
+        change = Change("updated", uri, params=None if not params else _further(params))
         for catalog in (self.catalog, *self.catalog.hosts()):
-            catalog.owner.kernel.hub.tell(Change("updated", uri))
+            catalog.owner.kernel.hub.tell(change)
 
     def publish(self, filter: str, key: str, method: str, params: Mapping[str, Any]) -> None:
         """Send an extension's notification to the listen streams whose `filter` names `key`."""
@@ -329,6 +334,13 @@ class Server(Registering, Serving):
 
     def __repr__(self) -> str:
         return f"Server({self.name!r}, version={self.version!r})"
+
+
+def _further(params: Mapping[str, Any]) -> FrozenParams:
+    if "uri" in params:
+        raise ServerError("params= of notify_updated() are further members: the uri is the first argument")
+    # Copied as JSON, so that what cannot be sent fails in the hands of whoever sends it.
+    return FrozenParams(msgspec.json.decode(encode_readable(params)))
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

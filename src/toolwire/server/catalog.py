@@ -78,29 +78,38 @@ class Catalog:
 
     # --- changing ---
 
-    def add(self, component: Component) -> None:
-        if not isinstance(component, Component):
-            raise ServerError(f"{type(component).__name__} is not a tool, resource, template or prompt")
-        self._kind(component.kind)[component.key] = component
-        self.guarded = self.guarded or component.policy is not None
-        self.changed(component.kind)
+    def add(self, *components: Component) -> None:
+        """Add components; what listens hears once of each family that changed."""
+        for component in components:
+            if not isinstance(component, Component):
+                raise ServerError(f"{type(component).__name__} is not a tool, resource, template or prompt")
+        for component in components:
+            self._kind(component.kind)[component.key] = component
+            self.guarded = self.guarded or component.policy is not None
+        for family in dict.fromkeys(FAMILY[component.kind] for component in components):
+            self.changed(family)
 
     def holds(self, component: Component) -> bool:
         """Whether there is one of its kind under its name or address, that one or another."""
         return component.key in self._kind(component.kind)
 
-    def remove(self, component: Component | str) -> Component:
+    def remove(self, *components: Component | str) -> None:
+        """Remove components; what listens hears once of each family that changed."""
+        found = [self._held(component) for component in components]
+        for component in found:
+            self._kind(component.kind).pop(component.key, None)
+        for family in dict.fromkeys(FAMILY[component.kind] for component in found):
+            self.changed(family)
+
+    def _held(self, component: Component | str) -> Component:
+        """Find a component of this server itself, given as such, by its key or, for a resource, by its name."""
         for kind in FAMILY:
             items = self._kind(kind)
-            if isinstance(component, Component) and items.get(component.key) is not component:
-                continue
-            key = component.key if isinstance(component, Component) else component
-            found: Component | None = items.pop(key, None)
-            if found is not None:
-                self.changed(kind)
-                return found
+            held: Component | None = items.get(component.key if isinstance(component, Component) else component)
+            if held is not None and (held is component or isinstance(component, str)):
+                return held
         if isinstance(component, str) and (named := self._named(component)) is not None:
-            return self.remove(named)
+            return named
         raise ServerError(f"There is no component {component!r} to remove")
 
     def complete(self, reference: str, name: str, argument: str, completion: Completion) -> None:

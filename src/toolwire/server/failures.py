@@ -30,7 +30,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.revisions import supports
 from toolwire.server.asking import Replay, Unwind, sendable
-from toolwire.server.components import Component, error_result
+from toolwire.server.components import Component, error_result, failed_result
 from toolwire.server.context import Context, check_url
 from toolwire.server.deadline import Deadline
 from toolwire.server.questions import Questions, uncancel
@@ -84,8 +84,8 @@ class Failures:
             return self.refused(ctx, error)
         if isinstance(error, ToolError | NotSupported | Busy):
             if is_tool:
-                return error_result(str(error))
-            raise ProtocolError(INTERNAL_ERROR, str(error)) from None
+                return failed_result(error) if isinstance(error, ToolError) else error_result(str(error))
+            raise ProtocolError(INTERNAL_ERROR, str(error) or f"{what} failed") from None
         # D12, R19: the cause stays here, under an id that the other side can quote.
         identifier = ctx._error_id = secrets.token_hex(6)
         log.error("error %s in %s", identifier, what, exc_info=error)

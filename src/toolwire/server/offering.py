@@ -168,13 +168,14 @@ def _without(capabilities: dict[str, Any], family: str, *names: str) -> dict[str
 
 
 def merge_capabilities(declared: dict[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Two sets of capabilities; the override wins, and None takes one away."""
+    """Merge two sets of capabilities; the override wins, and None takes one away, at any depth."""
     merged = dict(declared)
     for name, value in override.items():
         if value is None:
             merged.pop(name, None)
-        elif isinstance(value, Mapping) and isinstance(merged.get(name), dict):
-            merged[name] = merge_capabilities(merged[name], value)
+        elif isinstance(value, Mapping):
+            before = merged.get(name)
+            merged[name] = merge_capabilities(before if isinstance(before, dict) else {}, value)
         else:
-            merged[name] = dict(value) if isinstance(value, Mapping) else value
+            merged[name] = value
     return merged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
 
 from toolwire.protocol.errors import ServerError
 from toolwire.server import discovery
@@ -16,6 +16,8 @@ from toolwire.server.components.decorating import PromptOptions, ResourceOptions
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 F = TypeVar("F", bound=Callable[..., Any])
+Addable: TypeAlias = Component | Callable[..., Any]
+Removable: TypeAlias = Component | str
 
 
 class Registering:
@@ -91,9 +93,13 @@ class Registering:
             )
         self.add(component)
 
-    def add(self, component: Component) -> Self:
-        """Add a component, at any time and from any thread; every client that can be told is told."""
-        self.catalog.add(component)
+    def add(self, component: Addable | Iterable[Addable]) -> Self:
+        """Add a component, or several; a function becomes a tool, as in `Server(tools=)`.
+
+        It works at any time and from any thread. Every client that can be told is told, once for each list that
+        changed. If one of several cannot be added, none is.
+        """
+        self.catalog.add(*[_tool_of(each) for each in all_of(component)])
         return self
 
     def add_directory(self, directory: str | os.PathLike[str]) -> Self:
@@ -102,18 +108,16 @@ class Registering:
             self._add_new(component)
         return self
 
-    def remove(self, component: Component | str) -> Self:
-        """Remove a component, or the one of that name or address."""
-        self.catalog.remove(component)
+    def remove(self, component: Removable | Iterable[Removable]) -> Self:
+        """Remove a component or several, given as such or by name or address. If one is not there, none is removed."""
+        self.catalog.remove(*all_of(component))
         return self
 
     def _register_all(
         self, tools: Any, resources: Any, templates: Any, prompts: Any, completions: Any, directory: Any
     ) -> None:
-        for each in all_of(tools):
-            self.add(each if isinstance(each, Component) else Tool(each))
-        for each in [*all_of(resources), *all_of(templates)]:
-            self.add(each)
+        self.add([each if isinstance(each, Component) else Tool(each) for each in all_of(tools)])
+        self.catalog.add(*all_of(resources), *all_of(templates))
         for each in all_of(prompts):
             self.add(each if isinstance(each, Component) else Prompt(each))
         for key, source in (completions or {}).items():
@@ -124,6 +128,10 @@ class Registering:
             self.catalog.complete(kind, target, argument, Completion(source))
         if directory is not None:
             self.add_directory(directory)
+
+
+def _tool_of(item: Any) -> Component:
+    return Tool(item) if callable(item) and not isinstance(item, Component) else item
 
 
 def all_of(items: Any) -> list[Any]:

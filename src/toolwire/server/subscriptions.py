@@ -14,7 +14,15 @@ from typing import Any, Final, Protocol
 from msgspec import UNSET
 
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import LIST_CHANGED, UPDATED, Change, covers, everything, legacy_notification
+from toolwire.protocol.changes import (
+    LIST_CHANGED,
+    UPDATED,
+    Change,
+    covers,
+    everything,
+    legacy_notification,
+    updated_params,
+)
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.wire.handover import call_on
 from toolwire.wire.outlet import Outlet
@@ -145,8 +153,7 @@ class Stream:
             meta = {**members.get("_meta", {}), **self._meta}
             self.outlet.notify(change.method, {**members, "_meta": meta})  # type: ignore[arg-type]
         elif change.kind == "updated":
-            params = t.ResourceUpdatedNotificationParams(uri=change.uri, meta=self._meta)
-            self.outlet.notify(UPDATED, params)
+            self.outlet.notify(UPDATED, updated_params(change, self._meta))
         else:
             self.outlet.notify(LIST_CHANGED[change.kind], t.NotificationParams(meta=self._meta))
 

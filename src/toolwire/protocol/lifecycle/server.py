@@ -33,7 +33,7 @@ from toolwire.protocol.lifecycle.terms import (
     reason,
 )
 from toolwire.protocol.methods import Method, methods
-from toolwire.protocol.revisions import LATEST_LEGACY, MODERN, is_modern
+from toolwire.protocol.revisions import LATEST_LEGACY, MODERN, is_modern, negotiate_version
 from toolwire.protocol.shaping import shape
 
 Era: TypeAlias = Literal["open", "legacy", "modern"]
@@ -216,9 +216,8 @@ class ServerLifecycle:
             served = [revision for revision in self.revisions if is_modern(revision)]
             raise _unsupported(served, "initialize", f"This connection speaks {', '.join(served)}, without initialize")
         params: _Opening = decode_params(_INITIALIZE, request.params)
-        wanted = params.protocol_version
-        # 1.3.2: echo what is supported, else answer the newest; never an error, and never 2026-07-28.
-        revision = wanted if wanted in legacy else legacy[0]
+        # 1.3.2: never an error.
+        revision = negotiate_version(params.protocol_version, legacy)
         self.era = "legacy"
         self.revision = revision
         self.capabilities = params.capabilities

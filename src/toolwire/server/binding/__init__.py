@@ -9,6 +9,7 @@ from __future__ import annotations
 from toolwire.server.binding.arguments import InvalidArguments
 from toolwire.server.binding.binding import Binding, bind
 from toolwire.server.binding.results import ResultError
+from toolwire.server.binding.signature import is_lambda
 from toolwire.server.headers import Header
 
-__all__ = ["Binding", "Header", "InvalidArguments", "ResultError", "bind"]
+__all__ = ["Binding", "Header", "InvalidArguments", "ResultError", "bind", "is_lambda"]

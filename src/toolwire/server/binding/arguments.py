@@ -258,7 +258,12 @@ def _struct_field(argument: _Argument) -> tuple[str, Any] | tuple[str, Any, Any]
 
 
 def raw_reader(
-    signature: Signature, schema: Schema, decoder: Callable[[dict[str, Any]], Any] | None, name: str
+    signature: Signature,
+    schema: Schema,
+    decoder: Callable[[dict[str, Any]], Any] | None,
+    name: str,
+    *,
+    validate: bool = True,
 ) -> tuple[Reader, str | None]:
     what = f"the input schema of {name!r}"
     validator = schemas.compile(schema, what=what)
@@ -270,7 +275,8 @@ def raw_reader(
         for key, member in schema.get("properties", {}).items()
         if isinstance(member, dict) and "default" in member
     }
-    reader = _RawReader(validator, defaults, decoder, handed)
+    kind = _RawReader if validate else _UncheckedReader
+    reader = kind(validator, defaults, decoder, handed)
     return Reader(schema, reader.read, reader.meant), context
 
 
@@ -321,11 +327,7 @@ class _RawReader:
         self._handed = handed
 
     def read(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
-        sent = _sent_object(raw)
-        if self._validator.check(sent):
-            sent = self.meant(sent)
-        elif not isinstance(raw, UnsetType) and b"." in bytes(raw):
-            sent = schemas.whole_numbers(sent, self._validator.schema, self._validator.schema)
+        sent = self._checked(_sent_object(raw), raw)
         for name, default in self._defaults.items():
             if name not in sent:
                 sent[name] = msgspec.json.decode(msgspec.json.encode(default))
@@ -336,12 +338,29 @@ class _RawReader:
     def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
         return _fitting(sent, self._validator)
 
+    def _checked(self, sent: dict[str, Json], raw: bytes | Raw | UnsetType) -> dict[str, Json]:
+        if self._validator.check(sent):
+            return self.meant(sent)
+        if not isinstance(raw, UnsetType) and b"." in bytes(raw):
+            sent = schemas.whole_numbers(sent, self._validator.schema, self._validator.schema)
+        return sent
+
     def _decoded(self, sent: dict[str, Json]) -> Any:
         assert self._decoder is not None
         try:
             return self._decoder(sent)
         except ValueError as error:  # what a decoder says about a value is meant for whoever sent it
             raise InvalidArguments([f"The arguments do not fit: {error}"]) from error
+
+
+class _UncheckedReader(_RawReader):
+    """Hands the arguments object over as it was sent, for a function that checks it itself."""
+
+    def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
+        return sent
+
+    def _checked(self, sent: dict[str, Json], raw: bytes | Raw | UnsetType) -> dict[str, Json]:
+        return sent
 
 
 # -- What was sent, and what is wrong with it -------------------------------------------------------------------------

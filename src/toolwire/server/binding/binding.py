@@ -104,6 +104,7 @@ def bind(
     structured: bool | None = None,
     decoder: Callable[[dict[str, Any]], Any] | None = None,
     encoder: Callable[[Any], Any] | None = None,
+    validate_input: bool = True,
     is_context: IsContext,
 ) -> Binding:
     """Compile a function. What cannot be described and enforced is refused here (`TypeError` or `ServerError`)."""
@@ -112,6 +113,11 @@ def bind(
     name = name or function_name(function)
     if decoder is not None and input_schema is None:
         raise ServerError(f"{name!r}: decoder= goes with input_schema=")
+    if not validate_input and input_schema is None:
+        raise ServerError(
+            f"{name!r}: validate_input=False goes with input_schema= or parameters=. A signature is what the function "
+            "relies on: annotate what it should not check as Any"
+        )
     signature = Signature(function, is_context)
     documented = docstrings.parse(
         plain_function(function).__doc__ if not isinstance(function, type) else function.__doc__
@@ -121,7 +127,7 @@ def bind(
         context = signature.context
     else:
         parameters = ()
-        reader, context = raw_reader(signature, input_schema, decoder, name)
+        reader, context = raw_reader(signature, input_schema, decoder, name, validate=validate_input)
     returns = returns_of(signature, name, output_schema, structured, encoder)
     plan = CallPlan(
         context,

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from toolwire import adapters, schemas
 from toolwire.adapters import Adapter, Invalid
 from toolwire.content import Audio, File, Image, ToolResult, to_blocks
-from toolwire.protocol.errors import ServerError, ToolwireError
+from toolwire.protocol.errors import ServerError, ToolError, ToolwireError
 from toolwire.protocol.readable import encode_readable, readable
 from toolwire.protocol.types import (
     AudioContent,
@@ -133,7 +133,10 @@ class _Converter:
         if check is not None and wire.is_error is not True:
             if structured is UNSET:
                 # 2025-06-18 server/tools onwards: with an output schema, a success carries structured content.
-                raise ResultError(f"{self._name!r} has an output schema but returned no structured value")
+                raise ToolError(
+                    f"The tool {self._name!r} promises a structured result and returned none. Its author can return "
+                    "ToolResult(structured=...), or declare the function as -> ToolResult to promise nothing."
+                )
             structured = Raw(check(structured))
         # A copy, for what happens to it on its way is nothing to whoever made it.
         return CallToolResult(

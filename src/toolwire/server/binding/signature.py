@@ -33,10 +33,14 @@ def plain_function(function: Callable[..., Any]) -> Any:
     return getattr(function, "__func__", function)
 
 
+def is_lambda(function: Any) -> bool:
+    return callable(function) and plain_function(function).__name__ == "<lambda>"
+
+
 def function_name(function: Callable[..., Any]) -> str:
     target = plain_function(function)
     name = target.__name__ if target.__name__ != "__call__" else type(function).__name__
-    if name == "<lambda>":
+    if is_lambda(function):
         raise ServerError("a lambda has no name: give name=")
     return cast(str, name)
 

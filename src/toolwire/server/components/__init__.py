@@ -10,7 +10,7 @@ from toolwire.server.components.base import Cache, Component, checked_policy, ic
 from toolwire.server.components.options import Icons, Options
 from toolwire.server.components.prompts import Prompt
 from toolwire.server.components.resources import Resource, ResourceTemplate
-from toolwire.server.components.tools import Argument, Tool, error_result
+from toolwire.server.components.tools import Argument, Tool, error_result, failed_result
 
 __all__ = [
     "Argument",
@@ -24,5 +24,6 @@ __all__ = [
     "Tool",
     "checked_policy",
     "error_result",
+    "failed_result",
     "icons_of",
 ]

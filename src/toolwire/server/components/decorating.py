@@ -31,6 +31,8 @@ class ToolOptions(Options, total=False):
     """Makes what the function takes out of the checked arguments."""
     encoder: Callable[[Any], Any] | None
     """Makes what is sent out of what the function returns."""
+    validate_input: bool
+    """Whether arguments are checked against `input_schema` before the function runs; True unless the function does."""
     task: t.TaskSupport | None
     """Whether calls may ("optional") or must ("required") run as tasks."""
     long_running: bool

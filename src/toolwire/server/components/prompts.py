@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Unpack, cast
 import msgspec
 from msgspec import UNSET
 
-from toolwire.content import Message
+from toolwire.content import InvalidMessage, Message, check_role
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
-from toolwire.server.binding import InvalidArguments, ResultError, bind
+from toolwire.server.binding import InvalidArguments, bind
 from toolwire.server.components.base import Component, checked_name, given, wire_value
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
@@ -104,6 +104,8 @@ class Prompt(Component):
 
     def _result(self, value: Any) -> t.GetPromptResult:
         if isinstance(value, t.GetPromptResult):
+            for message in value.messages:
+                check_role(message.role)
             return value
         description: Any = self.description
         if isinstance(value, dict) and "messages" in value:
@@ -116,15 +118,17 @@ class Prompt(Component):
 
 def prompt_message(item: Any) -> t.PromptMessage:
     if isinstance(item, t.PromptMessage):
+        check_role(item.role)
         return item
     if isinstance(item, Message):
+        check_role(item.role)
         return item.to_wire()
     if isinstance(item, dict) and "role" in item:
         return Message(item.get("content"), item["role"]).to_wire()
     try:
         return Message(item).to_wire()
-    except (TypeError, ValueError) as error:
-        raise ResultError(f"A prompt message cannot be made of {type(item).__name__}: {error}") from None
+    except InvalidMessage as error:
+        raise InvalidMessage(f"A prompt message cannot be made of {type(item).__name__}: {error}") from None
 
 
 class _Turn(NamedTuple):

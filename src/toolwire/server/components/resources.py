@@ -15,7 +15,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
-from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind
+from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind, is_lambda
 from toolwire.server.components.base import Cache, Component, annotations_of, given
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
@@ -44,7 +44,7 @@ class Resource(Component):
         self.key: str = self.uri
         if (function is None) == (content is UNSET):
             raise ServerError(f"The resource {self.uri} needs a function or content=, one of the two")
-        binding = None if function is None else bind(function, name=name, is_context=is_context, structured=False)
+        binding = None if function is None else _bound(function, name, self.uri)
         if binding is not None and binding.parameters and not _is_uri_only(binding):
             raise ServerError(
                 f"The resource {self.uri} has no variables, so nothing can fill the parameter "
@@ -109,7 +109,7 @@ class ResourceTemplate(Component):
             raise ServerError(f"{uri_template!r} is not a URI template: {error}") from None
         if function is not None and self.template.unmatchable:
             raise ServerError(f"{uri_template!r} cannot be matched: {self.template.unmatchable}")
-        binding = None if function is None else bind(function, name=name, is_context=is_context, structured=False)
+        binding = None if function is None else _bound(function, name, uri_template)
         self.function = function
         self.binding = binding
         self._given = () if binding is None else _template_parameters(binding, self.template)
@@ -148,6 +148,13 @@ class ResourceTemplate(Component):
             "list[t.ResourceContents]",
             await self.run(ctx, arguments, lambda value: to_contents(value, uri, self.mime_type)),
         )
+
+
+def _bound(function: Callable[..., Any], name: str | None, address: str) -> Binding:
+    """Compile a provider. One without a name of its own, such as a lambda, goes by the address."""
+    if name is None and is_lambda(function):
+        name = address
+    return bind(function, name=name, is_context=is_context, structured=False)
 
 
 def _template_parameters(binding: Binding, template: UriTemplate) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError, ToolError
 from toolwire.protocol.readable import encode_readable
@@ -54,6 +55,7 @@ class Tool(Component):
         structured: bool | None = None,
         decoder: Callable[[dict[str, Any]], Any] | None = None,
         encoder: Callable[[Any], Any] | None = None,
+        validate_input: bool = True,
         task: t.TaskSupport | None = None,
         long_running: bool = False,
         **options: Unpack[Options],
@@ -71,6 +73,7 @@ class Tool(Component):
             structured=structured,
             decoder=decoder,
             encoder=encoder,
+            validate_input=validate_input,
             is_context=is_context,
         )
         self.function = function
@@ -159,6 +162,17 @@ def _as_object(structured: Any, wraps: bool, revision: str) -> Any:
 
 def error_result(text: str) -> t.CallToolResult:
     return t.CallToolResult(content=[t.TextContent(text)], is_error=True)
+
+
+def failed_result(error: ToolError) -> t.CallToolResult:
+    """Make the result of a failure, with all of its content."""
+    if isinstance(error.content, str):
+        return error_result(str(error))
+    try:
+        return ToolResult(error.content, is_error=True).to_wire()
+    except (TypeError, ValueError, RecursionError):
+        # It is no content, and no JSON either: another exception, say.
+        return error_result(str(error))
 
 
 def _is_of_objects(schema: dict[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError
 from toolwire.protocol.readable import encode_readable
 from toolwire.redaction import Redaction
+from toolwire.server.components import failed_result
 
 
 def masked(redaction: Redaction, value: Any) -> Any:
@@ -30,6 +31,10 @@ def masked_error(redaction: Redaction, error: ProtocolError | ToolError) -> Exce
         data = error.data if error.data is UNSET else masked(redaction, error.data)
         message = redaction.text(error.message)
         return error if message == error.message and data is error.data else ProtocolError(error.code, message, data)
+    if not isinstance(error.content, str):
+        result = failed_result(error)
+        clean = masked(redaction, result)
+        return error if clean is result else ToolError(clean.content)
     text = redaction.text(str(error))
     if text == str(error):
         return error
