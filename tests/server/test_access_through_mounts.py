@@ -6,16 +6,23 @@ and every way to reach a component.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
 import pytest
-from tests.server.tasks.talking import CORE, Over, open_to
+from tests.server.tasks.talking import CORE, Over, begin, changes, open_to, outcome, reaches
 from tests.wireclient import MODERN, Message, WireClient
 
-from toolwire import Context, Policy, Server, Tool
+from toolwire import Context, Limits, Policy, Server, Tool
 from toolwire.auth import Principal
-from toolwire.protocol.errors import CALL_FORBIDDEN, INVALID_PARAMS, RESOURCE_NOT_FOUND, ProtocolError
+from toolwire.protocol.errors import (
+    CALL_FORBIDDEN,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    RESOURCE_NOT_FOUND,
+    ProtocolError,
+)
 
 Verdict: TypeAlias = Literal["usable", "refused", "hidden"]
 Rule: TypeAlias = Literal["visible_to", "scopes"]
@@ -32,6 +39,12 @@ def owner() -> Server:
 
     @server.tool(tags=["t"])
     async def work() -> str:
+        return "done"
+
+    @server.tool(tags=["t"], task="optional")
+    async def slow(wait: bool) -> str:
+        if wait:
+            await asyncio.Event().wait()
         return "done"
 
     @server.resource("note://one", tags=["t"])
@@ -74,7 +87,7 @@ def verdict(response: Message) -> Verdict:
     """How a request was answered, in the words of the table."""
     if "error" in response:
         code = response["error"]["code"]
-        assert code in (CALL_FORBIDDEN, INVALID_PARAMS, RESOURCE_NOT_FOUND), response
+        assert code in (CALL_FORBIDDEN, INVALID_PARAMS, RESOURCE_NOT_FOUND, METHOD_NOT_FOUND), response
         return "refused" if code == CALL_FORBIDDEN else "hidden"
     return "hidden" if response["result"].get("isError") else "usable"
 
@@ -239,11 +252,11 @@ async def test_a_server_that_is_mounted_twice_shows_each_caller_what_the_way_all
     loose = Server("loose", tools=Tool(lambda: "x", name="x", visible_to=["b"])).mount(shared)
     root = Server("root").mount(loose, "loose").mount(strict, "strict")
     for server, names in (
-        (loose, ["work"]),
+        (loose, ["slow", "work"]),
         (strict, []),
-        (loose, ["work"]),
-        (root, ["loose_work"]),
-        (shared, ["work"]),
+        (loose, ["slow", "work"]),
+        (root, ["loose_slow", "loose_work"]),
+        (shared, ["slow", "work"]),
     ):
         async with open_to(server, MODERN, "http") as join, join(principal=WRONG) as client:
             assert [each["name"] for each in (await client.result("tools/list"))["tools"]] == names
@@ -302,3 +315,114 @@ async def test_the_completion_of_a_hidden_prompt_says_nothing_under_the_name_of_
     async with open_to(root, MODERN, "http") as join, join(principal=WRONG) as client:
         answer = await client.result("completion/complete", completing("ref/prompt", "name", "in_ask", "city"))
         assert answer["completion"]["values"] == []
+
+
+# --- tasks: their owner needs the right to the tool behind them, at the time of each request ---
+
+
+async def listened(client: WireClient, identifier: str) -> Verdict:
+    client.start("subscriptions/listen", {"notifications": {"taskIds": [identifier]}})
+    (said,) = await client.notified("notifications/subscriptions/acknowledged")
+    return "usable" if identifier in said["notifications"]["taskIds"] else "hidden"
+
+
+async def task_verdicts(client: WireClient, ended: str, waiting: str) -> dict[str, Verdict]:
+    """Every method of tasks; those that end a task come last."""
+
+    async def ask(method: str, identifier: str, **more: Any) -> Verdict:
+        return verdict(await client.request(method, {"taskId": identifier, **more}))
+
+    found = {"get": await ask("tasks/get", ended)}
+    if client.revision == MODERN:
+        found["update"] = await ask("tasks/update", waiting, inputResponses={})
+        found["listen"] = await listened(client, waiting)
+    else:
+        found["result"] = await ask("tasks/result", ended)
+        answer = await client.request("tasks/list")
+        tasks = [each["taskId"] for each in answer.get("result", {"tasks": []})["tasks"]]
+        found["list"] = "usable" if ended in tasks and waiting in tasks else "hidden"
+    return {**found, "cancel": await ask("tasks/cancel", waiting)}
+
+
+@pytest.mark.covers("6.1.13", "J81")
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize("revision", [CORE, MODERN])
+@pytest.mark.parametrize("prefixes", [False, True], ids=["plain", "prefixed"])
+@pytest.mark.parametrize("rule", ["visible_to", "scopes"])
+@pytest.mark.parametrize("place", ["A", "B", "C"])
+async def test_a_task_is_for_those_who_may_use_its_tool(
+    place: str, rule: Rule, prefixes: bool, revision: str, over: Over
+) -> None:
+    limits = Limits(task_window=0.0)
+    tower = Tower(prefixes, lambda servers: servers[place].restrict("t", **{rule: ["admin"]}), limits=limits)
+    async with open_to(tower.root, revision, over) as join, join(principal=RIGHT) as client:
+        ended = await begin(client, f"{tower.prefix}slow", {"wait": False})
+        assert (await outcome(client, ended))["content"][0]["text"] == "done"
+        waiting = await begin(client, f"{tower.prefix}slow", {"wait": True})
+        async with join(principal=None) as nobody:
+            assert set((await task_verdicts(nobody, ended, waiting)).values()) == {"hidden"}
+        async with join(principal=WRONG) as wrong:
+            found = await task_verdicts(wrong, ended, waiting)
+        refused: Verdict = "refused" if rule == "scopes" else "hidden"
+        assert found == {name: "hidden" if name in ("list", "listen") else refused for name in found}
+        found = await task_verdicts(client, ended, waiting)
+        assert set(found.values()) == {"usable"}, found
+
+
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize("revision", [CORE, MODERN])
+async def test_a_client_that_has_lost_the_right_to_a_tool_hears_no_more_of_its_tasks(revision: str, over: Over) -> None:
+    lost = False
+    go: dict[str, asyncio.Event] = {"tagged": asyncio.Event(), "plain": asyncio.Event()}
+
+    async def work(name: str) -> str:
+        await go[name].wait()
+        return name
+
+    inner = Server("inner")
+    inner.tool(name="tagged", tags=["t"], task="optional")(work)
+    inner.tool(name="plain", task="optional")(work)
+    middle = Server("middle").mount(inner)
+    middle.restrict("t", visible_to=lambda principal: not lost or "admin" in principal.scopes)
+    root = Server("root", limits=Limits(task_window=0.0)).mount(middle)
+    async with open_to(root, revision, over) as join, join(principal=WRONG) as client, join(principal=RIGHT) as other:
+        tasks = [await begin(client, name, {"name": name}) for name in ("tagged", "plain")]
+        if revision == MODERN:
+            client.start("subscriptions/listen", {"notifications": {"taskIds": tasks}})
+            await client.notified("notifications/subscriptions/acknowledged")
+        lost = True
+        for name, identifier in zip(("tagged", "plain"), tasks, strict=True):
+            go[name].set()
+            await reaches(other, identifier, "completed")
+        heard = await changes(client, 1)
+        assert {each["taskId"] for each in heard} == {tasks[1]}
+
+
+async def test_the_task_of_a_tool_that_is_gone_is_for_nobody_where_anything_is_restricted() -> None:
+    server = Server("s", limits=Limits(task_window=0.0), tools=Tool(lambda: "x", name="open"))
+    server.tool(name="gone", task="optional", visible_to=["admin"])(lambda: "secret")
+    server.add(Tool(lambda: "y", name="other", visible_to=["admin"]))
+    async with open_to(server, MODERN, "http") as join, join(principal=RIGHT) as client:
+        task = await begin(client, "gone")
+        await outcome(client, task)
+        server.remove("gone")
+        assert verdict(await client.request("tasks/get", {"taskId": task})) == "hidden"
+
+
+@pytest.mark.parametrize("revision", [CORE, MODERN])
+async def test_a_task_that_the_host_makes_in_a_call_is_for_those_who_may_make_the_call(revision: str) -> None:
+    inner = Server("inner")
+    root = Server("root").mount(inner, "in")
+
+    @inner.tool(tags=["t"])
+    async def book(ctx: Context) -> str:
+        task = await root.tasks.create(ctx)
+        await root.tasks.finish(task, "booked")
+        return task.id
+
+    inner.restrict("t", scopes=["admin"])
+    async with open_to(root, revision, "http") as join, join(principal=RIGHT) as client:
+        identifier = (await client.call("in_book"))["content"][0]["text"]
+        assert verdict(await client.request("tasks/get", {"taskId": identifier})) == "usable"
+        async with join(principal=WRONG) as wrong:
+            assert verdict(await wrong.request("tasks/get", {"taskId": identifier})) == "refused"

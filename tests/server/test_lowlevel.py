@@ -7,11 +7,14 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import UNSET
+from tests.server.tasks.talking import ABLE, begin, dialects, outcome
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Context, Limits, Server, ToolError, ToolResult, testing, types
+from toolwire import Context, Limits, Policy, Server, ToolError, ToolResult, testing, types
 from toolwire.auth import Principal
 from toolwire.protocol.errors import ProtocolError, ServerError
+from toolwire.server import lowlevel
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}, "required": ["n"]}
 
@@ -189,3 +192,78 @@ async def test_a_tool_that_was_listed_for_somebody_else_cannot_be_called() -> No
             await bob.call_tool("of_alice")
         assert (await bob.call_tool("of_bob")).text == "of_bob"
     assert called == ["of_alice", "of_bob"]
+
+
+class Shop:
+    """A server whose handlers list a tool only for callers with a scope."""
+
+    def __init__(self, **options: Any) -> None:
+        self.server = Server("s", **options)
+        self.asked: list[str] = []
+        self.called: list[str] = []
+
+        @self.server.on_list_tools
+        def list_tools(ctx: Context) -> list[Any]:
+            self.asked.append(ctx.method)
+            assert ctx.params.cursor is UNSET
+            may_refund = ctx.principal is not None and "admin" in ctx.principal.scopes
+            execution = {"taskSupport": "optional"}
+            tool = {"name": "refund", "inputSchema": {"type": "object"}, "execution": execution}
+            return [tool] if may_refund else []
+
+        @self.server.on_call_tool
+        def call_tool(name: str, arguments: dict[str, Any]) -> str:
+            self.called.append(name)
+            return name
+
+
+@pytest.mark.parametrize("policy", [None, Policy(rules={"n": lambda n: None})])
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_a_tool_is_callable_only_for_as_long_as_it_is_listed(revision: str, policy: Policy | None) -> None:
+    """The same user, with the scope and without it: what one session was shown is nothing to the other."""
+    shop = Shop(policy=policy)
+    async with connect(shop.server, revision, principal=Principal("ann", scopes=["admin"])) as admin:
+        assert len((await admin.result("tools/list"))["tools"]) == 1
+        assert text(await admin.call("refund")) == "refund"
+        # Once for each request, and as if the client had asked for the list.
+        assert shop.asked == ["tools/list"] * 2
+        async with connect(shop.server, revision, principal=Principal("ann")) as plain:
+            error = await plain.error("tools/call", {"name": "refund"})
+            assert (error["code"], error["message"]) == (-32602, "Unknown tool: refund")
+    assert shop.called == ["refund"]
+
+
+@dialects
+async def test_the_task_of_a_tool_that_is_no_longer_listed_is_unknown(revision: str) -> None:
+    shop = Shop(limits=Limits(task_window=0.0))
+    shop.server.kernel.offer_tasks()
+    async with connect(shop.server, revision, ABLE, principal=Principal("ann", scopes=["admin"])) as admin:
+        task = await begin(admin, "refund")
+        assert text(await outcome(admin, task)) == "refund"
+        async with connect(shop.server, revision, ABLE, principal=Principal("ann")) as plain:
+            assert (await plain.error("tasks/get", {"taskId": task}))["code"] == -32602
+            if revision != MODERN:
+                assert (await plain.result("tasks/list"))["tasks"] == []
+                assert len((await admin.result("tasks/list"))["tasks"]) == 1
+
+
+async def test_a_tool_is_compiled_once_while_its_definition_stays_the_same() -> None:
+    tools: list[Any] = [{"name": "rows", "inputSchema": {"type": "object"}}]
+    server = server_with(tools)
+    compiled = server.kernel.lowlevel._compiled
+    async with connect(server, MODERN) as client:
+        await client.call("rows")
+        (first,) = compiled.values()
+        await client.call("rows")
+        assert list(compiled.values()) == [first]
+        tools[0] = {**tools[0], "outputSchema": {"type": "object", "required": ["n"]}}
+        assert (await client.call("rows"))["isError"] is True, "its result does not fit its new schema"
+
+
+async def test_compiled_tools_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowlevel, "MAX_TOOLS", 3)
+    server = server_with([{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(10)])
+    async with connect(server, MODERN) as client:
+        for n in range(10):
+            assert text(await client.call(f"t{n}")) == f"t{n} {{}}"
+    assert len(server.kernel.lowlevel._compiled) == 3

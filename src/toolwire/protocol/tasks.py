@@ -149,6 +149,8 @@ class Record(Struct, omit_defaults=True):
     poll_ms: int
     status: t.TaskStatus = "working"
     message: str = ""
+    tool: str = ""
+    """The tool whose call it is, under the name that clients know; empty where there is none."""
     process: str = ""
     """Who runs it; empty for a task that the host drives."""
     questions: dict[str, Question] = {}

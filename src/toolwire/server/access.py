@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Struct
 
@@ -22,6 +22,8 @@ from toolwire.server.catalog import Catalog, Found, Way
 from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
 from toolwire.wire.outlet import Outlet
 
+#: What a caller may do with a component.
+Permission: TypeAlias = Literal["usable", "refused", "hidden"]
 Effective: TypeAlias = Callable[[frozenset[str]], frozenset[str]]
 #: What adds implied scopes to those of a caller, one after the other: `Policy.implies` of the servers on a way.
 Implied: TypeAlias = tuple[Effective, ...]
@@ -212,6 +214,17 @@ class Access:
     def permits(self, principal: Any, found: Found[Any]) -> bool:
         """Whether a principal that sees a component has the scopes to use it."""
         return all(needed <= _held(principal, implied) for needed, implied in self.demand(found).scopes)
+
+    def of_tool(self, principal: Any, is_local: bool, name: str) -> Permission:
+        """What a caller may do with the tool of a name, which may be gone meanwhile."""
+        if self._stale:
+            self._survey()
+        if not self.active or (is_local and principal is None):
+            return "usable"
+        found = self._catalog.tool(name, self.view_of(principal).sees)
+        if found is None:
+            return "hidden"
+        return "usable" if self.permits(principal, found) else "refused"
 
     def readable(self, uri: str, view: View | None) -> Found[Any] | None:
         """The resource or template behind an address, as far as a caller sees it."""

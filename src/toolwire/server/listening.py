@@ -31,7 +31,7 @@ async def listen(
     """Keep a stream open until either side ends it. `more` is what else was asked for and is honoured."""
     if len(hub.streams) >= limits.listeners:
         raise ProtocolError(INTERNAL_ERROR, "Too many listen streams are open; try again later")
-    stream = Stream(ctx._outlet, ctx.request_id, _accepted(ctx.params.notifications, limits, declared), hears)
+    stream = Stream(ctx, _accepted(ctx.params.notifications, limits, declared), hears)
     stream.extra = {**_extension_filters(ctx, extensions), **more}
     stream.acknowledge()
     hub.streams.add(stream)

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
+from toolwire.protocol.methods import methods
 from toolwire.protocol.shaping import shape
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
@@ -18,18 +19,24 @@ from toolwire.server.components.tools import output_schema_for
 from toolwire.server.context import Context
 from toolwire.server.questions import principal_key
 
-#: Callers whose tools are remembered.
-MAX_CALLERS: Final = 256
+_LIST: Final = "tools/list"
+_NO_CURSOR: Final = t.PaginatedRequestParams()
+#: Compiled tools that are remembered.
+MAX_TOOLS: Final = 1024
 
 
 class LowLevel:
-    """The two handlers of a server, and the tools that the list handler named."""
+    """The two handlers of a server.
+
+    The list handler is asked with every call: it may list other tools for another caller, or for the same caller later,
+    and only what it lists now may be called. A tool is compiled once for as long as its definition stays the same.
+    """
 
     def __init__(self) -> None:
         self._list: Callable[..., Any] | None = None
         self._call: Callable[..., Any] | None = None
-        # By caller: a handler may list other tools for somebody else, and those are not this one's to call.
-        self._known: dict[str, dict[str, Found[Tool]]] = {}
+        # By caller and name, the one that was called longest ago first.
+        self._compiled: dict[tuple[str, str], tuple[t.Tool, Found[Tool]]] = {}
 
     @property
     def active(self) -> bool:
@@ -48,37 +55,39 @@ class LowLevel:
         self._call = handler
 
     async def tools(self, ctx: Context) -> list[t.Tool]:
-        """What the list handler says now; arguments are checked against it."""
+        """Ask the list handler what it lists for a caller now."""
         assert self._list is not None
+        if self._call is None:
+            raise ServerError("A list handler needs a call handler: @server.on_call_tool")
         takes_context = bool(inspect.signature(self._list).parameters)
-        listed = self._list(ctx) if takes_context else self._list()
+        listed = self._list(_as_list_request(ctx)) if takes_context else self._list()
         if inspect.isawaitable(listed):
             listed = await listed
-        definitions = [each if isinstance(each, t.Tool) else msgspec.convert(each, t.Tool) for each in listed]
-        caller = principal_key(ctx.principal)
-        known = self._known.pop(caller, {})
-        while len(self._known) >= MAX_CALLERS:
-            del self._known[next(iter(self._known))]
-        self._known[caller] = {each.name: self._tool(each, ctx.server, known) for each in definitions}
-        return definitions
+        return [each if isinstance(each, t.Tool) else msgspec.convert(each, t.Tool) for each in listed]
 
     async def listed(self, ctx: Context) -> list[Any]:
         """The tools as the client of a request gets to see them."""
         return [_for_revision(each, ctx.revision) for each in await self.tools(ctx)]
 
     async def find(self, name: str, ctx: Context) -> Found[Tool] | None:
-        caller = principal_key(ctx.principal)
-        if name not in self._known.get(caller, {}) and self._list is not None:
-            await self.tools(ctx)
-        return self._known.get(caller, {}).get(name)
+        """The tool of a name, if the list handler lists it for this caller now; arguments are checked against it."""
+        if self._list is None:
+            return None
+        definition = next((each for each in reversed(await self.tools(ctx)) if each.name == name), None)
+        if definition is None:
+            return None
+        key = (principal_key(ctx.principal), name)
+        compiled = self._compiled.pop(key, None)
+        if compiled is None or compiled[0] != definition:
+            compiled = (definition, self._tool(definition, ctx.server))
+        self._compiled[key] = compiled
+        while len(self._compiled) > MAX_TOOLS:
+            self._compiled.pop(next(iter(self._compiled)), None)
+        return compiled[1]
 
-    def _tool(self, definition: t.Tool, owner: Any, known: dict[str, Found[Tool]]) -> Found[Tool]:
-        before = known.get(definition.name)
-        if before is not None and before.component.input_schema == definition.input_schema:
-            return before
+    def _tool(self, definition: t.Tool, owner: Any) -> Found[Tool]:
         handler, name = self._call, definition.name
-        if handler is None:
-            raise ServerError("A list handler needs a call handler: @server.on_call_tool")
+        assert handler is not None
         takes_context = len(inspect.signature(handler).parameters) == 3
 
         async def call(arguments: dict[str, Any], ctx: Context) -> Any:
@@ -97,6 +106,18 @@ class LowLevel:
             ),
             owner,
         )
+
+
+def _as_list_request(ctx: Context) -> Context:
+    """The context that a list handler gets: that of `tools/list`, also where a call made us ask."""
+    request = ctx._request
+    if request.method == _LIST:
+        return ctx
+    row = methods(request.revision)[_LIST]
+    request = msgspec.structs.replace(request, method=_LIST, row=row, params=_NO_CURSOR)
+    listing = Context(ctx._host, request, ctx._outlet)
+    listing._state = ctx.state
+    return listing
 
 
 def _for_revision(definition: t.Tool, revision: str) -> Any:

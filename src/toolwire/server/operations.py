@@ -108,7 +108,11 @@ class Operations(Offering, ABC):
         found = None
         try:
             if self.lowlevel.active:
-                found = await self.failures.in_time(ctx, self.lowlevel.find(params.name, ctx), "tools/list")
+                judged = ctx._subject
+                if judged is not None and judged.found is not None:
+                    found = judged.found
+                else:
+                    found = await self.failures.in_time(ctx, self.lowlevel.find(params.name, ctx), "tools/list")
         except Exception as error:
             return await self.failures.answer(ctx, error, f"the tool {params.name[:200]}")
         if found is None:

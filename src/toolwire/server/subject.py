@@ -19,7 +19,7 @@ _MAX_NAME: Final = 200
 class Subject:
     """Of one request. The arguments are decoded when somebody looks at them, and only once."""
 
-    __slots__ = ("_params", "_plain", "_variables", "found", "method", "name")
+    __slots__ = ("_plain", "_variables", "found", "method", "name", "params")
 
     def __init__(
         self, method: str, name: str, params: Any, found: Found[Any] | None, variables: dict[str, str] | None = None
@@ -28,7 +28,7 @@ class Subject:
         self.method: str = method
         self.name: str = name[:_MAX_NAME]
         self.found: Found[Any] | None = found
-        self._params = params
+        self.params: Any = params
         self._variables = variables
         self._plain: dict[str, Any] | None = None
 
@@ -36,7 +36,7 @@ class Subject:
     def arguments(self) -> dict[str, Any]:
         """What the caller sent; `CallRefused` where that cannot be read, so that nothing passes for want of a look."""
         if self._plain is None:
-            self._plain = _arguments(self._params, self._variables or {}, self.name)
+            self._plain = _arguments(self.params, self._variables or {}, self.name)
         return self._plain
 
 

@@ -153,7 +153,8 @@ async def _judged(ctx: Context, subject: Subject) -> dict[str, Any]:
     """The arguments as the handler will get them: JSON in a string may stand for what a rule would not allow."""
     found, host = subject.found, ctx._host
     if found is None and ctx.method == "tools/call" and host.lowlevel.active:
-        found = await host.lowlevel.find(ctx.params.name, ctx)
+        # Kept, so that what is judged here is what runs, and the list handler is asked once.
+        found = subject.found = await host.lowlevel.find(ctx.params.name, ctx)
     sent = subject.arguments
     meant: dict[str, Any] = sent if found is None else found.component.meant(sent)
     if meant != sent and ctx.method == "tools/call":

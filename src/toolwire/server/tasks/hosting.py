@@ -14,7 +14,7 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.tasks import Record
 from toolwire.server.context import Context
 from toolwire.server.questions import principal_key
-from toolwire.server.tasks.manager import Tasks
+from toolwire.server.tasks.manager import Tasks, called_tool
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.runs import Followed
 
@@ -47,9 +47,13 @@ class HostTasks:
         limits = self._tasks.limits
         owner = owner_of(ctx) if ctx is not None else principal_key(principal) or "local"
         followed = Followed(None, MODERN) if ctx is None else Followed(ctx._outlet.connection, ctx.revision)
+        tool = ""
+        if ctx is not None:
+            followed.may_tell = self._tasks.telling(ctx)
+            tool = called_tool(ctx)
         longest = limits.task_ttl_max
         ttl_ms = rules.lifetime(int((limits.task_ttl if ttl is None else ttl) * 1000), limits.task_ttl, longest)
-        await self._tasks.create(owner, ttl_ms, followed, message=message)
+        await self._tasks.create(owner, ttl_ms, followed, message=message, tool=tool)
         self._tasks.forget_later(followed, ttl_ms / 1000)
         return HostTask(followed.id, owner)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, cast
 
@@ -16,15 +16,17 @@ from msgspec import UNSET, Raw
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
-from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.tasks import Record
+from toolwire.server.access import Access, Permission
 from toolwire.server.asking import Asking
-from toolwire.server.catalog import Found
+from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Tool
 from toolwire.server.context import Context
 from toolwire.server.keeping import Keeping
+from toolwire.server.subject import subject_of
 from toolwire.server.subscriptions import Stream
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.processes import Processes
@@ -126,7 +128,9 @@ class Tasks:
             if self._host is None:
                 self._host = Host(self._kernel)
             ctx._host = self._host
-        return Run(self, ctx, found, ttl_ms)
+        run = Run(self, ctx, found, ttl_ms)
+        run.may_tell = self.telling(ctx)
+        return run
 
     def _created(self, run: Run) -> Any:
         assert run.created is not None
@@ -144,6 +148,56 @@ class Tasks:
         if run.is_task:
             self.in_background(self.change(run.key, rules.cancel))
 
+    # --- who may know of a task ---
+
+    @property
+    def restricts(self) -> bool:
+        """Whether some callers may have lost the right to a tool."""
+        return bool(self._kernel.access.active or self._kernel.lowlevel.lists)
+
+    async def permissions(self, ctx: Context, records: Sequence[Record]) -> list[Permission]:
+        """What the caller of a request may do with each task now: no more than with the tool behind it."""
+        kernel = self._kernel
+        if not self.restricts:
+            return ["usable" for _ in records]
+        catalog: Catalog = kernel.catalog
+        made_up = [each.tool for each in records if each.tool and catalog.tool(each.tool) is None]
+        listed = await self._listed(ctx) if made_up and kernel.lowlevel.lists else None
+
+        def permission(tool: str) -> Permission:
+            if not tool:
+                return "usable"  # The host made the task for its owner, outside of any call.
+            if listed is not None and tool in made_up:
+                return "usable" if tool in listed else "hidden"
+            found: Permission = kernel.access.of_tool(ctx.principal, ctx._outlet.is_local, tool)
+            return found
+
+        return [permission(each.tool) for each in records]
+
+    async def _listed(self, ctx: Context) -> frozenset[str]:
+        """The tools that the list handler names for a caller; none when it fails, so that nobody sees too much."""
+        try:
+            tools = await self._kernel.failures.in_time(ctx, self._kernel.lowlevel.tools(ctx), "tools/list")
+        except Exception:
+            log.exception("the list handler failed, so the tasks of its tools are not shown")
+            return frozenset()
+        return frozenset(each.name for each in tools)
+
+    async def check(self, ctx: Context, record: Record) -> None:
+        """Raise what a caller gets who may not use a task: an unknown task, or the scopes that it needs."""
+        (permission,) = await self.permissions(ctx, [record])
+        if permission == "refused":
+            access: Access = self._kernel.access
+            found = self._kernel.catalog.tool(record.tool, access.view_of(ctx.principal).sees)
+            raise InsufficientScope(frozenset() if found is None else access.scopes(found), ctx.request_id)
+        if permission == "hidden":
+            raise rules.unknown_task()
+
+    def telling(self, ctx: Context) -> Callable[[Record], bool]:
+        """How to ask whether the client that made a request may still be told of its task."""
+        access, principal, is_local = self._kernel.access, ctx.principal, ctx._outlet.is_local
+        return lambda record: not record.tool or access.of_tool(principal, is_local, record.tool) == "usable"
+
     # --- what a run needs ---
 
     def call(self, run: Run) -> Coroutine[Any, Any, Any]:
@@ -157,7 +211,15 @@ class Tasks:
             raise ProtocolError(INTERNAL_ERROR, "Too many tasks are running; try again later")
         process = "" if self.processes is None else await self.processes.registered()
         again = again_of(run.ctx) if run.tool.idempotent and process else UNSET
-        return await self.create(owner_of(run.ctx), run.ttl_ms, run, message=run.said, process=process, again=again)
+        return await self.create(
+            owner_of(run.ctx),
+            run.ttl_ms,
+            run,
+            message=run.said,
+            tool=called_tool(run.ctx),
+            process=process,
+            again=again,
+        )
 
     async def create(self, owner: str, ttl_ms: int, followed: Followed, **details: Any) -> Record:
         """A new record, within what its owner may have, whose changes are told to its client."""
@@ -275,7 +337,8 @@ class Tasks:
             task = rules.detailed_task(record, t.TaskNotificationParams)
             params = FrozenParams(msgspec.json.decode(msgspec.json.encode(task)))
             for stream in listeners:
-                stream.tell(Change(FILTER, identifier, "notifications/tasks", params))
+                if await self.permissions(stream.ctx, [record]) == ["usable"]:
+                    stream.tell(Change(FILTER, identifier, "notifications/tasks", params))
 
     def _lost(self) -> None:
         for key in tuple(self._followed):
@@ -394,6 +457,12 @@ class Tasks:
         if self._host is not None:
             self._host.workers.shutdown()
             self._host = None
+
+
+def called_tool(ctx: Context) -> str:
+    """The tool that a request calls, under the name that clients know; empty for other requests."""
+    subject = subject_of(ctx)
+    return subject.params.name if subject is not None and subject.method == "tools/call" else ""
 
 
 def left_behind(record: Record) -> bool:

@@ -92,7 +92,26 @@ class TaskMethods:
         record = await self._records.find(self._key(ctx))
         if record is None:
             raise rules.unknown_task()
+        if self._tasks.restricts:
+            await self._tasks.check(ctx, record)
         return record
+
+    async def _change(self, ctx: Context, edit: Callable[[Record], bool]) -> Record:
+        """Change a task that the caller may use."""
+        if self._tasks.restricts:
+            await self._find(ctx)
+        record = await self._tasks.change(self._key(ctx), edit)
+        if record is None:
+            raise rules.unknown_task()
+        return record
+
+    async def _usable(self, ctx: Context, identifiers: list[str]) -> list[Record]:
+        """Those of the caller's tasks that it may use now."""
+        owner = owner_of(ctx)
+        found = await asyncio.gather(*(self._records.find(self._records.key(owner, each)) for each in identifiers))
+        records = [record for record in found if record is not None]
+        permissions = await self._tasks.permissions(ctx, records)
+        return [record for record, each in zip(records, permissions, strict=True) if each == "usable"]
 
     # --- 2025-11-25 ---
 
@@ -107,23 +126,19 @@ class TaskMethods:
             cancelled = rules.cancel(record)
             return cancelled
 
-        record = await self._tasks.change(self._key(ctx), edit)
-        if record is None:
-            raise rules.unknown_task()
+        record = await self._change(ctx, edit)
         if not cancelled:
             raise ProtocolError(INVALID_PARAMS, "The task is over, so it cannot be cancelled")
         return rules.core_task(record, t.CancelTaskResult)
 
     async def _list(self, ctx: Context) -> t.ListTasksResult:
-        owner = owner_of(ctx)
         try:
             after = "" if not isinstance(ctx.params.cursor, str) else decode_cursor(ctx.params.cursor, "tasks")
         except ValueError as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from None
-        ids = await self._records.ids(owner, after, _PAGE + 1)
-        found = await asyncio.gather(*(self._records.find(self._records.key(owner, each)) for each in ids[:_PAGE]))
+        ids = await self._records.ids(owner_of(ctx), after, _PAGE + 1)
         return t.ListTasksResult(
-            tasks=[rules.core_task(record, t.Task) for record in found if record is not None],
+            tasks=[rules.core_task(record, t.Task) for record in await self._usable(ctx, ids[:_PAGE])],
             next_cursor=encode_cursor("tasks", ids[_PAGE - 1]) if len(ids) > _PAGE else UNSET,
         )
 
@@ -201,23 +216,21 @@ class TaskMethods:
 
     async def _acknowledged(self, ctx: Context, edit: Callable[[Record], bool]) -> t.Result:
         # TSK-14: an empty answer, also where there was nothing left to change.
-        if await self._tasks.change(self._key(ctx), edit) is None:
-            raise rules.unknown_task()
+        await self._change(ctx, edit)
         return t.Result()
 
     # --- listening ---
 
     async def listened(self, ctx: Context, wanted: list[str]) -> dict[str, Any]:
-        """The tasks that a listen stream may hear of: those of its own principal (TSK-18)."""
+        """The tasks that a listen stream may hear of: those of its own principal (TSK-18) that it may use."""
         if not rules.is_declared(ctx.client_capabilities):
             raise rules.missing_extension("taskIds belong to tasks")
         if len(wanted) > self._tasks.limits.uris:
             raise ProtocolError(INVALID_PARAMS, f"At most {self._tasks.limits.uris} tasks can be listened to at once")
         await self._tasks.ready()
         self._records.listen()
-        owner = owner_of(ctx)
-        found = await asyncio.gather(*(self._records.find(self._records.key(owner, each)) for each in wanted))
-        return {FILTER: [name for name, record in zip(wanted, found, strict=True) if record is not None]}
+        usable = {record.id for record in await self._usable(ctx, wanted)}
+        return {FILTER: [each for each in wanted if each in usable]}
 
 
 async def _rings(bell: asyncio.Event, expires: float) -> None:

@@ -62,13 +62,15 @@ class Followed:
         self.revision = revision
         self.created: Record | None = None
         self.announced: str = "working"
+        # Whether the client may be told of a record now.
+        self.may_tell: Callable[[Record], bool] = lambda record: True
 
     def announce(self, record: Record) -> None:
         """2025-11-25 tasks, status notification: each transition; 2026-07-28 has listen streams instead."""
         if not supports(self.revision, "core_tasks"):
             return
         task = rules.core_task(record, t.TaskStatusNotificationParams)
-        if task.status != self.announced:
+        if task.status != self.announced and self.may_tell(record):
             self.announced = task.status
             self.notify("notifications/tasks/status", task)
 
