@@ -360,7 +360,7 @@ def test_what_cannot_be_matched_says_so_and_expands_all_the_same(text: str) -> N
 )
 def test_values_that_lead_elsewhere_do_not_match(value: str) -> None:
     for template in ("f:///{+path}", "f:///{path*}", "f://{/path*}", "f:///{path}", "f:///a{?path}", "f:///a{#path}"):
-        opening = {"?": "f:///a?path=", "#": "f:///a#"}.get(template[-7], "f:///")
+        opening = {"?": "f:///a?path=", "#": "f:///a#"}.get(template[-6], "f:///")
         assert UriTemplate(template).match(opening + value) is None
 
 
@@ -375,6 +375,20 @@ def test_each_value_of_a_repeated_parameter_is_screened(query: str) -> None:
 def test_an_encoded_slash_does_not_widen_a_segment(value: str) -> None:
     assert UriTemplate("f:///{name}").match(f"f:///{value}") is None
     assert UriTemplate("f:///{+path}").match(f"f:///{value}") is not None
+
+
+@pytest.mark.covers("RES-5")
+@pytest.mark.parametrize("value", ["C:x", "c:", "%43:x", "C%3Ax", "%2543:x"])
+@pytest.mark.parametrize("template", ["f:///{name}", "f:///a{?name}", "f:///{+name}", "f:///a{#name}"])
+def test_the_name_of_a_drive_leads_elsewhere_where_there_are_drives(
+    value: str, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = {"?": "f:///a?name=", "#": "f:///a#"}.get(template[-6], "f:///")
+    # Only a name in the path is one segment; the others may span several.
+    spans = template[-6] in "?+#"
+    for has_drives in (True, False):
+        monkeypatch.setattr(uri_matching, "_HAS_DRIVES", has_drives)
+        assert (UriTemplate(template).match(opening + value) is None) == (has_drives or spans), (template, has_drives)
 
 
 @pytest.mark.parametrize(

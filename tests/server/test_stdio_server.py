@@ -21,7 +21,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals and descriptors o
 SERVER = """
     import asyncio, os, subprocess, sys, time
     from contextlib import asynccontextmanager
-    from toolwire import Context, Server
+    from toolwire import Context, Server, SyncContext
 
     NOTES = {notes!r}
 
@@ -60,6 +60,12 @@ SERVER = """
             await asyncio.sleep(60)
         finally:
             note("stopped waiting")
+        return "done"
+
+    @server.tool
+    def block(ctx: SyncContext) -> str:
+        ctx.progress(1)
+        time.sleep(60)
         return "done"
 
     @server.tool
@@ -163,6 +169,17 @@ def test_what_is_in_flight_at_the_end_of_input_is_finished(folder: Path) -> None
         assert server.notes() == ["enter", "brief done", "exit"]
 
 
+@pytest.mark.parametrize("tool", ["wait", "block"])
+def test_what_takes_longer_is_stopped_before_the_client_kills_the_server(folder: Path, tool: str) -> None:
+    main = "server.limits = server.kernel.limits = type(server.limits)(drain=600); server.run()"
+    with running(Process(folder, main)) as server:
+        server.send("tools/call", {"name": tool}, progressToken="t")
+        assert server.read()["method"] == "notifications/progress"
+        status, out, err = server.end()
+        assert (status, out, err) == (0, "", "")
+        assert server.notes()[-1] == "exit"
+
+
 @pytest.mark.covers("2.1.2")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_every_revision_is_one_message_a_line(folder: Path, revision: str) -> None:
@@ -188,11 +205,19 @@ def test_every_revision_is_one_message_a_line(folder: Path, revision: str) -> No
 
 @posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_signal_stops_the_server_without_a_traceback(folder: Path, number: signal.Signals) -> None:
-    main = "server.limits = server.kernel.limits = type(server.limits)(drain=0.1); server.run()"
+@pytest.mark.parametrize("input_ends", [False, True])
+def test_one_signal_stops_the_server_at_once_and_without_a_traceback(
+    folder: Path, number: signal.Signals, input_ends: bool
+) -> None:
+    # Whoever sends a signal has waited already: calls in flight get no more time.
+    main = "server.limits = server.kernel.limits = type(server.limits)(drain=600, drain_stdio=600); server.run()"
     with running(Process(folder, main)) as server:
         server.send("tools/call", {"name": "wait"}, progressToken="t")
         assert server.read()["method"] == "notifications/progress"
+        if input_ends:
+            assert server.process.stdin is not None
+            server.process.stdin.close()
+            server.process.stdin = None
         server.process.send_signal(number)
         status = server.process.wait(30)
         out, err = server.process.communicate()

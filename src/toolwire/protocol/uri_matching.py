@@ -16,6 +16,7 @@ cannot backtrack does the work, or one pass over the text per part of the templa
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
@@ -26,6 +27,8 @@ from toolwire.protocol.uri_expressions import MAX_URI_LENGTH, STYLES, TRIPLET, E
 _BROKEN_TRIPLET = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _DRIVE = re.compile(r"[A-Za-z]:")
+# `C:x` is a file on another drive there, and joined to a folder it leaves the folder. Elsewhere `a:1` is any name.
+_HAS_DRIVES = sys.platform == "win32"
 # Not only "/": several values travel as one text with commas, and a semicolon ends the name of a segment.
 _SEGMENT_END = re.compile(r"[/,;]")
 
@@ -304,7 +307,7 @@ def _is_unsafe(value: str, spans: bool) -> bool:
         if spans:
             if value.startswith("/") or _DRIVE.match(value):
                 return True
-        elif "/" in value:
+        elif "/" in value or (_HAS_DRIVES and _DRIVE.match(value)):
             return True
         decoded = unquote(value)
         if decoded == value:

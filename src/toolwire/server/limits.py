@@ -60,3 +60,5 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Tasks that run at once in one process."""
     drain: float = 5.0
     """Seconds that calls in flight get to finish when the connection or the server ends."""
+    drain_stdio: float = 1.5
+    """The same when standard input ends: clients kill a server that has not left two to four seconds later."""

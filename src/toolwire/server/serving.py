@@ -179,19 +179,20 @@ class Serving:
 
         claimed = stdio.claim()
         channel = stdio.StdioChannel(claimed.input, claimed.output, limit=self.limits.line)
-        await self._serve_until_stopped(channel, stdio)
+        await self._serve_until_stopped(channel, stdio, self.limits.drain_stdio)
 
-    async def _serve_until_stopped(self, channel: Channel, stdio: Any) -> None:
+    async def _serve_until_stopped(self, channel: Channel, stdio: Any, drain: float) -> None:
+        """Serve until the input ends, which leaves calls `drain` seconds, or a signal comes, which leaves them none."""
         loop = asyncio.get_running_loop()
         async with self._life.held():
             await channel.connect()
             session = self._local_session(channel)
             self._stop = lambda: _discard(loop.call_soon_threadsafe(session.end))
-            unwatch = stdio.parent_watch(session.end)
+            unwatch = stdio.parent_watch(session.hurry)
             try:
-                with stdio.signals(session.end):
+                with stdio.signals(session.hurry):
                     await session.run()
-                    await session.close(self.limits.drain)
+                    await session.close(drain)
             finally:
                 unwatch()
                 self._stop = None
@@ -248,7 +249,7 @@ class Serving:
             from toolwire.wire import stdio
 
             if isinstance(transport, Channel):
-                run_loop(self._serve_until_stopped(transport, stdio))
+                run_loop(self._serve_until_stopped(transport, stdio, self.limits.drain))
             else:
                 stdio.claim()  # Before there is a loop, which may open descriptors of its own.
                 run_loop(self.serve_stdio())

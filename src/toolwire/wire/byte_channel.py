@@ -18,7 +18,8 @@ CONGESTED: Final = 1024 * 1024
 # Messages kept for `read()` before the descriptor is left alone.
 READ_AHEAD_MESSAGES: Final = 1_000
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
-CLOSE_SECONDS: Final = 2.0
+# Together with the time that calls get to finish, less than it takes a client to kill a server that does not leave.
+CLOSE_SECONDS: Final = 1.0
 
 
 class ByteChannel(Channel):

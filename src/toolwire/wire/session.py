@@ -140,6 +140,7 @@ class Session:
         self._alarm_at = math.inf
         self._looking = False
         self._closed = False
+        self._hurried: asyncio.Future[None] = self.loop.create_future()
         self._revision_told = isinstance(peer.lifecycle, ClientLifecycle)  # A client tells it by itself.
         self._has_routes = type(channel).route is not Channel.route
         self._tells_principals = type(channel).principal is not Channel.principal
@@ -473,6 +474,12 @@ class Session:
         if not self._ended.done():
             self._ended.set_result(None)
 
+    def hurry(self) -> None:
+        """Make `run` return, and give what is in flight no more time, also where it has been given some already."""
+        if not self._hurried.done():
+            self._hurried.set_result(None)
+        self.end()
+
     async def finished(self) -> None:
         """Wait until nothing of ours is in flight, where requests outlive the connection that they were begun on."""
 
@@ -505,8 +512,9 @@ class Session:
     async def _finish(self, grace: float) -> None:
         """Wait for what runs and for what it makes room for, as input that ends early (a file, say) leaves behind."""
         deadline = self.loop.time() + grace
-        while (tasks := self._running()) and (left := deadline - self.loop.time()) > 0:
-            await asyncio.wait(tasks, timeout=left)
+        hurried = self._hurried
+        while not hurried.done() and (tasks := self._running()) and (left := deadline - self.loop.time()) > 0:
+            await asyncio.wait((*tasks, hurried), timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
     def _running(self) -> list[asyncio.Task[None]]:
         current = asyncio.current_task()

@@ -111,6 +111,7 @@ class ProcessChannel(ByteChannel):
 
     def kill(self) -> None:
         """End the whole tree now; `close()` still has to be awaited to clean up."""
+        self._tree.look()
         self._tree.kill()
 
     def _open(self) -> tuple[Source | None, Sink | None]:
@@ -175,10 +176,15 @@ class ProcessChannel(ByteChannel):
 
     async def _ask_to_end(self) -> None:
         if not self._exited.is_set():
+            # Now, because what a child that has ended started cannot be found any more.
+            self._tree.look()
             await self._within(self._grace, self._end_input())
         self._stop_writing()
-        if not (self._exited.is_set() and self._silent.is_set()) and self._tree.terminate():
-            await self._within(self._grace, self._gone())
+        if not (self._exited.is_set() and self._silent.is_set()):
+            # What was started since, perhaps in order to clean up.
+            self._tree.look()
+            if self._tree.terminate():
+                await self._within(self._grace, self._gone())
 
     async def _end_input(self) -> None:
         await self._send_rest()
@@ -199,6 +205,7 @@ class ProcessChannel(ByteChannel):
 
     def _let_go(self) -> None:
         self._stop_watch()
+        self._tree.let_go()
         # None only for a process that is stuck in the kernel, where not even a kill reaches it.
         self._status = self._process.poll()
         self._stop_reading()

@@ -6,10 +6,13 @@ import asyncio
 import io
 import os
 import select
+import signal
 import socket
 import stat
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from toolwire.wire.platforms import posix
 
@@ -18,6 +21,9 @@ assert sys.platform == "linux"
 
 # Opening this device makes a new terminal instead of a second description of the same one.
 TERMINAL_MULTIPLEXER = (5, 2)
+# Processes that are looked at to find those of a tree, and members that are held.
+MAX_PROCESSES = 10_000
+MAX_STRAYS = 1_000
 
 
 class SocketEnd:
@@ -115,3 +121,89 @@ def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], N
 
     loop.add_reader(descriptor, ended)
     return stop
+
+
+class _Process(NamedTuple):
+    pid: int
+    parent: int
+    group: int
+    # With the id it names one process for ever.
+    started: int
+
+
+class ProcessTree(posix.ProcessTree):
+    """A child and everything that it started, also what began a session of its own (`setsid`).
+
+    Such a process is found by its parents, so only while they live. A daemon, whose parent has left it on purpose,
+    belongs to nobody's tree.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        super().__init__(process)
+        self._strays: dict[_Process, int] = {}
+
+    def look(self) -> None:
+        """Find members that left the group, while the child lives."""
+        children: dict[int, list[_Process]] = {}
+        for process in _processes():
+            children.setdefault(process.parent, []).append(process)
+        parents = [self._group]
+        while parents:
+            for process in children.pop(parents.pop(), ()):
+                parents.append(process.pid)
+                if process.group != self._group and process not in self._strays and len(self._strays) < MAX_STRAYS:
+                    self._hold(process)
+
+    def _hold(self, process: _Process) -> None:
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except OSError:
+            return
+        found = _process(process.pid)
+        if found is not None and found.started == process.started:
+            self._strays[process] = descriptor
+        else:
+            # It ended meanwhile, and the id may be somebody else's.
+            os.close(descriptor)
+
+    def _signal(self, number: signal.Signals) -> None:
+        super()._signal(number)
+        for descriptor in self._strays.values():
+            try:
+                signal.pidfd_send_signal(descriptor, number)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+    def let_go(self) -> None:
+        """Release what is held of the members."""
+        strays, self._strays = self._strays, {}
+        for descriptor in strays.values():
+            os.close(descriptor)
+
+
+def _processes() -> Iterator[_Process]:
+    try:
+        names = os.listdir("/proc")  # noqa: PTH208 - the names are all that is needed
+    except OSError:
+        return
+    for name in [name for name in names if name.isdigit()][:MAX_PROCESSES]:
+        process = _process(int(name))
+        if process is not None:
+            yield process
+
+
+def _process(pid: int) -> _Process | None:
+    """Read what the kernel says of a process; None when there is none."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        status = os.read(descriptor, 4096)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    # proc_pid_stat(5): the name, in brackets, may hold anything; behind it are the state, the parent, the group, ...
+    fields = status.rpartition(b")")[2].split()
+    return _Process(pid, int(fields[1]), int(fields[2]), int(fields[19])) if len(fields) > 19 else None

@@ -160,6 +160,12 @@ class ProcessTree:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._group = process.pid
 
+    def look(self) -> None:
+        """Find members that left the group, while the child lives. Only some systems can tell."""
+
+    def let_go(self) -> None:
+        """Release what is held of the members."""
+
     def terminate(self) -> bool:
         """Ask the group to end; False where the system has no way to ask."""
         self._signal(signal.SIGTERM)

@@ -119,6 +119,12 @@ class ProcessTree:
         _kernel().AssignProcessToJobObject(self._job, handle)
         _resume(handle)
 
+    def look(self) -> None:
+        """Do nothing: nobody leaves a job."""
+
+    def let_go(self) -> None:
+        """Do nothing: killing the job has released it."""
+
     def terminate(self) -> bool:
         """False: there is no way to ask a process without a window to end."""
         return False
