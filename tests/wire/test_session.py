@@ -336,6 +336,84 @@ async def test_nothing_new_is_started_for_a_reader_that_is_behind() -> None:
         await script.until(lambda: script.started == ["a"])
 
 
+class Reluctant(MemoryChannel):
+    """A channel whose other end reads when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited = 0
+        self.read_up = asyncio.Event()
+
+    async def taken(self) -> None:
+        self.waited += 1
+        await self.read_up.wait()
+
+
+def reluctant_pair() -> tuple[MemoryChannel, MemoryChannel]:
+    left, right = MemoryChannel(), Reluctant()
+    left._peer, right._peer = right, left
+    return left, right
+
+
+async def told_first(request: Incoming, outlet: Outlet) -> Any:
+    if request.params.name != "plain":
+        outlet.notify("notifications/progress", t.ProgressNotificationParams(progress_token="p", progress=1))
+    if request.params.name == "fails":
+        raise ProtocolError(-32000, "failed")
+    return {"name": request.params.name}
+
+
+@pytest.mark.parametrize("name", ["works", "fails"])
+async def test_an_answer_lets_the_notifications_of_its_request_go_first(name: str) -> None:
+    async with serving(Script(told_first), reluctant_pair) as (far, session):
+        channel: Any = session.channel
+        far.call("plain", name)
+        await far.until(2)
+        await turns()
+        # A call that told nothing waits for nobody, though others do.
+        assert [message.get("id", message.get("method")) for message in far.received] == [
+            "plain",
+            "notifications/progress",
+        ]
+        assert channel.waited == 1
+        channel.read_up.set()
+        assert (await far.until(3))[-1]["id"] == name
+
+
+@pytest.mark.parametrize("hurried", [True, False])
+async def test_an_answer_that_waits_for_its_reader_ends_with_the_connection(hurried: bool) -> None:
+    async with serving(Script(told_first), reluctant_pair) as (far, session):
+        channel: Any = session.channel
+        far.call("works")
+        await far.until(1)
+        while not channel.waited:
+            await asyncio.sleep(0)
+        closing = asyncio.ensure_future(session.close(600))
+        await turns()
+        if hurried:
+            session.hurry()
+        else:
+            channel.read_up.set()
+        await closing
+        assert far.answered == ([] if hurried else ["works"])
+        assert session.serving == {}
+
+
+async def test_whoever_is_in_a_hurry_gives_calls_no_more_time() -> None:
+    script = Script()
+    async with serving(script) as (far, session):
+        far.call("a", "b")
+        await script.until(lambda: script.started == ["a", "b"])
+        closing = asyncio.ensure_future(session.close(600))
+        script.let("a")
+        await far.until(1)
+        assert not closing.done()
+        session.hurry()
+        await closing
+        assert far.answered == ["a"]
+        assert script.ended == ["a", "b"]
+
+
 # --- limits ---
 
 

@@ -583,6 +583,61 @@ def test_a_slow_reader_is_felt_and_the_loop_keeps_turning(run: Run[Any], pipe: t
     run(main())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what was not read")
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_what_was_sent_is_taken_once_the_client_has_read_it(
+    run: Run[Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stdio, "TAKEN_SECONDS", 600)
+    reading, writing = [end.detach() for end in socket.socketpair()] if kind == "socket" else os.pipe()
+
+    async def main() -> None:
+        requests = os.pipe()
+        channel = StdioChannel(requests[0], writing)
+        await channel.taken()
+        channel.write(b"one")
+        channel.write(b"two")
+        taking = asyncio.ensure_future(channel.taken())
+        await channel.flush()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not taking.done()
+        assert os.read(reading, 4) == b"one\n"
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not taking.done()
+        assert os.read(reading, 100) == b"two\n"
+        await taking
+        await channel.close()
+        for fd in requests:
+            os.close(fd)
+
+    run(main())
+    for fd in (reading, writing):
+        os.close(fd)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the system tells", "nobody tells"])
+def test_a_client_that_does_not_read_holds_nothing_up(
+    run: Run[Any], pipe: tuple[int, int], told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stdio, "TAKEN_SECONDS", 0.02 if told else 600)
+    if not told:
+        monkeypatch.setattr(streams.ReadySink, "unread", lambda self: None)
+
+    async def main() -> None:
+        requests = os.pipe()
+        channel = StdioChannel(requests[0], pipe[1])
+        channel.write(b"unread")
+        await channel.taken()
+        await channel.close()
+        await channel.taken()
+        for fd in requests:
+            os.close(fd)
+
+    run(main())
+
+
 def test_a_client_that_never_reads_is_not_read_for_ever(
     run: Run[Any], pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,10 @@ class Channel(ABC):
         """Wait until everything queued has left, or the channel has ended."""
         return
 
+    async def taken(self) -> None:
+        """Wait a moment for the other end to read what was sent, where it matters that it does so before the next."""
+        return
+
     def attach(self, feed: Feed, ended: Ended) -> bool:
         """Offer to take messages by call instead of by `read()`.
 

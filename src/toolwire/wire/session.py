@@ -70,6 +70,8 @@ class ConnectionOutlet(Struct, eq=False):
     revision: str
     open: bool = True
     task: asyncio.Task[None] | None = None
+    # Whether the answer has to let notifications go first.
+    follows: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -86,6 +88,7 @@ class ConnectionOutlet(Struct, eq=False):
         """Send a notification that concerns this request; False once the request is settled (PRG-2, STD-10)."""
         if not self.open:
             return False
+        self.follows = self.connection.paced
         return self.connection.notify(method, shape(params, self.revision))
 
     async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
@@ -143,6 +146,7 @@ class Session:
         self._hurried: asyncio.Future[None] = self.loop.create_future()
         self._revision_told = isinstance(peer.lifecycle, ClientLifecycle)  # A client tells it by itself.
         self._has_routes = type(channel).route is not Channel.route
+        self.paced: bool = type(channel).taken is not Channel.taken
         self._tells_principals = type(channel).principal is not Channel.principal
         self._start_task = task_starter(self.loop)
         self._routes: dict[RequestId, Feed] = {}
@@ -285,6 +289,11 @@ class Session:
             log.exception("the answer to %s could not be formed", request.method)
             data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))
         outlet.open = False
+        if outlet.follows and data is not None:
+            try:
+                await self.channel.taken()
+            except asyncio.CancelledError:
+                data = None  # The connection ends, and whoever waited with it.
         outlet.task = None  # A task holds its context variables, and with them this outlet: no ring is left behind.
         route = None
         if self.serving.get(identifier) is outlet:

@@ -34,6 +34,11 @@ from toolwire.wire.streams import (
 # A client that sends without reading is no longer read at this many unsent bytes. The client's side has no such
 # rule: if both had, each could wait for the other.
 STOP_READING_AT: Final = 8 * 1024 * 1024
+# How long an answer waits for the client to read the notifications before it, how often that is looked at, and how long
+# it waits where the system does not tell.
+TAKEN_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.001
+UNKNOWN_SECONDS: Final = 0.005
 
 Stream: TypeAlias = int | IO[bytes] | None
 
@@ -114,6 +119,23 @@ class StdioChannel(ByteChannel):
         sink = _open_sink(self._output)
         # With no way out nobody can ever get an answer, so nothing is taken in either.
         return (None if sink is None else _open_source(self._input)), sink
+
+    async def taken(self) -> None:
+        """Wait until the client has read what was sent, for a moment at most.
+
+        Some clients handle an answer as soon as they read it, and a notification a little later. Of what they get in
+        one read they forget the notifications, because the call they belong to is over.
+        """
+        try:
+            async with asyncio.timeout(TAKEN_SECONDS):
+                await self.flush()
+                while self._sink is not None and (unread := self._sink.unread()) != 0:
+                    if unread is None:
+                        await asyncio.sleep(UNKNOWN_SECONDS)
+                        return
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            pass
 
     def _output_broke(self, error: OSError | None) -> None:
         self._stop_reading()

@@ -33,6 +33,7 @@ class End(Protocol):
     def unwatch_input(self, loop: asyncio.AbstractEventLoop, /) -> None: ...
     def watch_output(self, loop: asyncio.AbstractEventLoop, ready: Callable[[], object], /) -> None: ...
     def unwatch_output(self, loop: asyncio.AbstractEventLoop, /) -> None: ...
+    def unread(self) -> int | None: ...
     def close(self) -> None: ...
 
 
@@ -64,6 +65,10 @@ class Sink(ABC):
     @abstractmethod
     def send(self, data: bytes) -> bool:
         """True when everything left at once; otherwise `sent` is called when it has, or could not."""
+
+    def unread(self) -> int | None:
+        """How much of what left the other side has not read yet; None where the system does not tell."""
+        return None
 
     @abstractmethod
     def close(self) -> None: ...
@@ -133,6 +138,9 @@ class ReadySink(Sink):
         self._rest = memoryview(data)[written:]
         self._end.watch_output(self._loop, self._ready)
         return False
+
+    def unread(self) -> int | None:
+        return None if self._end is None else self._end.unread()
 
     def close(self) -> None:
         if self._end is not None:

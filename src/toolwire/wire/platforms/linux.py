@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from toolwire.wire.platforms import posix
 
@@ -24,6 +24,15 @@ TERMINAL_MULTIPLEXER = (5, 2)
 # Processes that are looked at to find those of a tree, and members that are held.
 MAX_PROCESSES = 10_000
 MAX_STRAYS = 1_000
+
+
+class PipeEnd(posix.PipeEnd):
+    """The end of a pipe, which tells how much is in it."""
+
+    __slots__ = ()
+
+    def unread(self) -> int | None:
+        return _amount(self._fd, "FIONREAD")
 
 
 class SocketEnd:
@@ -45,6 +54,10 @@ class SocketEnd:
 
     def write(self, data: bytes | memoryview) -> int:
         return self._socket.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def unread(self) -> int | None:
+        # unix(7) SIOCOUTQ, which has the same number: what is not read counts as not sent.
+        return _amount(self._socket.fileno(), "TIOCOUTQ")
 
     def watch_input(self, loop: asyncio.AbstractEventLoop, ready: Callable[[], object]) -> None:
         loop.add_reader(self._epoll.fileno(), ready)
@@ -73,9 +86,25 @@ def shared_end(fd: int, writing: bool) -> posix.PipeEnd | SocketEnd | None:
         except OSError:
             # Another user's pipe, or no /proc.
             return None
-        return posix.PipeEnd(io.FileIO(private, "wb" if writing else "rb"))
+        # A terminal would tell what was typed.
+        end = PipeEnd if stat.S_ISFIFO(status.st_mode) else posix.PipeEnd
+        return end(io.FileIO(private, "wb" if writing else "rb"))
     # Files and the null device are always ready and cannot be watched; libuv aborts the process when asked to.
     return None
+
+
+def _amount(descriptor: int, question: Literal["FIONREAD", "TIOCOUTQ"]) -> int | None:
+    """Ask the kernel for a number of bytes."""
+    # Imported here because only servers on stdio that tell of their progress ask.
+    import fcntl
+    import termios
+
+    answer = bytearray(4)
+    try:
+        fcntl.ioctl(descriptor, getattr(termios, question), answer)
+    except OSError:
+        return None
+    return int.from_bytes(answer, sys.byteorder)
 
 
 def _is_terminal(fd: int, status: os.stat_result) -> bool:

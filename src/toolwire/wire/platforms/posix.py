@@ -42,6 +42,10 @@ class PipeEnd:
     def write(self, data: bytes | memoryview) -> int:
         return os.write(self._fd, data)
 
+    def unread(self) -> int | None:
+        """How many bytes that were written nobody has read yet; None where the system does not tell."""
+        return None
+
     def watch_input(self, loop: asyncio.AbstractEventLoop, ready: Callable[[], object]) -> None:
         loop.add_reader(self._fd, ready)
 
