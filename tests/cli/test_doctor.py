@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from tests.cli.command import Command
+from tests.http_process import started
 
 from toolwire.cli import doctor_http, doctor_stdio
-from toolwire.cli.diagnosis import Diagnosis
+from toolwire.cli.diagnosis import Diagnosis, good
 from toolwire.protocol.errors import Unreachable
 from toolwire.wire.http_client.pool import Pool
 from toolwire.wire.http_client.response import HttpResponse
@@ -41,6 +42,13 @@ def server(folder: Path, before: str = "", after: str = "", tools: str = "[]") -
     return str(file)
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy lets nobody leave quickly."""
+    monkeypatch.setattr(doctor_stdio, "HOST_SECONDS", 30.0)
+    monkeypatch.setattr(doctor_stdio, "LEAVING_SECONDS", 30.0)
+
+
 def test_a_good_server_is_told_so(toolwire: Command) -> None:
     done = toolwire("doctor", str(HELLO))
     assert done.status == 0
@@ -51,6 +59,7 @@ def test_a_good_server_is_told_so(toolwire: Command) -> None:
         "ok  end: it left when its input ended",
         "ok  revisions: 2026-07-28, and 2025-11-25 for the older clients",
         "ok  tools: 2, and the linter has no complaint",
+        "--  leaving: no tool says that it only reads and needs no arguments: name one with --call",
         "",
         "5 good, 0 to look at, 0 to mend.",
     ]
@@ -80,8 +89,7 @@ def test_what_is_wrong_over_stdio(
 
 
 async def test_a_server_that_stays_when_its_input_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spawn = doctor_stdio.ProcessChannel.spawn
-    monkeypatch.setattr(doctor_stdio.ProcessChannel, "spawn", lambda *words, **rest: spawn(*words, **rest, grace=0.05))
+    monkeypatch.setattr(doctor_stdio, "LEAVING_SECONDS", 0.05)
     stays = server(tmp_path, after="while True: time.sleep(1)")
     found = [each async for each in doctor_stdio.check([sys.executable, stays], None, None, 30.0)]
     assert [each.verdict for each in found if each.check == "end"] == ["bad"]
@@ -94,6 +102,84 @@ async def test_a_server_that_says_nothing(tmp_path: Path) -> None:
     assert [(each.check, each.verdict) for each in found] == [("start", "bad")]
     missing = [each async for each in doctor_stdio.check(["/no/such/program"], None, None, 1.0)]
     assert [(each.check, each.verdict) for each in missing] == [("start", "bad")]
+
+
+# What it does when a tool is called is up to the test.
+CALLED = """
+import json, sys, time
+
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}}
+TOOLS = [
+    {"name": "look", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
+    {"name": "write", "inputSchema": NUMBER},
+]
+ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "n", "version": "1"}}
+
+def answer(message):
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {**ABOUT, "tools": TOOLS}}), flush=True)
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "tools/call":
+        CALLED
+    elif "id" in message:
+        answer(message)
+"""
+
+
+def called(folder: Path, does: str) -> str:
+    file = folder / "called.py"
+    file.write_text(CALLED.replace("        CALLED", f"        {does}"))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("does", "head_start", "verdict", "says"),
+    [
+        ("pass", 0.1, "good", "it leaves with a client that leaves during a call of look"),
+        ("time.sleep(60)", 1.0, "bad", "it stays when its client leaves during a call of look, and has to be killed"),
+        ("answer(message)", 30.0, "good", "it leaves with a client that leaves right after a call of look"),
+    ],
+    ids=["leaves", "stays", "answers"],
+)
+def test_a_client_that_leaves_during_a_call_over_stdio(
+    toolwire: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    does: str,
+    head_start: float,
+    verdict: str,
+    says: str,
+) -> None:
+    monkeypatch.setattr(doctor_stdio, "HEAD_START", head_start)
+    if verdict == "bad":
+        monkeypatch.setattr(doctor_stdio, "LEAVING_SECONDS", 0.3)
+    done = toolwire("doctor", called(tmp_path, does), "--json")
+    found = {each["check"]: each for each in json.loads(done.out)}
+    assert (found["leaving"]["verdict"], found["leaving"]["found"]) == (verdict, says)
+
+
+def test_the_tool_to_leave_can_be_named(toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    async def leave(*given: Any, **options: Any) -> Diagnosis:
+        asked.append(given[-3:])
+        return good("leaving", "yes")
+
+    monkeypatch.setattr(doctor_stdio, "leave", leave)
+    file = called(tmp_path, "pass")
+    assert "ok  leaving: yes" in toolwire("doctor", file, "--call", "write", "n=3").out
+    assert asked == [("2025-06-18", "write", {"n": 3})]
+    assert "--  leaving: the server has no tool 'nothing'" in toolwire("doctor", file, "--call", "nothing").out
+
+
+def test_a_server_that_leaves_late_is_to_be_looked_at(
+    toolwire: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_stdio, "HOST_SECONDS", 0.0)
+    file = called(tmp_path, "pass")
+    found = {each["check"]: each for each in json.loads(toolwire("doctor", file, "--json").out)}
+    assert (found["end"]["verdict"], found["leaving"]["verdict"]) == ("warning", "warning")
 
 
 def test_a_slow_start_is_to_be_looked_at() -> None:
@@ -157,12 +243,15 @@ def behaves(method: str, url: str, headers: Mapping[str, str], asked: str) -> An
     return 200, {"content-type": "application/json"}, [b"{}"]
 
 
+HERE = "http://127.0.0.1:8000/mcp"
+
+
 async def examine(
-    monkeypatch: pytest.MonkeyPatch, serve: Serve, url: str = "http://127.0.0.1:8000/mcp"
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, url: str = HERE, headers: Mapping[str, str] | None = None
 ) -> dict[str, Diagnosis]:
     monkeypatch.setattr(doctor_http, "HttpPool", lambda **_: FakePool(serve))
     monkeypatch.setattr(doctor_http, "_STREAM_SECONDS", 0.05)
-    return {each.check: each async for each in doctor_http.check(url, {}, 5.0)}
+    return {each.check: each async for each in doctor_http.check(url, headers or {}, 5.0)}
 
 
 async def test_a_good_http_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +293,7 @@ def cuts(method: str, url: str, headers: Mapping[str, str], asked: str) -> Answe
         (lambda *_: (404, {}, []), "reach", "bad", "status 404"),
         (lambda *_: (502, {}, []), "reach", "bad", "status 502"),
         (lambda *_: (308, {"location": "https://elsewhere/"}, []), "reach", "bad", "https://elsewhere/"),
-        (lambda *_: (401, {}, []), "sign-in", "bad", "401 without a Bearer challenge"),
+        (lambda *_: (401, {}, []), "sign-in", "bad", "401 without a challenge"),
     ],
 )
 async def test_what_is_wrong_over_http(
@@ -282,3 +371,89 @@ async def test_an_authorization_server_that_is_away_is_not_blamed_on_the_metadat
     found = (await examine(monkeypatch, serve, URL))["sign-in"]
     assert (found.verdict, found.found) == ("bad", "https://login.example cannot be reached")
     assert "check the address of the authorization server" in found.advice
+
+
+TOKEN = {"Authorization": "Bearer right"}
+KEY = {"X-API-Key": "right"}
+OTHER = {"Authorization": "Bearer wrong"}
+
+
+@pytest.mark.parametrize(
+    ("challenge", "sent", "verdict", "says"),
+    [
+        ("Bearer", None, "good", "by a token that is handed out elsewhere, such as an API key"),
+        ("Bearer", TOKEN, "good", "by a token that is handed out elsewhere, such as an API key"),
+        ("Bearer", OTHER, "good", "by a token that is handed out elsewhere, such as an API key"),
+        ('Bearer resource_metadata="https://mcp.example/metadata"', None, "good", "by https://login.example"),
+        ('Bearer resource_metadata="https://mcp.example/metadata"', TOKEN, "good", "by https://login.example"),
+        ("ApiKey realm=it", None, "good", "by credentials of the kind apikey"),
+        ("ApiKey realm=it", KEY, "good", "by credentials of the kind apikey"),
+        ("", None, "bad", "401 without a challenge"),
+        ("", KEY, "bad", "401 without a challenge"),
+        (None, None, "warning", "anybody may use it"),
+        (None, TOKEN, "warning", "anybody may use it"),
+    ],
+)
+async def test_how_somebody_gets_in_is_told_with_a_token_and_without(
+    monkeypatch: pytest.MonkeyPatch, challenge: str | None, sent: Mapping[str, str] | None, verdict: str, says: str
+) -> None:
+    def serve(method: str, url: str, headers: Mapping[str, str], asked: str) -> Answer:
+        if method == "GET":
+            named = {"https://mcp.example/metadata": RESOURCE} if "metadata" in (challenge or "") else {}
+            document = named.get(url, ISSUER if named else None)
+            if document is None:
+                return 404, {}, [b""]
+            return 200, {"content-type": "application/json"}, [json.dumps(document).encode()]
+        if challenge is not None and "right" not in " ".join(headers.values()):
+            return 401, {"www-authenticate": challenge} if challenge else {}, []
+        return behaves(method, url, headers, asked)
+
+    found = await examine(monkeypatch, serve, URL, sent)
+    assert (found["sign-in"].verdict, found["sign-in"].found) == (verdict, says)
+    if sent is None:
+        assert "credentials" not in found
+    else:
+        refused = sent is OTHER
+        assert found["credentials"].verdict == ("bad" if refused else "good")
+
+
+LEAVES = """
+import asyncio, os, time
+from toolwire import Server
+
+server = Server("slow")
+
+@server.tool(annotations={"readOnlyHint": True})
+async def wait() -> str:
+    await asyncio.Event().wait()
+
+@server.tool
+async def hold_up() -> str:
+    time.sleep(60)
+
+@server.tool
+async def die() -> str:
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize(
+    ("tool", "verdict", "says"),
+    [
+        ("wait", "good", "it goes on when a client leaves during a call of wait"),
+        ("hold_up", "bad", "nobody is answered after a client left during a call of hold_up"),
+        ("die", "bad", "nobody is answered after a client left during a call of die"),
+    ],
+)
+async def test_a_client_that_leaves_during_a_call_over_http(
+    tmp_path: Path, revision: str, tool: str, verdict: str, says: str
+) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text(LEAVES)
+    command = [sys.executable, "-m", "toolwire", "run", str(file), "--transport", "http", "--port", "0"]
+    async with started(command) as served:
+        url = f"http://127.0.0.1:{served.port}/mcp"
+        patience = 2.0 if tool == "hold_up" else 30.0
+        found = await doctor_http.leave(url, {}, patience, revision, tool, {})
+    assert (found.verdict, found.found.startswith(says)) == (verdict, True), found

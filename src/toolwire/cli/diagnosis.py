@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
+
+from toolwire._version import __version__
 
 #: `skipped` says why a check could not be made.
 Verdict: TypeAlias = Literal["good", "warning", "bad", "skipped"]
 
 
+#: How the doctor names itself to a server.
+IDENTITY: Final = {"name": "toolwire-doctor", "version": __version__}
+#: Seconds that a call is given to begin, before its client leaves.
+HEAD_START: Final = 0.5
+
+
 class Diagnosis(Struct, frozen=True):
+    """What one check found."""
+
     check: str
     verdict: Verdict
     found: str

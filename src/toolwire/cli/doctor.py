@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
+from msgspec import UNSET, Struct
 
-from toolwire.cli import catalogue, lint, output, screen, targets
+from toolwire.cli import catalogue, lint, output, screen, targets, typed
 from toolwire.cli.diagnosis import Diagnosis, bad, good, skipped, warning
 from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.lint_finding import Finding
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, Unauthorized
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+
+Leave: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[Diagnosis]]
 
 _MARKS: Final = {"good": "ok", "warning": "!!", "bad": "XX", "skipped": "--"}
 
@@ -25,6 +30,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     targets.add_arguments(parser)
     output.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    parser.add_argument(
+        "--call",
+        nargs="+",
+        metavar=("TOOL", "KEY=VALUE"),
+        help="the tool during whose call a client leaves (default: one that only reads and needs no arguments)",
+    )
 
 
 def main(arguments: Namespace) -> int:
@@ -53,8 +64,16 @@ def _show(out: screen.Screen, diagnosis: Diagnosis) -> None:
         out.line(f"      {diagnosis.advice}")
 
 
+class _Seen(Struct):
+    """What a client saw of a server, for the checks that come after."""
+
+    revision: str = ""
+    tools: list[t.Tool] = []
+
+
 async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
     place = targets.chosen(arguments)
+    leave: Callable[..., Awaitable[Diagnosis]]
     if targets.is_url(place.target):
         # Imported here because each kind of server needs its own.
         from toolwire.cli import doctor_http
@@ -63,27 +82,34 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
         if (token := targets.token(arguments)) is not None:
             sent["Authorization"] = f"Bearer {token}"
         checks = doctor_http.check(place.target, sent, arguments.timeout)
+        leave = partial(doctor_http.leave, place.target, sent, arguments.timeout)
     else:
         from toolwire.cli import doctor_stdio
 
         command = targets.command(place)
         env = {**(place.env or {}), **targets.pairs(arguments.env)}
-        checks = doctor_stdio.check(command, env, place.cwd, arguments.timeout, inherit_env=arguments.inherit_env)
+        inherited = {"inherit_env": arguments.inherit_env}
+        checks = doctor_stdio.check(command, env, place.cwd, arguments.timeout, **inherited)
+        leave = partial(doctor_stdio.leave, command, env, place.cwd, arguments.timeout, **inherited)
     lost = False
     async for diagnosis in checks:
         yield diagnosis
         lost = lost or (diagnosis.check in ("start", "reach") and diagnosis.verdict == "bad")
-    if not lost:
-        async for diagnosis in _speaks(arguments):
-            yield diagnosis
+    if lost:
+        return
+    seen = _Seen()
+    async for diagnosis in _speaks(arguments, seen):
+        yield diagnosis
+    if seen.tools:
+        yield await _leaving(arguments, seen.tools, partial(leave, seen.revision))
 
 
-async def _speaks(arguments: Namespace) -> AsyncIterator[Diagnosis]:
-    """What a client makes of it: which revisions it speaks, and its tools."""
+async def _speaks(arguments: Namespace, seen: _Seen) -> AsyncIterator[Diagnosis]:
+    """Say what a client makes of it: which revisions it speaks, and its tools."""
     try:
         async with targets.client(arguments) as client:
-            revision = client.revision
-            tools = (await catalogue.fetch(client, ("tools",))).tools
+            revision = seen.revision = client.revision
+            tools = seen.tools = (await catalogue.fetch(client, ("tools",))).tools
     except Unauthorized as error:
         yield skipped("revisions", str(error))
         return
@@ -92,6 +118,26 @@ async def _speaks(arguments: Namespace) -> AsyncIterator[Diagnosis]:
         return
     yield _revisions(revision, revision == MODERN and await _speaks_legacy(arguments))
     yield _portability(lint.findings(tools), len(tools))
+
+
+async def _leaving(arguments: Namespace, tools: list[t.Tool], leave: Leave) -> Diagnosis:
+    """Leave during a call of the tool that the user named, or of one that does no harm."""
+    if arguments.call is None:
+        name = next((tool.name for tool in tools if _is_harmless(tool)), None)
+        if name is None:
+            return skipped("leaving", "no tool says that it only reads and needs no arguments: name one with --call")
+        return await leave(name, {})
+    name, given = arguments.call[0], arguments.call[1:]
+    tool = next((each for each in tools if each.name == name), None)
+    if tool is None:
+        return skipped("leaving", f"the server has no tool {name!r}")
+    checker = typed.checker(tool.input_schema)
+    return await leave(name, typed.understood(typed.arguments(given, tool.input_schema), checker))
+
+
+def _is_harmless(tool: t.Tool) -> bool:
+    hints = tool.annotations
+    return hints is not UNSET and hints.read_only_hint is True and not typed.required(tool.input_schema)
 
 
 async def _speaks_legacy(arguments: Namespace) -> bool:

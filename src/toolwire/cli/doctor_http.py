@@ -10,14 +10,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolwire.auth.flow.challenges import oauth_challenge, parse_challenges
-from toolwire.auth.flow.discovery import discover
+from toolwire.auth.flow.discovery import NothingPublished, discover
 from toolwire.auth.flow.messages import Fetched, Flow
 from toolwire.auth.flow.metadata import Discovered
-from toolwire.cli.diagnosis import Diagnosis, bad, good, skipped, warning
+from toolwire.cli.diagnosis import HEAD_START, IDENTITY, Diagnosis, bad, good, skipped, warning
 from toolwire.extras import MissingExtra
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, TransportError
-from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.http import NAME, SESSION, VERSION, encode_value
+from toolwire.protocol.revisions import MODERN, is_modern
 from toolwire.wire.http_client import addresses
 from toolwire.wire.http_client.pool import HttpPool, Pool
 from toolwire.wire.http_client.response import HttpResponse
@@ -26,6 +27,7 @@ from toolwire.wire.http_server.guard import is_loopback
 STRANGER: Final = "doctor.invalid"
 _READ: Final = 1 << 20
 _STREAM_SECONDS: Final = 5.0
+_LEAVING: Final = "One call must not hold up the others: await what is slow, or run it in a thread."
 
 
 async def check(url: str, headers: Mapping[str, str], patience: float) -> AsyncIterator[Diagnosis]:
@@ -44,6 +46,8 @@ async def check(url: str, headers: Mapping[str, str], patience: float) -> AsyncI
         if reached.verdict == "bad":
             return
         yield _transport_security(url)
+        if headers:
+            yield _credentials(response.status)
         yield await doctor.sign_in(response)
         for one in (doctor.slash, doctor.origin, doctor.host, doctor.buffering):
             try:
@@ -75,6 +79,13 @@ def _transport_security(url: str) -> Diagnosis:
     )
 
 
+def _credentials(status: int) -> Diagnosis:
+    """Judge the token and the headers that the user gave."""
+    if status in (401, 403):
+        return bad("credentials", f"they are refused with {status}", "Check the token and the headers that you gave.")
+    return good("credentials", "they are taken")
+
+
 class _Doctor:
     def __init__(self, pool: Pool, url: str, headers: Mapping[str, str], patience: float) -> None:
         self._pool = pool
@@ -84,7 +95,9 @@ class _Doctor:
 
     async def ask(self, method: str, *, url: str | None = None, **headers: str) -> HttpResponse:
         """A request of 2026-07-28; the answer's body is read unless it is a stream."""
-        response = await self._post(url or self._url, method, {}, headers)
+        return await self._read(await self._post(url or self._url, method, {}, headers))
+
+    async def _read(self, response: HttpResponse) -> HttpResponse:
         if response.media_type != "text/event-stream":
             await response.read(_READ)
         response.close()
@@ -92,35 +105,39 @@ class _Doctor:
 
     async def _post(self, url: str, method: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> HttpResponse:
         meta = {t.PROTOCOL_VERSION_KEY: MODERN, t.CLIENT_CAPABILITIES_KEY: {}}
-        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        modern = {"mcp-protocol-version": MODERN, "mcp-method": method, **headers}
+        return await self._send(url, {"id": 1, "method": method, "params": {**params, "_meta": meta}}, modern)
+
+    async def _send(self, url: str, message: Mapping[str, Any], headers: Mapping[str, str]) -> HttpResponse:
         sent = {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": MODERN,
-            "mcp-method": method,
             **self._headers,
             **headers,
         }
-        body = msgspec.json.encode(message)
+        body = msgspec.json.encode({"jsonrpc": "2.0", **message})
         return await self._pool.request("POST", url, headers=sent, body=body, timeout=self._patience, redirects=0)
 
     # --- signing in ---
 
     async def sign_in(self, response: HttpResponse) -> Diagnosis:
         """Walk the way from the challenge to the authorization server, and name the step that fails."""
+        if self._headers:
+            # How somebody gets in who has nothing yet.
+            response = await _Doctor(self._pool, self._url, {}, self._patience).ask("server/discover")
         if response.status != 401:
-            if _is_local(self._url) or self._headers:
-                return good("sign-in", "not asked for")
-            return warning(
-                "sign-in", "anybody may use it", "Give the server auth=, unless what it offers is for everybody."
-            )
-        challenge = oauth_challenge(parse_challenges(response.header("www-authenticate") or ""))
+            return self._let_in(response.status)
+        challenges = parse_challenges(response.header("www-authenticate") or "")
+        challenge = oauth_challenge(challenges)
+        if challenge is None and challenges:
+            return good("sign-in", f"by credentials of the kind {challenges[0].scheme}")
         if challenge is None:
-            return bad(
-                "sign-in", "401 without a Bearer challenge", 'Say WWW-Authenticate: Bearer resource_metadata="…".'
-            )
+            advice = 'Say WWW-Authenticate: Bearer, with resource_metadata="…" where clients can sign in by themselves.'
+            return bad("sign-in", "401 without a challenge", advice)
         try:
             found = await self._walk(discover(self._url, challenge))
+        except NothingPublished:
+            return good("sign-in", "by a token that is handed out elsewhere, such as an API key")
         except TransportError as error:
             advice = "Clients have to reach what the metadata names: check the address of the authorization server."
             return bad("sign-in", str(error), advice)
@@ -136,6 +153,15 @@ class _Doctor:
             advice = "Give clients an id that was registered by hand."
             return warning("sign-in", f"{found.issuer} lets no client register by itself", advice)
         return good("sign-in", f"by {found.issuer}")
+
+    def _let_in(self, status: int) -> Diagnosis:
+        """Judge a server that does not ask a stranger for a token."""
+        if status >= 300:
+            return skipped("sign-in", f"a stranger is answered with {status}")
+        if _is_local(self._url):
+            return good("sign-in", "not asked for")
+        advice = "Give the server auth=, unless what it offers is for everybody."
+        return warning("sign-in", "anybody may use it", advice)
 
     async def _walk(self, flow: Flow[Discovered]) -> Discovered:
         """Carry out a flow. A server out there does not send us to addresses of our own network."""
@@ -209,6 +235,56 @@ class _Doctor:
         finally:
             response.close()
         return good("streaming", "streams arrive as they are sent")
+
+    # --- leaving during a call ---
+
+    async def leave(self, revision: str, tool: str, arguments: Mapping[str, Any]) -> Diagnosis:
+        """Call a tool, break the connection, and see whether the server answers somebody else."""
+        params = {"name": tool, "arguments": arguments}
+        if is_modern(revision):
+            session: dict[str, str] = {}
+            calling = self._post(self._url, "tools/call", params, {NAME: encode_value(tool)})
+        else:
+            session = await self._begin(revision)
+            calling = self._send(self._url, {"id": 2, "method": "tools/call", "params": params}, session)
+        call = asyncio.ensure_future(calling)
+        await asyncio.wait({call}, timeout=HEAD_START)
+        call.cancel()
+        await asyncio.wait({call})
+        if not call.cancelled() and call.exception() is None:
+            call.result().close()
+        try:
+            if is_modern(revision):
+                after = await self.ask("server/discover")
+            else:
+                after = await self._read(await self._send(self._url, {"id": 3, "method": "ping"}, session))
+        except ToolwireError as error:
+            return bad("leaving", f"nobody is answered after a client left during a call of {tool}: {error}", _LEAVING)
+        if after.status >= 300:
+            found = f"the next request is answered with {after.status} after a client left during a call of {tool}"
+            return bad("leaving", found, _LEAVING)
+        return good("leaving", f"it goes on when a client leaves during a call of {tool}")
+
+    async def _begin(self, revision: str) -> dict[str, str]:
+        """Open a session as the older clients do; the headers that belong to it."""
+        about = {"protocolVersion": revision, "capabilities": {}, "clientInfo": IDENTITY}
+        opened = await self._read(await self._send(self._url, {"id": 1, "method": "initialize", "params": about}, {}))
+        session = {VERSION: revision}
+        if (identifier := opened.header(SESSION)) is not None:
+            session[SESSION] = identifier
+        (await self._send(self._url, {"method": "notifications/initialized"}, session)).close()
+        return session
+
+
+async def leave(
+    url: str, headers: Mapping[str, str], patience: float, revision: str, tool: str, arguments: Mapping[str, Any]
+) -> Diagnosis:
+    """Check what happens when a client leaves during a call."""
+    async with HttpPool() as pool:
+        try:
+            return await _Doctor(pool, url, headers, patience).leave(revision, tool, arguments)
+        except ToolwireError as error:
+            return skipped("leaving", str(error))
 
 
 def _is_local(url: str) -> bool:

@@ -9,16 +9,20 @@ from typing import Any, Final
 
 import msgspec
 
-from toolwire._version import __version__
-from toolwire.cli.diagnosis import Diagnosis, bad, good, warning
+from toolwire.cli.diagnosis import HEAD_START, IDENTITY, Diagnosis, bad, good, skipped, warning
+from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
-from toolwire.protocol.revisions import LATEST_LEGACY
+from toolwire.protocol.revisions import LATEST_LEGACY, is_modern
 from toolwire.wire.subprocess import ProcessChannel
 
 # Hosts start all their servers at once when they start; a slow one is seen by the user.
 FAST_SECONDS: Final = 2.0
 _SHOWN: Final = 120
 _MOST_LINES: Final = 1_000
+#: How long hosts wait for a server to leave, and how long it is waited for here.
+HOST_SECONDS: Final = 2.0
+LEAVING_SECONDS: Final = 5.0
+_TOO_LATE: Final = f"Hosts wait about {HOST_SECONDS:g} s and then kill it, and then nothing is cleaned up: be quicker."
 
 _HELLO: Final = {
     "jsonrpc": "2.0",
@@ -27,7 +31,7 @@ _HELLO: Final = {
     "params": {
         "protocolVersion": LATEST_LEGACY,
         "capabilities": {},
-        "clientInfo": {"name": "toolwire-doctor", "version": __version__},
+        "clientInfo": IDENTITY,
     },
 }
 
@@ -47,7 +51,7 @@ async def check(
     """
     begun = time.monotonic()
     try:
-        channel = await ProcessChannel.spawn(command, env=env, cwd=cwd, inherit_env=inherit_env)
+        channel = await ProcessChannel.spawn(command, env=env, cwd=cwd, inherit_env=inherit_env, grace=LEAVING_SECONDS)
     except Unreachable as error:
         yield bad("start", str(error), "Check the command and that its program is installed.")
         return
@@ -71,17 +75,22 @@ async def _greet(channel: ProcessChannel, patience: float) -> tuple[bool, list[s
     """Whether an answer came, and the lines before it that are no messages."""
     stray: list[str] = []
     channel.write(msgspec.json.encode(_HELLO))
+    return await _answer(channel, _HELLO["id"], patience, stray), stray
+
+
+async def _answer(channel: ProcessChannel, identifier: Any, patience: float, stray: list[str]) -> bool:
+    """Wait for an answer; lines that are no messages are put to the stray ones."""
     try:
         async with asyncio.timeout(patience):
             while len(stray) < _MOST_LINES and (line := await channel.read()) is not None:
                 message = _message(line)
                 if message is None:
                     stray.append(line[:_SHOWN].decode("utf-8", "replace"))
-                elif message.get("id") == _HELLO["id"]:
-                    return True, stray
+                elif message.get("id") == identifier:
+                    return True
     except TimeoutError:
         pass
-    return False, stray
+    return False
 
 
 def _message(line: bytes) -> dict[str, Any] | None:
@@ -124,12 +133,60 @@ def _cleanliness(stray: list[str]) -> Diagnosis:
 
 async def _ending(channel: ProcessChannel) -> Diagnosis:
     """2026-07-28 basic/transports/stdio: the end of its input is how a server is told to leave."""
-    await channel.close()
-    status = channel.returncode
-    if status is None or status < 0:
+    seconds = await _seconds_to_leave(channel)
+    if seconds is None:
         return bad(
             "end",
             "it went on after its input ended and had to be killed",
             "Leave when standard input ends: hosts that die leave such servers behind.",
         )
+    if seconds > HOST_SECONDS:
+        return warning("end", f"it left {seconds:.1f} s after its input ended", _TOO_LATE)
     return good("end", "it left when its input ended")
+
+
+async def _seconds_to_leave(channel: ProcessChannel) -> float | None:
+    """End the input of a server, and time its end; None for one that does not end by itself."""
+    begun = time.monotonic()
+    await channel.close()
+    seconds = time.monotonic() - begun
+    # A server that is asked to terminate may end as if it had left by itself.
+    ended = channel.returncode is not None and channel.returncode >= 0 and seconds < LEAVING_SECONDS
+    return seconds if ended else None
+
+
+async def leave(
+    command: Sequence[str],
+    env: Mapping[str, str] | None,
+    cwd: str | None,
+    patience: float,
+    revision: str,
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    inherit_env: bool = False,
+) -> Diagnosis:
+    """Check what happens when a client leaves during a call."""
+    try:
+        channel = await ProcessChannel.spawn(command, env=env, cwd=cwd, inherit_env=inherit_env, grace=LEAVING_SECONDS)
+    except Unreachable as error:
+        return skipped("leaving", str(error))
+    try:
+        params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        if is_modern(revision):
+            params["_meta"] = {t.PROTOCOL_VERSION_KEY: revision, t.CLIENT_CAPABILITIES_KEY: {}}
+        elif (await _greet(channel, patience))[0]:
+            channel.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        call = {"jsonrpc": "2.0", "id": "call", "method": "tools/call", "params": params}
+        channel.write(msgspec.json.encode(call))
+        ended = await _answer(channel, "call", HEAD_START, [])
+        when = f"{'right after' if ended else 'during'} a call of {tool}"
+        seconds = await _seconds_to_leave(channel)
+        if seconds is None:
+            advice = "Cancel what is under way when standard input ends; a server that is killed cleans nothing up."
+            return bad("leaving", f"it stays when its client leaves {when}, and has to be killed", advice)
+        if seconds > HOST_SECONDS:
+            return warning("leaving", f"it leaves {seconds:.1f} s after a client that leaves {when}", _TOO_LATE)
+        return good("leaving", f"it leaves with a client that leaves {when}")
+    finally:
+        await channel.close()

@@ -22,6 +22,10 @@ MAX_SERVERS: Final = 16
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
+class NothingPublished(SignInFailed):
+    """A server that wants a token and names nobody who issues them, as one does that takes API keys."""
+
+
 def discover(
     url: str,
     challenge: Challenge | None,
@@ -52,7 +56,7 @@ def discover(
     if found is None and default_endpoints:
         found = default_server(base)
     if found is None:
-        raise SignInFailed(
+        raise NothingPublished(
             f"{base} wants a token but publishes neither protected-resource nor authorization-server metadata; "
             "if it takes a fixed token, give it as auth="
         )
