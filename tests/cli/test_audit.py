@@ -25,7 +25,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_log_as_it_was_written(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "verify", str(log), "--anchors", str(log.with_name("anchors.jsonl"))]) == 0
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "toolwire: 7 lines in 1 chains: as they were written\n")
+    assert (out, err) == ("", "toolwire: 7 lines in 1 chain: as they were written\n")
 
 
 def test_a_log_that_was_changed(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +33,7 @@ def test_a_log_that_was_changed(log: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["audit", "verify", str(log)]) == 1
     out, err = capsys.readouterr()
     assert out.startswith("line 4 was changed: it is not line 4 of chain ")
-    assert err == "toolwire: 7 lines in 1 chains: 1 findings\n"
+    assert err == "toolwire: 7 lines in 1 chain: 1 finding\n"
 
 
 def test_a_log_that_is_still_written_and_one_in_two_files(log: Path, tmp_path: Path) -> None:

@@ -32,3 +32,16 @@ def test_an_error_survives_the_way_to_another_process(error: errors.ToolwireErro
 
 def test_data_that_is_absent_stays_absent() -> None:
     assert pickle.loads(pickle.dumps(errors.ProtocolError(1, "no"))).data is UNSET
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls"), (1_204, "1,204 calls"), (1.0, "1 call")]
+)
+def test_numbers_agree_with_their_nouns(number: float, said: str) -> None:
+    assert errors.counted(number, "call") == said
+    assert errors.counted(0.05, "second") == "0.05 seconds"
+
+
+@pytest.mark.parametrize(("scopes", "said"), [(["write"], "the scope write"), (["b", "a"], "the scopes a, b")])
+def test_scopes_that_are_missing_are_named(scopes: list[str], said: str) -> None:
+    assert errors.InsufficientScope(scopes).message == f"This needs {said}"

@@ -96,7 +96,7 @@ async def test_a_full_queue_refuses() -> None:
     running = [workers.run(block) for _ in range(2)]
     await asyncio.to_thread(started.wait)
     waiting = [workers.run(int) for _ in range(3)]
-    with pytest.raises(Busy, match="2 calls are running and 3 are waiting"):
+    with pytest.raises(Busy, match="all 2 workers are busy and the queue of 3 calls is full"):
         workers.run(int)
     release.set()
     await asyncio.gather(*running, *waiting)
@@ -498,7 +498,7 @@ async def test_no_more_processes_than_allowed_and_a_bounded_queue(processes: Pro
         await started.acquire()
     waiting = asyncio.ensure_future(processes.run(add, [1, 2]))
     await asyncio.sleep(0)
-    with pytest.raises(Busy, match="2 processes are running"):
+    with pytest.raises(Busy, match="all 2 processes are busy and the queue of 1 call is full"):
         await processes.run(add, [1, 2])
     running[0].cancel()
     assert await waiting == 3

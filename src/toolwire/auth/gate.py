@@ -104,7 +104,7 @@ class Gate:
     def insufficient(self, scope: Scope, headers: Mapping[str, str], scopes: Iterable[str]) -> tuple[bytes, bytes]:
         """The challenge of a request that needs these scopes; those that every request needs are among them."""
         wanted = self._server.scopes.union(scopes)
-        log.info("%s refused with 403: this needs the scopes %s", _caller(scope), sorted(wanted))
+        log.info("%s refused with 403: this needs %s", _caller(scope), ", ".join(sorted(wanted)))
         return self._challenge(scope, headers, wanted, "insufficient_scope", "This needs more scopes")
 
     def _challenge(

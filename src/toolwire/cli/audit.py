@@ -14,6 +14,7 @@ import msgspec
 from toolwire.audit.chain import MAX_LINE, Anchor, Verifier, audit_key
 from toolwire.audit.log import KEY_VARIABLE
 from toolwire.cli.errors import UsageError
+from toolwire.protocol.errors import counted
 
 _MAX_SHOWN: Final = 100
 
@@ -44,8 +45,9 @@ def main(arguments: Namespace) -> int:
         sys.stdout.write(f"line {finding.line} {finding.text}\n" if finding.line else f"{finding.text}\n")
     if len(findings) > _MAX_SHOWN:
         sys.stdout.write(f"... and {len(findings) - _MAX_SHOWN} more\n")
-    size = f"{verifier.lines} lines in {verifier.chains} chains"
-    sys.stderr.write(f"toolwire: {size}: {f'{len(findings)} findings' if findings else 'as they were written'}\n")
+    size = f"{counted(verifier.lines, 'line')} in {counted(verifier.chains, 'chain')}"
+    found = counted(len(findings), "finding") if findings else "as they were written"
+    sys.stderr.write(f"toolwire: {size}: {found}\n")
     return 1 if findings else 0
 
 

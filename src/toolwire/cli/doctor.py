@@ -15,7 +15,7 @@ from toolwire.cli.diagnosis import Diagnosis, bad, good, skipped, warning
 from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.lint_finding import Finding
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ToolwireError, Unauthorized
+from toolwire.protocol.errors import ToolwireError, Unauthorized, counted
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ async def _examine(arguments: Namespace) -> int:
     if arguments.json:
         out.json([msgspec.to_builtins(each) for each in found])
     else:
-        counted = Counter(each.verdict for each in found)
+        verdicts = Counter(each.verdict for each in found)
         out.line()
-        out.line(f"{counted['good']} good, {counted['warning']} to look at, {counted['bad']} to mend.")
+        out.line(f"{verdicts['good']} good, {verdicts['warning']} to look at, {verdicts['bad']} to mend.")
     return FAILED if any(each.verdict == "bad" for each in found) else DONE
 
 
@@ -161,8 +161,8 @@ def _portability(found: list[Finding], count: int) -> Diagnosis:
     errors = [each for each in found if each.level == "error"]
     if errors:
         first = f"{errors[0].tool}: {errors[0].message}"
-        return bad("tools", f"{len(errors)} errors, the first in {first}", "`toolwire lint` names them all.")
+        return bad("tools", f"{counted(len(errors), 'error')}, the first in {first}", "`toolwire lint` names them all.")
     warnings = sum(each.level == "warning" for each in found)
     if warnings:
-        return warning("tools", f"{warnings} warnings", "`toolwire lint` names them.")
+        return warning("tools", counted(warnings, "warning"), "`toolwire lint` names them.")
     return good("tools", f"{count}, and the linter has no complaint")

@@ -11,7 +11,7 @@ import msgspec
 
 from toolwire.cli.diagnosis import HEAD_START, IDENTITY, Diagnosis, bad, good, skipped, warning
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.errors import Unreachable, counted
 from toolwire.protocol.revisions import LATEST_LEGACY, is_modern
 from toolwire.wire.subprocess import ProcessChannel
 
@@ -126,7 +126,7 @@ def _cleanliness(stray: list[str]) -> Diagnosis:
         return good("standard output", "nothing but messages")
     return bad(
         "standard output",
-        f"{len(stray)} line{'' if len(stray) == 1 else 's'} that no message is in, the first: {stray[0]!r}",
+        f"{counted(len(stray), 'line')} that no message is in, the first: {stray[0]!r}",
         "Print and log to standard error, also while modules are imported; `toolwire run FILE` takes care of it.",
     )
 

@@ -12,6 +12,7 @@ from toolwire.cli.errors import DONE, FAILED
 from toolwire.cli.lint_finding import Finding
 from toolwire.cli.listing import short
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import counted
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -65,16 +66,12 @@ def _show(out: screen.Screen, found: list[Finding], sizes: dict[str, int]) -> No
     if largest:
         out.table(("tool", "tokens"), [(short(name), f"{size:,}") for name, size in largest[:SHOWN]])
         out.line()
-    out.line(f"The catalogue takes about {sum(sizes.values()):,} tokens ({_plural(len(sizes), 'tool')}).")
-    counted = Counter(finding.level for finding in found)
-    out.line(", ".join(_plural(counted[level], level) for level in _LEVELS) + ".")
+    out.line(f"The catalogue takes about {counted(sum(sizes.values()), 'token')} ({counted(len(sizes), 'tool')}).")
+    levels = Counter(finding.level for finding in found)
+    out.line(", ".join(counted(levels[level], level) for level in _LEVELS) + ".")
 
 
 def _row(finding: Finding) -> tuple[str, str, str, str]:
     where = short(finding.tool) + (f".{short(finding.where)}" if finding.where else "")
     refused = f" (refused by {', '.join(finding.vendors)})" if finding.vendors else ""
     return finding.level, where or "catalogue", finding.message + refused, finding.rule
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from toolwire.cli import catalogue, output, screen, targets
 from toolwire.cli.errors import DONE
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import counted
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -78,7 +79,7 @@ def _show(
         if not rows and len(kinds) > 1:
             continue
         out.line()
-        out.heading(f"{len(rows):,} {kind[:-1] if len(rows) == 1 else kind}")
+        out.heading(counted(len(rows), kind.removesuffix("s")))
         shown = rows if everything else rows[:SHOWN]
         if shown:
             out.table(headers, shown)

@@ -14,6 +14,7 @@ from msgspec import UNSET
 from toolwire.cli.screen import Screen, note
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import counted
 
 _ROWS: Final = 1_000
 _COLUMNS: Final = 12
@@ -151,4 +152,4 @@ def _file(out: Screen, what: str, data: bytes, mime_type: str) -> None:
     descriptor, name = tempfile.mkstemp(prefix="toolwire-", suffix=_SUFFIXES.get(mime_type, ".bin"))
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
-    out.line(f"{what}, {mime_type or 'of unknown type'}, {len(data):,} bytes: {Path(name)}")
+    out.line(f"{what}, {mime_type or 'of unknown type'}, {counted(len(data), 'byte')}: {Path(name)}")

@@ -133,7 +133,7 @@ class Keeper:
                 if not connection.session.over:
                     raise
                 await asyncio.wait({connection.reader})
-        log.warning("%s is connected to again", self._target.label)
+        log.warning("connected to %s again", self._target.label)
         return await self.live()
 
 

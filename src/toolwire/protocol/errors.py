@@ -32,6 +32,12 @@ TOO_MANY_CALLS = 429
 CALL_FORBIDDEN = 403
 
 
+def counted(number: float, noun: str) -> str:
+    """Say how many of something there are, for the text of an error: "1 call", "2 calls", "0.5 seconds"."""
+    figure = f"{number:g}" if isinstance(number, float) else f"{number:,}"
+    return f"{figure} {noun}{'' if number == 1 else 's'}"
+
+
 class ToolwireError(Exception):
     """Everything this library raises on purpose. It can be copied and pickled, as pools of processes do."""
 
@@ -79,7 +85,8 @@ class InsufficientScope(ProtocolError):
         self.scopes: frozenset[str] = frozenset(scopes)
         self.request_id = request_id
         names = sorted(self.scopes)
-        super().__init__(CALL_FORBIDDEN, f"This needs the scopes {', '.join(names)}", {"requiredScopes": names})
+        noun = "scope" if len(names) == 1 else "scopes"
+        super().__init__(CALL_FORBIDDEN, f"This needs the {noun} {', '.join(names)}", {"requiredScopes": names})
 
 
 class ToolError(ToolwireError):

@@ -27,6 +27,7 @@ from toolwire.protocol.errors import (
     ToolError,
     ToolwireError,
     UrlRequired,
+    counted,
 )
 from toolwire.protocol.revisions import supports
 from toolwire.server.asking import Replay, Unwind, sendable
@@ -173,7 +174,7 @@ def _out_of_time(ctx: Context, component: Component, deadline: Deadline) -> Tool
 
 
 def _not_in_time(what: str, seconds: float) -> str:
-    return f"{what} did not finish within {seconds:g} seconds"
+    return f"{what} did not finish within {counted(seconds, 'second')}"
 
 
 def _telling(error: Exception) -> Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import ToolwireError, counted
 from toolwire.stores.memory import StoreFailed, StoreFull
 from toolwire.stores.redis_address import RedisAddress
 
@@ -50,7 +50,7 @@ class RedisErrors:
         if isinstance(error, kinds.AuthenticationError):
             return "it does not accept the user name and password of its address"
         if isinstance(error, kinds.TimeoutError | TimeoutError):
-            return f"it did not answer within {self._seconds:g} seconds"
+            return f"it did not answer within {counted(self._seconds, 'second')}"
         if isinstance(error, kinds.InvalidResponse):
             return "what answers there is not Redis"
         if isinstance(error, kinds.ReadOnlyError):

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Final, NamedTuple
 
-from toolwire.protocol.errors import ServerError, Timeout, ToolwireError
+from toolwire.protocol.errors import ServerError, Timeout, ToolwireError, counted
 from toolwire.wire.stdio import claim
 from toolwire.wire.subprocess import ProcessChannel
 from toolwire.wire.workers import Busy
@@ -169,7 +169,9 @@ class _Pool:
 
     async def run(self, job: bytes, timeout: float | None, on_message: Callable[[Any], None] | None) -> Any:
         if self._slots.locked() and self._waiting >= self._queue:
-            raise Busy(f"{self._count} processes are running and {self._queue} calls are waiting; try again later")
+            raise Busy(
+                f"all {self._count} processes are busy and the queue of {counted(self._queue, 'call')} is full; try again later"
+            )
         self._waiting += 1
         try:
             await self._slots.acquire()

@@ -24,6 +24,7 @@ from toolwire.protocol.errors import (
     Timeout,
     ToolwireError,
     Unreachable,
+    counted,
 )
 from toolwire.protocol.framing import Oversized
 from toolwire.protocol.jsonrpc import RequestId, encode_notification
@@ -447,7 +448,7 @@ class Session:
         # Where progress went on and on, it was the hard limit that ended it.
         is_ceiling = pending.expires >= pending.ceiling
         seconds = max(pending.timeout, self._ceiling) if is_ceiling else pending.timeout
-        return Timeout(f"{pending.method} was not answered within {seconds:g} seconds")
+        return Timeout(f"{pending.method} was not answered within {counted(seconds, 'second')}")
 
     def _tell_cancelled(self, identifier: RequestId, method: str, reason: str) -> None:
         if method == "initialize":

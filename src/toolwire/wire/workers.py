@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import ToolwireError, counted
 from toolwire.wire.handover import hand_over, start_daemon
 
 Result = TypeVar("Result")
@@ -131,7 +131,9 @@ class ThreadWorkers:
         with self._lock:
             free = self._asleep + self._limit - len(self._threads) + self._called
             if len(self._jobs) >= self._queue + free:
-                raise Busy(f"{self._limit} calls are running and {self._queue} are waiting; try again later")
+                raise Busy(
+                    f"all {self._limit} workers are busy and the queue of {counted(self._queue, 'call')} is full; try again later"
+                )
 
     def _call(self) -> None:
         """Have one more thread look at the jobs, if there is one to be had."""

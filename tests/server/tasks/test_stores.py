@@ -262,7 +262,7 @@ async def test_a_call_that_is_run_again_goes_through_the_middleware(file: Path) 
     assert seen[0] == "tools/call"
 
 
-@pytest.mark.parametrize(("over", "expected"), [("memory", "the salaries"), ("http", "This needs the scopes hr")])
+@pytest.mark.parametrize(("over", "expected"), [("memory", "the salaries"), ("http", "This needs the scope hr")])
 @dialects
 async def test_a_call_that_is_run_again_may_do_what_its_caller_may(
     revision: str, over: Over, expected: str, file: Path

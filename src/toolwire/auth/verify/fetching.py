@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.hiding import hiding
-from toolwire.protocol.errors import ServerError, TransportError
+from toolwire.protocol.errors import ServerError, TransportError, counted
 from toolwire.wire.http_client.addresses import Vet, is_public
 from toolwire.wire.http_server.guard import is_loopback
 
@@ -82,7 +82,7 @@ async def _fetch(
         ):
             return Answer(response.status, response.headers, await response.read(MAX_BYTES))
     except TimeoutError:
-        raise Unavailable(f"{host} did not answer within {seconds:g} seconds") from None
+        raise Unavailable(f"{host} did not answer within {counted(seconds, 'second')}") from None
     except TransportError as error:
         raise Unavailable(f"{host} could not be asked: {error}") from None
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError
+from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError, counted
 from toolwire.redaction import Redaction
 from toolwire.server.context import Context
 from toolwire.server.middleware import Next
@@ -172,7 +172,7 @@ async def _approval(policy: Policy, ctx: Context, call: Call) -> None:
     except TimeoutError:
         if not limit.expired():
             raise
-        text = f"Nobody approved the call of {call.name} within {policy.approval_timeout:g} seconds."
+        text = f"Nobody approved the call of {call.name} within {counted(policy.approval_timeout, 'second')}."
         raise CallRefused(text, reason="approval") from None
     if answer is not True:
         why = f": {answer}" if isinstance(answer, str) and answer else "."
