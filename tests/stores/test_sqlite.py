@@ -108,7 +108,7 @@ async def test_nobody_else_may_read_the_files(stores: SqliteStores, path: Path) 
     finally:
         os.umask(before)
     modes = {entry.name: entry.stat().st_mode & 0o777 for entry in path.parent.iterdir()}
-    assert modes == {"state.db": 0o600, "state.db-wal": 0o600, "state.db-shm": 0o600, "state.db-wake": 0o700}
+    assert modes == {"state.db": 0o600, "state.db-wal": 0o600, "state.db-shm": 0o600, "state.db-sockets": 0o700}
 
 
 async def test_closing_finishes_what_was_asked_for_and_leaves_one_file(path: Path) -> None:
@@ -295,7 +295,7 @@ async def test_messages_reach_other_processes_where_nobody_can_ring(
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such sockets")
 async def test_the_bell_of_a_process_that_was_killed_is_taken_down(stores: SqliteStores, path: Path) -> None:
     await stores.open()
-    bells = path.with_name("state.db-wake")
+    bells = path.with_name("state.db-sockets")
     with Process(path, LISTENER) as listener:
         assert await listener.said() == "ready"
         assert len(list(bells.iterdir())) == 2

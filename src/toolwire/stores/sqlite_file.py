@@ -97,7 +97,7 @@ class SqliteFile:
             raise StoreFailed("The store was in use when the process forked: use it only afterwards")
         if self._bell is None:
             self._process = os.getpid()
-            self._bell = Doorbell(self.path.with_name(self.path.name + "-wake"))
+            self._bell = Doorbell(self.path.with_name(self.path.name + "-sockets"))
             self._rung = False
             self._thread = threading.Thread(
                 target=self._run, args=(self._bell,), name=f"toolwire {self.path.name}", daemon=True

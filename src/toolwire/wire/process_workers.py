@@ -170,7 +170,8 @@ class _Pool:
     async def run(self, job: bytes, timeout: float | None, on_message: Callable[[Any], None] | None) -> Any:
         if self._slots.locked() and self._waiting >= self._queue:
             raise Busy(
-                f"all {self._count} processes are busy and the queue of {counted(self._queue, 'call')} is full; try again later"
+                f"all {self._count} processes are busy and the queue of {counted(self._queue, 'call')} is full; "
+                "try again later"
             )
         self._waiting += 1
         try:

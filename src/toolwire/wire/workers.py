@@ -132,7 +132,8 @@ class ThreadWorkers:
             free = self._asleep + self._limit - len(self._threads) + self._called
             if len(self._jobs) >= self._queue + free:
                 raise Busy(
-                    f"all {self._limit} workers are busy and the queue of {counted(self._queue, 'call')} is full; try again later"
+                    f"all {self._limit} workers are busy and the queue of {counted(self._queue, 'call')} is full; "
+                    "try again later"
                 )
 
     def _call(self) -> None:
