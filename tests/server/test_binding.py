@@ -110,11 +110,9 @@ def test_a_signature_becomes_a_schema() -> None:
                 "type": "object",
                 "properties": {"city": {"type": "string"}, "zip": {"type": "integer"}},
                 "required": ["city"],
-                "additionalProperties": False,
             },
         },
         "required": ["city"],
-        "additionalProperties": False,
     }
 
 
@@ -123,7 +121,7 @@ def test_no_arguments() -> None:
         return "now"
 
     bound = binding(now)
-    assert bound.input_schema == {"type": "object", "additionalProperties": False}
+    assert bound.input_schema == {"type": "object", "properties": {}}
     assert bound.arguments() == bound.arguments(UNSET) == bound.arguments(b"{}") == bound.arguments(b"null") == {}
     assert refused(bound, {"x": 1}) == ['Unknown argument "x": none is expected here']
 

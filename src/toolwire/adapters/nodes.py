@@ -114,9 +114,8 @@ class ArrayNode(Node):
         return typing.Annotated[tp, self.meta] if self.meta else tp
 
     def own_schema(self, definitions: Definitions) -> Schema:
-        item = self.item.schema(definitions)
-        schema = {"type": "array", "items": item} if item else {"type": "array"}
-        return {**schema, **_lengths(self.meta, "Items")}
+        # VS Code refuses an array without `items`, in input and in output schemas.
+        return {"type": "array", "items": self.item.schema(definitions), **_lengths(self.meta, "Items")}
 
     def convert(self, value: Json, closed: bool) -> Any:
         if self.native and not closed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -20,7 +20,6 @@ from toolwire.protocol.errors import ServerError, ToolwireError
 from toolwire.schemas import Json, Schema, Validator
 from toolwire.server.binding.signature import Signature
 
-NO_ARGUMENTS: Final[Schema] = {"type": "object", "additionalProperties": False}
 _MAX_LINES: Final = 20
 
 
@@ -69,13 +68,14 @@ class _Argument(msgspec.Struct, frozen=True):
     parameter: Parameter
 
 
-def typed_reader(signature: Signature, texts: dict[str, str], name: str) -> tuple[tuple[Parameter, ...], Reader]:
+def typed_reader(
+    signature: Signature, texts: dict[str, str], name: str, profile: schemas.Profile = "portable"
+) -> tuple[tuple[Parameter, ...], Reader]:
     arguments = [_argument(signature, parameter, texts) for parameter in signature.rest]
     document = _input_document(arguments)
-    compact = cast(Schema, schemas.without_optional_null(document))
     reader = _StructReader(arguments, document, f"the input schema of {name!r}")
     parameters = tuple(argument.parameter for argument in arguments)
-    return parameters, Reader(compact, reader.read, reader.meant, reader.read_in_order)
+    return parameters, Reader(schemas.portable(document, profile), reader.read, reader.meant, reader.read_in_order)
 
 
 def _argument(signature: Signature, parameter: Any, texts: dict[str, str]) -> _Argument:
@@ -120,8 +120,6 @@ def _input_document(arguments: list[_Argument]) -> Schema:
         shown = argument.parameter.default
         default = UNSET if shown is UNSET else adapters.json_default(shown)
         properties[argument.wire_name] = member if default is UNSET else {**member, "default": default}
-    if not properties:
-        return dict(NO_ARGUMENTS)
     required = [argument.wire_name for argument in arguments if argument.parameter.required]
     document: Schema = {"type": "object", "properties": properties}
     if required:
@@ -184,11 +182,18 @@ class _StructReader:
 
     def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
         validator = self._explainer()
+        sent = schemas.without_needless_nulls(sent, self._document)
         return sent if validator is None else _fitting(sent, validator)
 
     def _reread(self, raw: bytes | Raw | UnsetType, decode: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:
         """Arguments refused as sent: read them as what they may stand for, or say all that is wrong."""
         sent = _sent_object(raw)
+        given = schemas.without_needless_nulls(sent, self._document)
+        if given is not sent:
+            try:
+                return decode(msgspec.json.encode(given))
+            except (msgspec.DecodeError, RecursionError, ValueError):
+                sent = given
         validator = self._explainer()
         meant = sent if validator is None else schemas.understood(sent, validator)
         try:
@@ -254,6 +259,51 @@ def _struct_field(argument: _Argument) -> tuple[str, Any] | tuple[str, Any, Any]
     return (argument.name, argument.adapter.field_type, msgspec.field(default_factory=_maker(argument)))
 
 
+# -- Records as the whole input ---------------------------------------------------------------------------------------
+
+
+def record_reader(
+    signature: Signature, record: Any, name: str, profile: schemas.Profile = "portable"
+) -> tuple[Reader, str | None]:
+    """Read the arguments object as one record, which the function takes under its one parameter."""
+    what = f"the input type of {name!r}"
+    try:
+        adapter = adapters.adapter(record, namespace=signature.namespace)
+    except TypeError as error:
+        raise TypeError(f"{what}: {error}") from None
+    document = schemas.inline(adapter.document("input"))
+    if document.get("type") != "object" or "properties" not in document:
+        raise ServerError(f"{what} is a class with named members, such as a dataclass, or a JSON Schema")
+    handed, context = _handed(signature, document, True, name)
+    reader = _RecordReader(adapter, document, handed)
+    return Reader(schemas.portable(document, profile), reader.read, reader.meant), context
+
+
+class _RecordReader:
+    """Reads the arguments object into a record."""
+
+    def __init__(self, adapter: Adapter, document: Schema, handed: str | tuple[str, ...]) -> None:
+        self._adapter = adapter
+        self._document = document
+        self._handed = handed
+
+    def read(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
+        try:
+            record = self._adapter.read(b"{}" if isinstance(raw, UnsetType) else raw)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            sent = schemas.without_needless_nulls(_sent_object(raw), self._document)
+            try:
+                record = self._adapter.decode_lenient(msgspec.json.encode(sent))
+            except Invalid as error:
+                raise InvalidArguments(_lines(error.problems)) from None
+        return {self._handed: record} if isinstance(self._handed, str) else {}
+
+    def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
+        sent = schemas.without_needless_nulls(sent, self._document)
+        validator = self._adapter.validator("input")
+        return sent if validator is None else _fitting(sent, validator)
+
+
 # -- Raw schemas ------------------------------------------------------------------------------------------------------
 
 
@@ -263,8 +313,10 @@ def raw_reader(
     decoder: Callable[[dict[str, Any]], Any] | None,
     name: str,
     *,
+    profile: schemas.Profile | None = None,
     validate: bool = True,
 ) -> tuple[Reader, str | None]:
+    """Check the arguments against a schema, which is published as it is, or by a profile where Toolwire made it."""
     what = f"the input schema of {name!r}"
     validator = schemas.compile(schema, what=what)
     if schema.get("type") != "object":
@@ -277,7 +329,8 @@ def raw_reader(
     }
     kind = _RawReader if validate else _UncheckedReader
     reader = kind(validator, defaults, decoder, handed)
-    return Reader(schema, reader.read, reader.meant), context
+    published = schema if profile is None else schemas.portable(schema, profile)
+    return Reader(published, reader.read, reader.meant), context
 
 
 def _handed(signature: Signature, schema: Schema, decoded: bool, name: str) -> tuple[str | tuple[str, ...], str | None]:
@@ -336,7 +389,7 @@ class _RawReader:
         return {self._handed: sent if self._decoder is None else self._decoded(sent)}
 
     def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
-        return _fitting(sent, self._validator)
+        return _fitting(schemas.without_needless_nulls(sent, self._validator.schema), self._validator)
 
     def _checked(self, sent: dict[str, Json], raw: bytes | Raw | UnsetType) -> dict[str, Json]:
         if self._validator.check(sent):

@@ -10,10 +10,10 @@ import msgspec
 
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.types import CallToolResult
-from toolwire.schemas import Schema
+from toolwire.schemas import Profile, Schema
 from toolwire.server import depends
 from toolwire.server.binding import docstrings
-from toolwire.server.binding.arguments import Parameter, Reader, raw_reader, typed_reader
+from toolwire.server.binding.arguments import Parameter, Reader, raw_reader, record_reader, typed_reader
 from toolwire.server.binding.results import Returns, returns_of
 from toolwire.server.binding.signature import IsContext, Signature, function_name, plain_function
 from toolwire.server.depends import Dependency
@@ -99,15 +99,21 @@ def bind(
     *,
     name: str | None = None,
     description: str | None = None,
-    input_schema: Schema | None = None,
+    input_schema: Any = None,
     output_schema: Schema | None = None,
+    schema_profile: Profile = "portable",
+    made_schema: bool = False,
     structured: bool | None = None,
     decoder: Callable[[dict[str, Any]], Any] | None = None,
     encoder: Callable[[Any], Any] | None = None,
     validate_input: bool = True,
     is_context: IsContext,
 ) -> Binding:
-    """Compile a function. What cannot be described and enforced is refused here (`TypeError` or `ServerError`)."""
+    """Compile a function. What cannot be described and enforced is refused here (`TypeError` or `ServerError`).
+
+    `input_schema` is a JSON Schema or a record class; without it, the signature says what is taken. `made_schema` says
+    that Toolwire wrote the schema, so that it is published in the keywords of `schema_profile`.
+    """
     if not callable(function):
         raise ServerError(f"A handler is a function, not {type(function).__name__}")
     name = name or function_name(function)
@@ -123,11 +129,19 @@ def bind(
         plain_function(function).__doc__ if not isinstance(function, type) else function.__doc__
     )
     if input_schema is None:
-        parameters, reader = typed_reader(signature, documented.parameters, name)
+        parameters, reader = typed_reader(signature, documented.parameters, name, schema_profile)
         context = signature.context
+    elif isinstance(input_schema, Mapping):
+        parameters = ()
+        profile = schema_profile if made_schema else None
+        reader, context = raw_reader(
+            signature, dict(input_schema), decoder, name, profile=profile, validate=validate_input
+        )
     else:
         parameters = ()
-        reader, context = raw_reader(signature, input_schema, decoder, name, validate=validate_input)
+        if decoder is not None:
+            raise ServerError(f"{name!r}: decoder= goes with a JSON Schema; a record class reads itself")
+        reader, context = record_reader(signature, input_schema, name, schema_profile)
     returns = returns_of(signature, name, output_schema, structured, encoder)
     plan = CallPlan(
         context,

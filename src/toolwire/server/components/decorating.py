@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolwire.protocol import types as t
+from toolwire.schemas import Profile
 from toolwire.schemas.wording import nearest
 from toolwire.server.components.base import Cache
 from toolwire.server.components.options import Options
@@ -21,10 +22,12 @@ class ToolOptions(Options, total=False):
     """Hints for clients: `{"readOnlyHint": True}`, `destructiveHint`, `idempotentHint`, `openWorldHint`, `title`."""
     parameters: Sequence[Argument] | None
     """Its arguments, described by hand instead of by the signature."""
-    input_schema: dict[str, Any] | None
-    """The JSON Schema of its arguments, instead of the one that the signature makes."""
+    input_schema: dict[str, Any] | type | None
+    """The JSON Schema of its arguments, or a record class that is the whole input, instead of the signature."""
     output_schema: dict[str, Any] | None
     """The JSON Schema of its structured content."""
+    schema_profile: Profile
+    """How a generated input schema is published: "portable", or "nullable" with null for what may be left out."""
     structured: bool | None
     """Whether the result is sent as structured content too; by default where its type is declared."""
     decoder: Callable[[dict[str, Any]], Any] | None

@@ -15,6 +15,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError, ToolError
 from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.revisions import MODERN, supports
+from toolwire.schemas import PROFILES, Profile
 from toolwire.server.binding import Binding, InvalidArguments, bind
 from toolwire.server.components.base import Component, checked_name, given, wire_value
 from toolwire.server.components.options import Options
@@ -50,8 +51,9 @@ class Tool(Component):
         name: str | None = None,
         annotations: t.ToolAnnotations | Mapping[str, Any] | None = None,
         parameters: Sequence[Argument] | None = None,
-        input_schema: dict[str, Any] | None = None,
+        input_schema: dict[str, Any] | type | None = None,
         output_schema: dict[str, Any] | None = None,
+        schema_profile: Profile = "portable",
         structured: bool | None = None,
         decoder: Callable[[dict[str, Any]], Any] | None = None,
         encoder: Callable[[Any], Any] | None = None,
@@ -60,6 +62,9 @@ class Tool(Component):
         long_running: bool = False,
         **options: Unpack[Options],
     ) -> None:
+        if schema_profile not in PROFILES:
+            raise ServerError(f"schema_profile= is one of {', '.join(PROFILES)}, not {schema_profile!r}")
+        made_schema = parameters is not None and input_schema is None
         if parameters is not None and input_schema is None:
             # A raw schema wins over the list of parameters.
             input_schema = _schema_of(parameters)
@@ -70,6 +75,8 @@ class Tool(Component):
             description=options.get("description"),
             input_schema=input_schema,
             output_schema=output_schema,
+            schema_profile=schema_profile,
+            made_schema=made_schema,
             structured=structured,
             decoder=decoder,
             encoder=encoder,

@@ -1,0 +1,138 @@
+"""Null for a member that may be left out: where it fits, and how it is read where it does not."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import unquote
+
+from toolwire.schemas.bounds import MAX_DEPTH
+from toolwire.schemas.walking import SAME_VALUE_LIST, Json, Schema, at_pointer, listed
+
+NULL: Final[Schema] = {"type": "null"}
+
+
+def takes_null(schema: Json, root: Schema, above: frozenset[int] = frozenset()) -> bool:
+    """Tell whether null fits a schema, as far as its type says; in doubt it does."""
+    if not isinstance(schema, dict):
+        return schema is not False
+    if id(schema) in above:
+        return False  # A choice that leads back to itself adds nothing.
+    above |= {id(schema)}
+    if isinstance(reference := schema.get("$ref"), str):
+        return not reference.startswith("#") or takes_null(_target(reference, root), root, above)
+    if "const" in schema:
+        return schema["const"] is None
+    if isinstance(values := schema.get("enum"), list):
+        return None in values
+    for keyword in ("anyOf", "oneOf"):
+        if isinstance(choices := schema.get(keyword), list):
+            return any(takes_null(choice, root, above) for choice in choices)
+    if isinstance(parts := schema.get("allOf"), list) and not all(takes_null(each, root, above) for each in parts):
+        return False
+    kinds = schema.get("type")
+    return kinds is None or "null" in ([kinds] if isinstance(kinds, str) else kinds)
+
+
+def with_optional_null(schema: Json) -> Json:
+    """Say `T or null` for every member that may be left out."""
+    return _with_optional_null(schema, schema)
+
+
+def _with_optional_null(schema: Json, root: Json) -> Json:
+    if isinstance(schema, list):
+        return [_with_optional_null(part, root) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {
+        key: value if key in ("default", "enum", "const", "examples") else _with_optional_null(value, root)
+        for key, value in schema.items()
+    }
+    properties = result.get("properties")
+    if isinstance(properties, dict) and result.get("type") == "object":
+        required = result.get("required", ())
+        result["properties"] = {
+            name: member if name in required else _or_null(member, root) for name, member in properties.items()
+        }
+    return result
+
+
+def _or_null(member: Json, root: Schema) -> Json:
+    if not isinstance(member, dict):
+        return member
+    member = {key: value for key, value in member.items() if key != "default" or value is not None}
+    if takes_null(member, root):
+        return member
+    around = {key: member.pop(key) for key in ("title", "description", "default") if key in member}
+    choices = member["anyOf"] if set(member) == {"anyOf"} else [member]
+    return {"anyOf": [*choices, NULL], **around}
+
+
+def without_needless_nulls(value: Json, schema: Schema) -> Json:
+    """Read null as "left out" for each member that may be left out and that null does not fit.
+
+    Strict modes of vendors make every member required and nullable, and send null for what the model leaves out.
+    Returns the value itself when there is nothing to change.
+    """
+    return _left_out(value, [schema], schema, 0)
+
+
+def _left_out(value: Json, candidates: list[Json], root: Schema, depth: int) -> Json:
+    if depth > MAX_DEPTH or not isinstance(value, (dict, list)):
+        return value
+    found = _alternatives(candidates, root)
+    if isinstance(value, list):
+        items = [_left_out(item, _of_item(found, index), root, depth + 1) for index, item in enumerate(value)]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    kept: dict[str, Json] = {}
+    changed = False
+    for name, member in value.items():
+        if member is None and _may_be_left_out(name, found, root):
+            changed = True
+            continue
+        kept[name] = _left_out(member, _of_member(found, name), root, depth + 1)
+        changed = changed or kept[name] is not member
+    return kept if changed else value
+
+
+def _may_be_left_out(name: str, alternatives: list[Schema], root: Schema) -> bool:
+    described = [each for each in alternatives if name in _members(each)]
+    return bool(described) and not any(
+        name in each.get("required", ()) or takes_null(_members(each)[name], root) for each in described
+    )
+
+
+def _members(schema: Schema) -> dict[str, Any]:
+    members = schema.get("properties")
+    return members if isinstance(members, dict) else {}
+
+
+def _of_member(alternatives: list[Schema], name: str) -> list[Json]:
+    named = [_members(each)[name] for each in alternatives if name in _members(each)]
+    return named or [each["additionalProperties"] for each in alternatives if "additionalProperties" in each]
+
+
+def _of_item(alternatives: list[Schema], index: int) -> list[Json]:
+    found: list[Json] = []
+    for each in alternatives:
+        first = each.get("prefixItems", ())
+        found.append(first[index] if isinstance(first, (list, tuple)) and index < len(first) else each.get("items"))
+    return found
+
+
+def _alternatives(candidates: list[Json], root: Schema) -> list[Schema]:
+    """Find the subschemas that may judge a value, each once, references followed."""
+    found: dict[int, Schema] = {}
+    waiting = list(candidates)
+    while waiting:
+        schema = waiting.pop()
+        if not isinstance(schema, dict) or id(schema) in found:
+            continue
+        found[id(schema)] = schema
+        if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
+            waiting.append(_target(reference, root))
+        waiting += listed(schema, SAME_VALUE_LIST)
+    return list(found.values())
+
+
+def _target(reference: str, root: Schema) -> Json:
+    return at_pointer(root, unquote(reference[1:]))
