@@ -20,6 +20,7 @@ from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import methods
 from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.revisions import MODERN
+from toolwire.schemas import PROFILES, Profile
 from toolwire.sealing_aes import make_sealer
 from toolwire.server.callbacks import plain
 from toolwire.server.catalog import Catalog
@@ -90,12 +91,15 @@ class Server(Registering, Serving):
         secret: str | bytes | Sequence[str | bytes] | None = None,
         page_size: int | None = None,
         cache: Cache | None = None,
+        schema_profile: Profile = "portable",
         debug: bool = False,
     ) -> None:
         if not name or not isinstance(name, str):
             raise ServerError("A server needs a name")
         if page_size is not None and page_size < 1:
             raise ServerError("page_size= is at least 1")
+        if schema_profile not in PROFILES:
+            raise ServerError(f"schema_profile= is one of {', '.join(PROFILES)}, not {schema_profile!r}")
         if capabilities is not None and not isinstance(capabilities, Mapping):
             raise ServerError("capabilities= is a mapping such as {'experimental': {}}")
         limits = limits or Limits()
@@ -110,6 +114,8 @@ class Server(Registering, Serving):
         self.name = name
         self.version = version
         self.limits = limits
+        self.schema_profile: Profile = schema_profile
+        """How the input schemas of the tools that it makes are published; a `Tool` given to it has its own."""
         self.policy: Policy | None = checked_policy(policy)
         self.auth = auth
         """Who is let in over HTTP: a verifier, a callable, a list of those, or a `ResourceServer`."""

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -17,6 +18,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from toolwire.protocol.errors import ServerError
+from toolwire.schemas import Profile
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -45,7 +47,7 @@ class Components(Struct):
         return len(self.all())
 
 
-def scan(directory: str | os.PathLike[str]) -> Components:
+def scan(directory: str | os.PathLike[str], *, schema_profile: Profile = "portable") -> Components:
     """Import every Python file below `tools/`, `resources/` and `prompts/`, and gather the components they define.
 
     Nothing is registered. A component is a `Tool`, `Resource`, `ResourceTemplate` or `Prompt` at module level, alone or
@@ -53,7 +55,8 @@ def scan(directory: str | os.PathLike[str]) -> Components:
     whose names start with `_` or `.` are left out, but other files can import them.
 
     A relative path starts at the folder of the file that calls this, and otherwise at the working directory.
-    `ServerError` names every file that cannot be imported, and the first failure is its cause.
+    `ServerError` names every file that cannot be imported, and the first failure is its cause. `schema_profile` goes to
+    the tools that are made of functions.
     """
     root = _root(directory)
     package = _package(root)
@@ -65,7 +68,7 @@ def scan(directory: str | os.PathLike[str]) -> Components:
             name = file.relative_to(root)
             try:
                 module = _import(package, name)
-                components = list(_defined(module, folder))
+                components = list(_defined(module, folder, schema_profile))
             except (Exception, SystemExit) as error:
                 failed[name.as_posix()] = error.with_traceback(_from(error.__traceback__, file))
                 continue
@@ -161,14 +164,14 @@ def _import(package: str, name: Path) -> ModuleType:
     return importlib.import_module(".".join((package, *steps)))
 
 
-def _defined(module: ModuleType, folder: str) -> Iterator[Component]:
+def _defined(module: ModuleType, folder: str, schema_profile: Profile) -> Iterator[Component]:
     values = [value for name, value in vars(module).items() if not name.startswith("_")]
     listed = (each for value in values if isinstance(value, list | tuple) for each in value)
     components = [value for value in (*values, *listed) if isinstance(value, Component)]
     if components or folder == "resources":
         yield from components
         return
-    make: Any = Tool if folder == "tools" else Prompt
+    make: Any = partial(Tool, schema_profile=schema_profile) if folder == "tools" else Prompt
     for value in values:
         if inspect.isfunction(value) and value.__module__ == module.__name__:
             yield make(value)

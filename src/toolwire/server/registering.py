@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
 
 from toolwire.protocol.errors import ServerError
+from toolwire.schemas import Profile
 from toolwire.server import discovery
 from toolwire.server.catalog import Catalog
 from toolwire.server.completion import Completion
@@ -24,6 +25,7 @@ class Registering:
     """The part of a server that takes components."""
 
     catalog: Catalog
+    schema_profile: Profile
 
     @overload
     def tool(self, function: F, /) -> F: ...
@@ -37,6 +39,7 @@ class Registering:
         if isinstance(function, str):
             options.setdefault("name", function)
             function = None
+        options.setdefault("schema_profile", self.schema_profile)
         return self._decorate(function, lambda each: Tool(each, **options))
 
     @overload
@@ -99,12 +102,12 @@ class Registering:
         It works at any time and from any thread. Every client that can be told is told, once for each list that
         changed. If one of several cannot be added, none is.
         """
-        self.catalog.add(*[_tool_of(each) for each in all_of(component)])
+        self.catalog.add(*[self._component_of(each) for each in all_of(component)])
         return self
 
     def add_directory(self, directory: str | os.PathLike[str]) -> Self:
         """Add every component that the files of a directory define, as `scan` finds them."""
-        for component in discovery.scan(directory):
+        for component in discovery.scan(directory, schema_profile=self.schema_profile):
             self._add_new(component)
         return self
 
@@ -113,10 +116,16 @@ class Registering:
         self.catalog.remove(*all_of(component))
         return self
 
+    def _component_of(self, item: Any) -> Component:
+        return self._tool_of(item) if callable(item) and not isinstance(item, Component) else item
+
+    def _tool_of(self, function: Any) -> Tool:
+        return Tool(function, schema_profile=self.schema_profile)
+
     def _register_all(
         self, tools: Any, resources: Any, templates: Any, prompts: Any, completions: Any, directory: Any
     ) -> None:
-        self.add([each if isinstance(each, Component) else Tool(each) for each in all_of(tools)])
+        self.add([each if isinstance(each, Component) else self._tool_of(each) for each in all_of(tools)])
         self.catalog.add(*all_of(resources), *all_of(templates))
         for each in all_of(prompts):
             self.add(each if isinstance(each, Component) else Prompt(each))
@@ -128,10 +137,6 @@ class Registering:
             self.catalog.complete(kind, target, argument, Completion(source))
         if directory is not None:
             self.add_directory(directory)
-
-
-def _tool_of(item: Any) -> Component:
-    return Tool(item) if callable(item) and not isinstance(item, Component) else item
 
 
 def all_of(items: Any) -> list[Any]:

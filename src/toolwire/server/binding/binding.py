@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, cast
@@ -131,17 +132,15 @@ def bind(
     if input_schema is None:
         parameters, reader = typed_reader(signature, documented.parameters, name, schema_profile)
         context = signature.context
-    elif isinstance(input_schema, Mapping):
+    elif isinstance(input_schema, type) or typing.get_origin(input_schema) is not None:
         parameters = ()
-        profile = schema_profile if made_schema else None
-        reader, context = raw_reader(
-            signature, dict(input_schema), decoder, name, profile=profile, validate=validate_input
-        )
+        if decoder is not None or not validate_input:
+            raise ServerError(f"{name!r}: decoder= and validate_input= go with a JSON Schema; a record reads itself")
+        reader, context = record_reader(signature, input_schema, name, schema_profile)
     else:
         parameters = ()
-        if decoder is not None:
-            raise ServerError(f"{name!r}: decoder= goes with a JSON Schema; a record class reads itself")
-        reader, context = record_reader(signature, input_schema, name, schema_profile)
+        profile = schema_profile if made_schema else None
+        reader, context = raw_reader(signature, input_schema, decoder, name, profile=profile, validate=validate_input)
     returns = returns_of(signature, name, output_schema, structured, encoder)
     plan = CallPlan(
         context,
