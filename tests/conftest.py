@@ -1,4 +1,4 @@
-"""Shared by every test: where the official schemas are, and which test proves which requirement.
+"""Shared by every test: whether the official schemas are here, and which test proves which requirement.
 
 Tests carry `@pytest.mark.covers("META-2")`. This file collects those marks, writes them down on request
 (`--covers-map=FILE`, used by scripts/requirements.py), and after a full run fails the session when a row of
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests import spec
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "requirements.toml"
@@ -36,22 +37,9 @@ if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def specification_folder() -> Path:
-    return Path(os.environ.get("TOOLWIRE_SPEC") or ROOT.parent / "shared" / "reference" / "schema")
-
-
 def strict() -> bool:
     """Whether a missing specification folder, and a required test that was skipped, are failures."""
     return os.environ.get("TOOLWIRE_REQUIRE_SPEC") == "1"
-
-
-@pytest.fixture(scope="session")
-def spec_folder() -> Path:
-    """The folder with the official `<revision>.json` schemas and the example messages."""
-    folder = specification_folder()
-    if not folder.is_dir():
-        pytest.skip(f"no official schemas at {folder} (set TOOLWIRE_SPEC to the folder that has them)")
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -82,10 +70,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--covers-map", metavar="FILE", help="write which test covers which requirement to FILE as JSON")
 
 
+def pytest_report_header() -> str:
+    return f"official schemas: {spec.FOLDER}" if spec.OFFICIAL else spec.LEFT_OUT
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[COVERS] = {}
-    if strict() and not specification_folder().is_dir():
-        raise pytest.UsageError(f"TOOLWIRE_REQUIRE_SPEC=1 and no official schemas at {specification_folder()}")
+    if strict() and not spec.OFFICIAL:
+        raise pytest.UsageError(f"TOOLWIRE_REQUIRE_SPEC=1 and {spec.LEFT_OUT}")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(OutcomeCheck(config), "toolwire-outcome-check")
 

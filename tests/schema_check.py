@@ -1,6 +1,6 @@
 """Is this message what the official schema of its revision says it is?
 
-A `Conversation` reads the messages of one connection in order. It picks the definition of each by its method and
+A conversation reads the messages of one connection in order. It picks the definition of each by its method and
 direction, and the definition of a result by the method of the request that it answers. With `closed=True` a message may
 also carry no member that its definition does not name: the schemas themselves allow any, for the sake of later ones.
 """
@@ -13,7 +13,8 @@ from functools import cache, lru_cache
 from typing import Any, Literal
 
 import jsonschema_rs
-from tests.spec import FOLDER, definitions
+from tests.foreign_reader import ForeignConversation
+from tests.spec import OFFICIAL, definitions, schema_file
 
 Direction = Literal["→", "←"]
 Message = dict[str, Any]
@@ -22,7 +23,12 @@ Message = dict[str, Any]
 OPEN = {"_meta", "inputSchema", "outputSchema", "metadata", "experimental", "data"}
 
 
-class Conversation:
+def conversation(revision: str, *, closed: bool = False) -> OfficialConversation | ForeignConversation:
+    """The judge of the messages of one connection: the official schemas, or the foreign reader without them."""
+    return (OfficialConversation if OFFICIAL else ForeignConversation)(revision, closed=closed)
+
+
+class OfficialConversation:
     """The messages of one connection, as the client sees them: "→" goes to the server, "←" comes from it."""
 
     def __init__(self, revision: str, *, closed: bool = False) -> None:
@@ -116,7 +122,7 @@ def _validator(revision: str, name: str, closed: bool) -> Any:
 
 @lru_cache
 def _schema(revision: str) -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads((FOLDER / f"{revision}.json").read_text(encoding="utf-8"))
+    schema: dict[str, Any] = json.loads(schema_file(revision).read_text(encoding="utf-8"))
     return schema
 
 

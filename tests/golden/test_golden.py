@@ -11,8 +11,7 @@ import pytest
 from tests.golden import transcript
 from tests.golden.fixture import make_server
 from tests.golden.transcript import FOLDER, SCENARIOS, Placeholders, Transcript
-from tests.schema_check import Conversation
-from tests.spec import needs_specification
+from tests.schema_check import conversation
 
 from toolwire.types import REVISIONS
 from toolwire.wire.channel import memory_pair
@@ -53,23 +52,19 @@ async def test_the_server_says_the_same_again(path: Path) -> None:
     assert await replay(recorded) == recorded.lines
 
 
-@needs_specification
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=identify)
 def test_every_message_is_valid(path: Path) -> None:
     recorded = transcript.read(path)
-    conversation = Conversation(recorded.revision)
-    problems = [
-        (message, found) for arrow, message in recorded.lines if (found := conversation.problems(arrow, message))
-    ]
+    judge = conversation(recorded.revision)
+    problems = [(message, found) for arrow, message in recorded.lines if (found := judge.problems(arrow, message))]
     assert problems == []
 
 
-@needs_specification
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=identify)
 def test_the_server_says_nothing_the_revision_does_not_know(path: Path) -> None:
     recorded = transcript.read(path)
-    conversation = Conversation(recorded.revision, closed=True)
-    found = [(arrow, message, conversation.problems(arrow, message)) for arrow, message in recorded.lines]
+    judge = conversation(recorded.revision, closed=True)
+    found = [(arrow, message, judge.problems(arrow, message)) for arrow, message in recorded.lines]
     assert [(message, problems) for arrow, message, problems in found if arrow == "←" and problems] == []
 
 

@@ -10,7 +10,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 from msgspec import UNSET, Raw, UnsetType
-from tests.spec import definitions, needs_specification, properties
+from tests import foreign_reader
+from tests.spec import DEFINED, OFFICIAL, definitions, properties
 
 from toolwire.protocol import types
 from toolwire.protocol.methods import METHODS, methods
@@ -196,32 +197,39 @@ EMBEDDED = {"roots/list", "sampling/createMessage", "elicitation/create"}
 EXTENSION = {"tasks/get", "tasks/update", "tasks/cancel", "notifications/tasks"}
 
 
-@needs_specification
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_methods_are_those_of_the_schema(revision: str) -> None:
-    official = set(official_methods(revision))
+    known = revision in DEFINED
+    official = set(official_methods(revision)) if known else sent_by("Client", revision) | sent_by("Server", revision)
     if is_modern(revision):
         official = (official - EMBEDDED) | EXTENSION
     assert set(methods(revision)) == official
 
 
-@needs_specification
+def sent_by(side: Literal["Client", "Server"], revision: str) -> set[str]:
+    """The methods that a side may send."""
+    if not OFFICIAL:
+        return foreign_reader.sent_by(side, revision)
+    names = definitions(revision)
+    parts = [names[f"{side}Notification"]]
+    if f"{side}Request" in names:
+        parts.append(names[f"{side}Request"])
+    targets = [option["$ref"].rpartition("/")[2] for part in parts for option in part.get("anyOf", ())]
+    found = [part for part in parts if "properties" in part] + [names[target] for target in targets]
+    return {definition["properties"]["method"]["const"] for definition in found}
+
+
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_senders_are_those_of_the_schema(revision: str) -> None:
-    def sent_by(side: str) -> set[str]:
-        names = definitions(revision)
-        parts = [names[f"{side}Notification"]]
-        if f"{side}Request" in names:
-            parts.append(names[f"{side}Request"])
-        targets = [option["$ref"].rpartition("/")[2] for part in parts for option in part.get("anyOf", ())]
-        found = [part for part in parts if "properties" in part] + [names[target] for target in targets]
-        return {definition["properties"]["method"]["const"] for definition in found}
-
     rows = methods(revision).values()
     extension = EXTENSION if is_modern(revision) else set()
-    for side in ("Client", "Server"):
+    sides: tuple[Literal["Client", "Server"], ...] = ("Client", "Server")
+    for side in sides:
         ours = {row.name for row in rows if row.sender in (side.lower(), "both")} - extension
-        assert ours == sent_by(side)
+        if not OFFICIAL:
+            # The foreign reader does not say who sends what of the tasks of 2025-11-25.
+            ours = {name for name in ours if "tasks/" not in name}
+        assert ours == sent_by(side, revision)
 
 
 @pytest.mark.covers("1.9.3", "2.2.1", "T-5")
@@ -389,6 +397,14 @@ MERGED = {
 def at(revision: str, place: tuple[str, ...]) -> Any:
     found: Any = definitions(revision)
     for step in place:
+        while isinstance(found, dict) and "$ref" in found:
+            found = definitions(revision)[found["$ref"].rpartition("/")[2]]
+        if step in ("allOf", "1") and not OFFICIAL:
+            continue  # The foreign reader writes the parts as one.
+        if isinstance(found, dict) and step not in found and "anyOf" in found:
+            found = next(option for option in found["anyOf"] if option.get("type") != "null")
+            while "$ref" in found:
+                found = definitions(revision)[found["$ref"].rpartition("/")[2]]
         found = found[int(step)] if isinstance(found, list) else found[step]
     return found
 
@@ -440,9 +456,8 @@ def deliberate(struct: type[types.Wire], revision: str) -> set[str]:
     return extra
 
 
-@needs_specification
 @pytest.mark.covers("T-49")
-@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("revision", DEFINED)
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_surviving_members_are_those_of_the_schema(struct: type[types.Wire], revision: str) -> None:
     official = official_members(struct, revision)
@@ -452,10 +467,11 @@ def test_surviving_members_are_those_of_the_schema(struct: type[types.Wire], rev
     assert survived == official | deliberate(struct, revision)
 
 
-@needs_specification
 def test_every_struct_is_held_against_some_schema() -> None:
-    unchecked = {struct for struct in STRUCTS if not any(official_members(struct, revision) for revision in REVISIONS)}
-    assert unchecked == NOT_IN_ANY_SCHEMA
+    unchecked = {struct for struct in STRUCTS if not any(official_members(struct, revision) for revision in DEFINED)}
+    # A choice of several definitions, which the foreign reader has no name for.
+    nameless = set() if OFFICIAL else {types.PrimitiveSchemaDefinition}
+    assert unchecked == NOT_IN_ANY_SCHEMA | nameless
 
 
 def test_the_member_table_names_real_members() -> None:

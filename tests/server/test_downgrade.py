@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from tests.golden.fixture import ICON, META, make_server
-from tests.schema_check import Conversation
-from tests.spec import needs_specification
+from tests.schema_check import conversation
 from tests.wireclient import MODERN, REVISIONS, WireClient, connect
 
 from toolwire import Context, Server, ToolResult
@@ -193,33 +192,31 @@ def members(value: Any) -> Iterator[str]:
 every_revision = pytest.mark.parametrize("revision", REVISIONS)
 
 
-@needs_specification
 @pytest.mark.covers("T-49", "1.13.2.5", "2.2.23", "2.2.10")
 @every_revision
 async def test_no_message_has_a_member_that_the_revision_does_not_know(revision: str) -> None:
     made = await tour(revision)
-    conversation = Conversation(revision, closed=True)
+    judge = conversation(revision, closed=True)
     for message in made.sent:
-        conversation.problems("→", message)
-    problems = [(message, found) for message in made.received if (found := conversation.problems("←", message))]
+        judge.problems("→", message)
+    problems = [(message, found) for message in made.received if (found := judge.problems("←", message))]
     assert problems == []
     assert len(made.received) > 40
 
 
-@needs_specification
 @every_revision
 async def test_the_check_would_notice(revision: str) -> None:
     """A member that no revision knows is found wherever it hides."""
     made = await tour(revision)
-    conversation = Conversation(revision, closed=True)
+    judge = conversation(revision, closed=True)
     for message in made.sent:
-        conversation.problems("→", message)
+        judge.problems("→", message)
     found = 0
     for message in made.received:
         part = message.get("result", message.get("params"))
         if part is not None and "error" not in message:
             part["unheardOf"] = True
-            found += bool(conversation.problems("←", message))
+            found += bool(judge.problems("←", message))
     assert found == sum("result" in message or "params" in message for message in made.received)
 
 
