@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from functools import reduce
 from typing import Any, Final
 
 from msgspec import UNSET, Raw
@@ -37,7 +38,7 @@ class AuditObserver:
         self._log = log
         self._server = server
         self._kernel = kernel
-        self._merged: dict[Redaction, Redaction] = {}
+        self._merged: dict[tuple[Redaction, ...], Redaction] = {}
         log.describe(server=server.name, version=server.version)
 
     async def __call__(self, ctx: Context, call_next: Next) -> Any:
@@ -113,17 +114,20 @@ class AuditObserver:
             return {"unreadable": size}
 
     def _redaction(self, ctx: Context, subject: Subject) -> Redaction:
-        """What the log leaves out, and what the policies say on top of it."""
+        """What the log leaves out, and what the policies and the mounted servers on the way say on top of it."""
         own = self._log.redaction
         enforcer = self._server.enforcer
-        theirs = None if enforcer is None else enforcer.redaction(ctx, subject)
-        if theirs is None:
+        theirs = [] if enforcer is None else [enforcer.redaction(ctx, subject)]
+        way = () if subject.found is None else subject.found.way
+        logs = (mount.catalog.owner.kernel.audit for mount in way)
+        key = tuple(each for each in (*theirs, *(log.redaction for log in logs if log is not None)) if each is not None)
+        if not key:
             return own
-        merged = self._merged.get(theirs)
+        merged = self._merged.get(key)
         if merged is None:
             if len(self._merged) >= _MAX_MERGED:
                 self._merged.clear()
-            merged = self._merged[theirs] = own | theirs
+            merged = self._merged[key] = reduce(Redaction.__or__, key, own)
         return merged
 
 

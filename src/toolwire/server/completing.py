@@ -9,7 +9,7 @@ from msgspec import UNSET
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
 from toolwire.server.catalog import Catalog, Found
-from toolwire.server.components import Prompt, ResourceTemplate
+from toolwire.server.components import Resource
 from toolwire.server.context import Context
 from toolwire.server.failures import Failures
 from toolwire.server.subject import subject_of
@@ -46,18 +46,12 @@ class Completions:
         what = f"the completion of {argument[:200]}"
         try:
             suggested = completion.complete(ctx, params.argument.value, context)
-            return t.CompleteResult(completion=await self._failures.in_time(ctx, suggested, what))
+            return t.CompleteResult(completion=await self._failures.in_time(ctx, suggested, what, guarded=True))
         except Exception as error:
             return await self._failures.answer(ctx, error, what)
 
 
 def _check_argument(found: Found[Any], name: str, argument: str) -> None:
-    component = found.component
-    if isinstance(component, Prompt):
-        names = [each.name for each in component.arguments]
-    elif isinstance(component, ResourceTemplate):
-        names = list(component.template.variables)
-    else:
-        return  # A resource under one address has no arguments, and clients ask all the same.
-    if argument not in names:
+    # A resource under one address has no arguments, and clients ask all the same.
+    if not isinstance(found.component, Resource) and argument not in found.component.completable:
         raise ProtocolError(INVALID_PARAMS, f"{name[:200]} has no argument {argument[:200]!r}")

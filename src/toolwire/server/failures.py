@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from msgspec import UNSET
@@ -51,16 +51,22 @@ class Failures:
         self._seconds = seconds
         self.debug = debug
 
-    async def in_time(self, ctx: Context, work: Awaitable[T], what: str) -> T:
-        """Wait for a handler that is no component, such as a completion, as long as for any other."""
+    async def in_time(self, ctx: Context, work: Coroutine[Any, Any, T], what: str, *, guarded: bool = False) -> T:
+        """Wait for a handler that is no component, such as a completion, as long as for any other.
+
+        `guarded`: the policies of the request hold for it.
+        """
+        seconds = self._seconds
+        if guarded and ctx._guard is not None:
+            seconds, work = ctx._guard(seconds, work)
         try:
-            async with asyncio.timeout(self._seconds) as limit:
+            async with asyncio.timeout(seconds) as limit:
                 return await work
         except TimeoutError:
             if not limit.expired():
                 raise
             ctx._cancelled = True
-            raise ToolError(_not_in_time(what, self._seconds)) from None
+            raise ToolError(_not_in_time(what, seconds)) from None
 
     async def answer(self, ctx: Context, failure: Exception, what: str) -> Any:
         """The answer to a request that failed."""

@@ -31,7 +31,7 @@ from toolwire.protocol.shaping import shape
 from toolwire.server.access import Access
 from toolwire.server.asking import Asking, Replay
 from toolwire.server.catalog import Catalog, Found
-from toolwire.server.components import Cache, Component
+from toolwire.server.components import Cache, Component, ResourceTemplate
 from toolwire.server.context import CURRENT, Context
 from toolwire.server.deadline import Deadline, Deadlines, deadlines_on
 from toolwire.server.failures import Failures, of_handler
@@ -41,6 +41,7 @@ from toolwire.server.mounting import around_mounted
 from toolwire.server.operations import LISTEN, Operations
 from toolwire.server.questions import Questions, asked
 from toolwire.server.running import context_in_thread
+from toolwire.server.subject import subject_of_read
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
@@ -95,6 +96,7 @@ class Kernel(Operations):
         self._deadlines: tuple[asyncio.AbstractEventLoop, Deadlines] | None = None
         self._middleware: list[Middleware] = []
         self._observers: list[Middleware] = []
+        self._names_are_checked = False
         self._chain: Next | None = None
         self._entry: Next | None = None
         # META-8: every modern result names its server; encoded once.
@@ -120,7 +122,13 @@ class Kernel(Operations):
         return 0 if self._tasks is None else self._tasks.running
 
     async def start(self) -> None:
-        """Take up what an earlier process left behind."""
+        """Take up what an earlier process left behind, and say what is wrong with the rules."""
+        if not self._names_are_checked:
+            self._names_are_checked = True
+            # Imported here because it is needed once, and not by those who only build a server.
+            from toolwire.server.naming import warn_of_unknown_names
+
+            warn_of_unknown_names(self.server)
         if self._offers_tasks():
             await self.tasks.ready()
 
@@ -336,24 +344,21 @@ class Kernel(Operations):
 
     async def read_for(self, ctx: Context, uri: str) -> list[t.ResourceContents]:
         """Read for a handler, on behalf of its caller: a tool is no way around what the caller may read."""
-        sees = self._sees(ctx)
-        if sees is not None:
+        view = self._view(ctx)
+        if view is not None:
             self.access.check_read(ctx._request, ctx._outlet, uri)
+        subject = subject_of_read(self.access, uri, view)
+        if subject.found is None:
+            raise ResourceNotFound(f"There is no resource {uri[:200]}")
         inner = Context(self, ctx._request, ctx._outlet)
         inner.replay, inner._deadline, inner._state = ctx.replay, ctx._deadline, ctx.state
         inner._threaded, inner._mask = ctx._threaded, ctx._mask
         if ctx._request.row.rounds:
             inner._asking = ctx._asking or await ctx._open_asking()
-        found: Found[Any] | None = self.catalog.resource(uri, sees)
-        if found is not None:
-            inner._owner = found.owner
-            return cast("list[t.ResourceContents]", await found.component.read(inner, uri))
-        matched = self.catalog.template(uri, sees)
-        if matched is None:
-            raise ResourceNotFound(f"There is no resource {uri[:200]}")
-        found, variables = matched
-        inner._owner = found.owner
-        return await found.component.read(inner, uri, variables)
+        inner._owner, inner._subject = subject.found.owner, subject
+        enforcer = self.server.enforcer
+        result = await (_read(inner) if enforcer is None else enforcer.read_inside(ctx, inner, subject, _read))
+        return cast("list[t.ResourceContents]", result.contents)
 
     def context_in_thread(self, ctx: Context) -> Context:
         return context_in_thread(ctx)
@@ -370,3 +375,12 @@ class Kernel(Operations):
         client = getattr(outlet.connection, "state", None)
         # Where there is no connection, log messages were not promised.
         return t.severity(client.level) if isinstance(client, LegacyClient) else None
+
+
+async def _read(ctx: Context) -> t.ReadResourceResult:
+    """Read what the subject of a context names, with no check of its own."""
+    subject = ctx._subject
+    component, uri = subject.found.component, subject.params.uri
+    is_template = isinstance(component, ResourceTemplate)
+    contents = await (component.read(ctx, uri, subject.variables) if is_template else component.read(ctx, uri))
+    return t.ReadResourceResult(contents=contents)

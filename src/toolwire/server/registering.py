@@ -76,10 +76,17 @@ class Registering:
         kind, target = ("ref/prompt", prompt) if prompt is not None else ("ref/resource", template)
 
         def register(function: F) -> F:
-            self.catalog.complete(kind, str(target), argument, Completion(function))
+            self._complete(kind, str(target), argument, function)
             return function
 
         return register
+
+    def _complete(self, kind: str, target: str, argument: str, source: Any) -> None:
+        # Imported here because most servers complete nothing.
+        from toolwire.server.naming import check_completed
+
+        check_completed(self.catalog, kind, target, argument)
+        self.catalog.complete(kind, target, argument, Completion(source))
 
     def _decorate(self, function: Any, make: Callable[[Any], Component]) -> Any:
         def register(each: F) -> F:
@@ -134,7 +141,7 @@ class Registering:
                 raise ServerError(f"The keys of completions= are (prompt or template, argument), not {key!r}")
             target, argument = key
             kind = "ref/resource" if "://" in target or "{" in target else "ref/prompt"
-            self.catalog.complete(kind, target, argument, Completion(source))
+            self._complete(kind, target, argument, source)
         if directory is not None:
             self.add_directory(directory)
 

@@ -19,7 +19,7 @@ _MAX_NAME: Final = 200
 class Subject:
     """Of one request. The arguments are decoded when somebody looks at them, and only once."""
 
-    __slots__ = ("_plain", "_variables", "found", "method", "name", "params")
+    __slots__ = ("_plain", "found", "method", "name", "params", "variables")
 
     def __init__(
         self, method: str, name: str, params: Any, found: Found[Any] | None, variables: dict[str, str] | None = None
@@ -29,14 +29,14 @@ class Subject:
         self.name: str = name[:_MAX_NAME]
         self.found: Found[Any] | None = found
         self.params: Any = params
-        self._variables = variables
+        self.variables: dict[str, str] = variables or {}
         self._plain: dict[str, Any] | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What the caller sent; `CallRefused` where that cannot be read, so that nothing passes for want of a look."""
         if self._plain is None:
-            self._plain = _arguments(self.params, self._variables or {}, self.name)
+            self._plain = _arguments(self.params, self.variables, self.name)
         return self._plain
 
 

@@ -104,11 +104,12 @@ async def test_unknown_tools_count_as_well() -> None:
         assert (await client.call("echo"))["isError"] is True
 
 
-async def test_callers_of_another_kind_have_another_policy() -> None:
-    paying = Policy(rate="3/minute")
-    policy = Policy(rate="1/minute", by_principal=lambda principal: paying if "paid" in principal.scopes else None)
+async def test_each_kind_of_callers_has_a_rate_of_its_own() -> None:
+    free, paid = Policy(rate="1/minute"), Policy(rate="3/minute")
+    policy = Policy(rate="3/minute", by_principal=lambda principal: paid if "paid" in principal.scopes else free)
     server = Server("s", tools=echo, policy=policy)
     async with connect(server, MODERN, principal=Principal("ann", scopes=frozenset({"paid"}))) as ann:
+        # The general rate is the same as theirs, and a call counts once in each.
         results = [await ann.call("echo") for _ in range(4)]
         assert [each.get("isError", False) for each in results] == [False, False, False, True]
     async with connect(server, MODERN, principal=BOB) as bob:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +13,7 @@ import pydantic
 import pytest
 from tests.wireclient import MODERN, REVISIONS, WireClient, connect, modern_meta
 
-from toolwire import Policy, Prompt, Server, types
+from toolwire import Context, Policy, Prompt, Resource, ResourceTemplate, Server, Tool, types
 from toolwire.protocol.errors import ServerError
 from toolwire.server.policy import rules
 
@@ -41,7 +43,7 @@ async def test_an_argument_that_breaks_a_rule_never_reaches_the_tool(revision: s
         seen.append(path)
         return "contents"
 
-    policy = Policy(rules={"path": rules.inside(tmp_path), "lines": [rules.between(1, 10)]})
+    policy = Policy(rules={"path": rules.inside(tmp_path, relative_to=tmp_path), "lines": [rules.between(1, 10)]})
     server = Server("s")
     server.tool(policy=policy)(read)
     async with connect(server, revision) as client:
@@ -208,6 +210,7 @@ def test_a_rule_for_an_argument_the_tool_does_not_have_is_a_mistake() -> None:
         (rules.one_of("a", 1), ["a", 1], ["b", True, 1.0, None]),
         (rules.matches(r"[a-z]+"), ["abc"], ["abc\n", "", 3, "a" * 70_000]),
         (rules.plain_text, ["one\ntwo\tthree", "é", 4], ["\x1b[2J", "a\x00", "a\rb", "\u202etxt", "\x9b1m"]),
+        (rules.plain_text, [["a", {"b": ["c"]}]], [["a", "\x1b[2J"], {"a": {"b": ["\x00"]}}, {"\x1b": 1}]),
     ],
 )
 def test_rules(rule: rules.Rule, good: list[Any], bad: list[Any]) -> None:
@@ -220,11 +223,57 @@ def test_paths_stay_inside_whatever_they_are_made_of(tmp_path: Path) -> None:
     root.mkdir()
     (tmp_path / "rooted").mkdir()
     (root / "link").symlink_to(tmp_path)
-    rule = rules.inside(root)
+    rule = rules.inside(root, relative_to=root)
     for good in ("", "a", "a/../b", "./x", str(root / "y")):
         assert rule(good) is None, good
-    for bad in ("..", "a/../../x", "/etc/passwd", "link/x", str(tmp_path / "rooted" / "x"), "a\0b", 3):
+    for bad in ("..", "a/../../x", "/etc/passwd", "link/x", str(tmp_path / "rooted" / "x"), "a\0b", "\ud800", 3):
         assert rule(bad) is not None, bad
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A directory with a file, a link to a file beside the directory, and the same name inside and outside."""
+    root = tmp_path / "data"
+    (root / "sub").mkdir(parents=True)
+    (root / "note.txt").write_text("inside")
+    (tmp_path / "note.txt").write_text("outside")
+    (root / "link.txt").symlink_to(tmp_path / "note.txt")
+    (root / "loop").symlink_to(root / "loop")
+    return root
+
+
+HANDLERS: dict[str, Callable[[Path, str], str]] = {
+    "opens the path": lambda root, path: Path(path).read_text(),
+    "joins it to the directory": lambda root, path: (root / path).read_text(),
+    "joins it as text": lambda root, path: Path(os.path.join(root, path)).read_text(),
+}
+
+
+@pytest.mark.parametrize("working", [".", "sub", ".."])
+@pytest.mark.parametrize(
+    ("relative_to", "handler"),
+    [
+        *((None, handler) for handler in HANDLERS),
+        ("working directory", "opens the path"),
+        ("directory", "joins it to the directory"),
+        ("directory", "joins it as text"),
+    ],
+)
+def test_whatever_inside_lets_through_is_inside_when_the_handler_opens_it(
+    relative_to: str | None, handler: str, working: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joins = handler != "opens the path"
+    base = {None: None, "directory": data, "working directory": "."}[relative_to]
+    rule = rules.inside(data, relative_to=base)
+    monkeypatch.chdir(data / working)
+    opened = []
+    relative = ["note.txt", "../note.txt", "data/note.txt", "sub/../note.txt", "link.txt", "../../note.txt", "loop"]
+    for path in (*relative, *(str(data / each) for each in relative)):
+        if rule(path) is None and Path(path if not joins else data / path).is_file():
+            assert HANDLERS[handler](data, path) == "inside", path
+            opened.append(path)
+    assert str(data / "note.txt") in opened
+    assert any(not Path(each).is_absolute() for each in opened) is (relative_to is not None)
 
 
 @pytest.mark.parametrize(
@@ -262,3 +311,124 @@ def test_addresses_elsewhere_are_refused_however_they_are_written(url: Any) -> N
 )
 def test_addresses_on_allowed_hosts(url: str) -> None:
     assert rules.to_hosts("api.example.com", "*.cdn.example.com")(url) is None
+
+
+# --- resources and prompts ---
+
+
+def small(value: Any) -> str | None:
+    return None if isinstance(value, int) and value < 10 else "it is not small"
+
+
+def ruled_server() -> Server:
+    server = Server("s")
+
+    @server.resource("row://{table}/{id}", policy=Policy(rules={"id": small, "table": rules.one_of("a", "b")}))
+    async def row(table: str, id: int) -> str:
+        return f"{table} {id}"
+
+    @server.resource("any://{+path}", policy=Policy(rules={"path": rules.matches("[a-z/]+"), "uri": rules.at_most(30)}))
+    async def anything(uri: str, variables: dict[str, str]) -> str:
+        return variables["path"]
+
+    @server.resource("own://{uri}", policy=Policy(rules={"uri": rules.one_of("x")}))
+    async def own(uri: str) -> str:
+        return uri
+
+    server.add(Resource("one://x", content="x", policy=Policy(rules={"uri": rules.one_of("other://x")})))
+    server.prompt(name="ask", policy=Policy(rules={"count": small}))(lambda count: count)
+
+    @server.tool
+    async def fetch(uri: str, ctx: Context) -> str:
+        return str((await ctx.read_resource(uri))[0].text)
+
+    return server
+
+
+READS = [
+    ("row://a/5", "a 5"),
+    ("row://a/50", None),
+    ("row://c/5", None),
+    ("row://a/%35", "a 5"),
+    ("row://a/%35%30", None),
+    ("any://x/y", "x/y"),
+    ("any://X", None),
+    ("any://" + "x" * 30, None),
+    ("own://x", "x"),
+    ("own://y", None),
+    ("one://x", None),
+]
+
+
+@pytest.mark.covers("R14")
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+@pytest.mark.parametrize(("uri", "expected"), READS)
+async def test_rules_judge_the_address_and_the_variables_of_a_template(
+    uri: str, expected: str | None, revision: str
+) -> None:
+    async with connect(ruled_server(), revision) as client:
+        answer = await client.request("resources/read", {"uri": uri})
+        fetched = await client.call("fetch", {"uri": uri})
+        if expected is None:
+            assert answer["error"]["code"] == 403
+            assert fetched["isError"] is True and "does not allow" in text(fetched)
+        else:
+            assert answer["result"]["contents"][0]["text"] == text(fetched) == expected
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda policy: Tool(lambda path: path, name="t", policy=policy),
+        lambda policy: Prompt.text("{path}", name="p", policy=policy),
+        lambda policy: Resource("a://b", content="x", policy=policy),
+        lambda policy: ResourceTemplate("a://{path}", lambda path: path, name="t", policy=policy),
+    ],
+)
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (Policy(rules={"pth": rules.plain_text}), "has a rule for 'pth', which is no argument of it"),
+        (Policy(implies={"a": ["b"]}), "has implies=, which is for that of a server"),
+    ],
+)
+def test_mistakes_in_the_policy_of_a_component_are_named_when_it_is_made(make: Any, policy: Policy, said: str) -> None:
+    with pytest.raises(ServerError, match=said):
+        make(policy)
+
+
+async def test_names_that_no_component_has_are_told_when_a_server_starts(caplog: pytest.LogCaptureFixture) -> None:
+    inner = Server("inner", policy=Policy(rules={"pth": rules.plain_text, "path": rules.plain_text}))
+    inner.tool(name="read", tags=["files"])(lambda path: path)
+    inner.restrict("fils", scopes=["x"]).restrict("files", scopes=["x"])
+    inner.completion(prompt="later", argument="x")(lambda partial: [])
+    outer = Server("outer", policy=Policy(rules={"path": rules.plain_text})).mount(inner)
+    outer.restrict("files", scopes=["y"]).restrict("nobody", scopes=["y"])
+    empty = Server("empty", policy=Policy(rules={"path": rules.plain_text}))
+    for server in (outer, outer, empty):
+        async with connect(server, MODERN) as client:
+            await client.result("server/discover")
+    assert [each.getMessage() for each in caplog.records if "the server" in each.getMessage()] == [
+        "the server 'outer' restricts the tag 'nobody', which no component has",
+        "the server 'inner' restricts the tag 'fils', which no component has; did you mean 'files'?",
+        "the server 'inner' has a rule for the argument 'pth', which no component takes; did you mean 'path'?",
+        "the server 'inner' has a completion for the prompt 'later', which does not exist",
+    ]
+
+
+# --- suggestions ---
+
+
+async def test_what_a_rule_refuses_is_not_suggested() -> None:
+    server = Server("s", policy=Policy(rules={"city": rules.one_of("Oslo", "Rome")}))
+    server.prompt(name="ask", policy=Policy(rules={"count": rules.between(1, 3)}, quota="1/hour"))(
+        lambda city, count: city
+    )
+    server.completion(prompt="ask", argument="city")(lambda partial: ["Oslo", "Paris", "Rome"])
+    server.completion(prompt="ask", argument="count")(lambda partial: ["1", "2", "5", "x"])
+    async with connect(server, MODERN) as client:
+        for argument, values in (("city", ["Oslo", "Rome"]), ("count", ["1", "2"])):
+            params = {"ref": {"type": "ref/prompt", "name": "ask"}, "argument": {"name": argument, "value": ""}}
+            found = await client.result("completion/complete", params)
+            assert found["completion"]["values"] == values
+            assert "total" not in found["completion"], "how many were left out is nobody's business"

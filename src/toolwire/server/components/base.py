@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -90,6 +90,22 @@ class Component(ABC):
         self._bound: Binding | None = binding
         if binding is not None:
             self._compile(binding)
+        if self.policy is not None:
+            self._check_policy(self.policy)
+
+    @property
+    @abstractmethod
+    def argument_names(self) -> Collection[str]:
+        """The names of what a caller sends, which rules and completions go by."""
+
+    def _check_policy(self, policy: Policy) -> None:
+        """Refuse a rule for an argument that is never there: it would never hold."""
+        whose = f"The policy of the {self.noun} {self.key!r}"
+        for argument in policy.rules:
+            if argument not in self.argument_names:
+                raise ServerError(f"{whose} has a rule for {argument!r}, which is no argument of it")
+        if policy.implies:
+            raise ServerError(f"{whose} has implies=, which is for that of a server")
 
     def wire(self, revision: str) -> Any:
         """The entry of a list answer for a client of `revision`."""

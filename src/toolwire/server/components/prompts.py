@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack, cast
 
 import msgspec
@@ -69,6 +69,15 @@ class Prompt(Component):
                 for each in self.binding.parameters
             ]
         return [t.PromptArgument(name=name) for name in placeholders]
+
+    @property
+    def argument_names(self) -> Collection[str]:
+        return [each.name for each in self.arguments]
+
+    @property
+    def completable(self) -> Collection[str]:
+        """The names of what clients can ask suggestions for."""
+        return self.argument_names
 
     def definition(self, revision: str) -> t.Prompt:
         return t.Prompt(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Unpack, cast
 
 import msgspec
@@ -59,6 +59,10 @@ class Resource(Component):
         self.cache = cache
         self._takes_uri = binding is not None and bool(binding.parameters)
         super().__init__(binding, **options)
+
+    @property
+    def argument_names(self) -> Collection[str]:
+        return ("uri",)
 
     def definition(self, revision: str) -> t.Resource:
         return t.Resource(
@@ -119,6 +123,15 @@ class ResourceTemplate(Component):
         self.cache = cache
         super().__init__(binding, **options)
 
+    @property
+    def argument_names(self) -> Collection[str]:
+        return ("uri", *self.template.variables)
+
+    @property
+    def completable(self) -> Collection[str]:
+        """The names of what clients can ask suggestions for."""
+        return self.template.variables
+
     def definition(self, revision: str) -> t.ResourceTemplate:
         return t.ResourceTemplate(
             uri_template=self.uri_template,
@@ -133,21 +146,28 @@ class ResourceTemplate(Component):
 
     async def read(self, ctx: Context, uri: str, variables: dict[str, str]) -> list[t.ResourceContents]:
         assert self.binding is not None
-        wanted: dict[str, Any] = {name: variables[name] for name in self._given if name in variables}
-        extra: dict[str, Any] = {}
-        for name in self._given:
-            if name == "uri" and name not in self.template.variables:
-                extra["uri"] = uri
-            elif name == "variables" and name not in self.template.variables:
-                extra["variables"] = dict(variables)
         try:
-            arguments = self.binding.arguments(msgspec.json.encode({**wanted, **extra}))
+            arguments = self.binding.arguments(msgspec.json.encode(self._taken(uri, variables)))
         except InvalidArguments as error:
-            raise ProtocolError(INVALID_PARAMS, f"{uri[:200]} does not fit: {error}", {"uri": uri}) from None
+            raise _misfit(uri, error) from None
         return cast(
             "list[t.ResourceContents]",
             await self.run(ctx, arguments, lambda value: to_contents(value, uri, self.mime_type)),
         )
+
+    def _taken(self, uri: str, variables: dict[str, str]) -> dict[str, Any]:
+        """What the function takes of an address, by the names of its parameters."""
+        available: dict[str, Any] = {"uri": uri, "variables": variables, **variables}
+        return {name: available[name] for name in self._given if name in available}
+
+    def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
+        if self.binding is None:
+            return sent
+        variables = {name: value for name, value in sent.items() if name in self.template.variables}
+        try:
+            return {**sent, **self.binding.meant(self._taken(sent["uri"], variables))}
+        except InvalidArguments as error:
+            raise _misfit(sent["uri"], error) from None
 
 
 def _bound(function: Callable[..., Any], name: str | None, address: str) -> Binding:
@@ -155,6 +175,10 @@ def _bound(function: Callable[..., Any], name: str | None, address: str) -> Bind
     if name is None and is_lambda(function):
         name = address
     return bind(function, name=name, is_context=is_context, structured=False)
+
+
+def _misfit(uri: str, error: InvalidArguments) -> ProtocolError:
+    return ProtocolError(INVALID_PARAMS, f"{uri[:200]} does not fit: {error}", {"uri": uri})
 
 
 def _template_parameters(binding: Binding, template: UriTemplate) -> tuple[str, ...]:

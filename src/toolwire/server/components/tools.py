@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Unpack, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -21,9 +21,6 @@ from toolwire.server.components.base import Component, checked_name, given, wire
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
 from toolwire.server.running import invoker_in_order
-
-if TYPE_CHECKING:
-    from toolwire.server.policy import Policy
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -99,8 +96,10 @@ class Tool(Component):
         # 2025-06-18 and 2025-11-25 server/tools: structured content is an object, so other values are wrapped there.
         self.wraps: bool = self.output_schema is not None and not _is_of_objects(self.output_schema)
         super().__init__(binding, **options)
-        if self.policy is not None:
-            _check_rules(self.policy, self.input_schema, self.name)
+
+    @property
+    def argument_names(self) -> Collection[str]:
+        return cast("dict[str, Any]", self.input_schema.get("properties", {}))
 
     @property
     def idempotent(self) -> bool:
@@ -148,15 +147,6 @@ class Tool(Component):
         if ctx._request.revision != MODERN and result.structured_content is not UNSET:
             result.structured_content = _as_object(result.structured_content, self.wraps, ctx._request.revision)
         return result
-
-
-def _check_rules(policy: Policy, schema: dict[str, Any], name: str) -> None:
-    """A rule for an argument that is never there would be a rule that never holds."""
-    for argument in policy.rules:
-        if argument not in schema.get("properties", {}):
-            raise ServerError(
-                f"The policy of the tool {name!r} has a rule for {argument!r}, which is no argument of it"
-            )
 
 
 def _as_object(structured: Any, wraps: bool, revision: str) -> Any:

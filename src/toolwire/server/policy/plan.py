@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from math import inf
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -21,11 +22,12 @@ from toolwire.server.policy.held_threads import HeldHost
 from toolwire.server.policy.masking import masked, masked_error
 from toolwire.server.policy.policy import Call, Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
-from toolwire.server.policy.rules import Rule, check
+from toolwire.server.policy.rules import Rule, check, passes
 from toolwire.server.policy.shared_rates import SharedCounters
 from toolwire.server.questions import principal_key
 from toolwire.server.subject import Subject
 
+_COMPLETE: Final = "completion/complete"
 Handler: TypeAlias = Coroutine[Any, Any, Any]
 
 
@@ -34,6 +36,10 @@ class Placement(NamedTuple):
 
     place: str
     policy: Policy
+    counts: bool = True
+    """Whether rates, quotas, slots and time hold; the rest always does."""
+    asks: bool = True
+    """Whether somebody has to approve."""
 
 
 class Plan:
@@ -48,9 +54,10 @@ class Plan:
     ) -> None:
         # Kept, because a plan is found by the identities of its policies, which nobody else may get meanwhile.
         self._policies = policies = [each.policy for each in placements]
+        counting = [(each.place, each.policy) for each in placements if each.counts]
         counted = [
             each
-            for place, policy in placements
+            for place, policy in counting
             for each in (
                 *compile_rates("rate", policy.rate, place),
                 *compile_rates("quota", policy.quota, place),
@@ -62,14 +69,14 @@ class Plan:
         self._shared_counters = shared_counters
         self._gates = gates
         self._slots: list[Placed] = [
-            slots for place, policy in placements for slots in compile_slots(policy.concurrency, place)
+            slots for place, policy in counting for slots in compile_slots(policy.concurrency, place)
         ]
         self._rules: dict[str, list[Rule]] = {}
         for policy in policies:
             for argument, given in policy.rules.items():
                 self._rules.setdefault(argument, []).extend(rules_of(given))
-        self._approvers = [policy for policy in policies if policy.approve is not None]
-        self._timeout = min((policy.timeout for policy in policies if policy.timeout is not None), default=None)
+        self._approvers = [each.policy for each in placements if each.asks and each.policy.approve is not None]
+        self._timeout = min((policy.timeout for _, policy in counting if policy.timeout is not None), default=None)
         self._result = min((policy.result for policy in policies if policy.result is not None), default=None)
         self.redaction: Redaction = Redaction(
             [name for policy in policies for name in policy.redact],
@@ -81,13 +88,34 @@ class Plan:
 
     async def run(self, ctx: Context, subject: Subject, call_next: Next) -> Any:
         """A request, from outside of everything else that has to do with it."""
-        if self.redaction.patterns:
-            ctx._mask = partial(masked, self.redaction)
+        self._mask(ctx)
         try:
             await self._admit(ctx, subject)
             return self._leaving(await call_next(ctx), subject)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
+
+    async def run_inside(self, ctx: Context, subject: Subject, read: Next) -> Any:
+        """A read for a handler that runs: what `Kernel` does for the handler of a request is done here."""
+        self._mask(ctx)
+        try:
+            await self._admit(ctx, subject)
+            seconds, coroutine = self._running(ctx, subject, principal_key(ctx.principal), inf, _called(read, ctx))
+            async with asyncio.timeout(None if seconds == inf else seconds) as limit:
+                result = await coroutine
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ToolError(f"{subject.name} was not read within {seconds:g} seconds") from None
+        except (ProtocolError, ToolError) as error:
+            raise masked_error(self.redaction, error) from None
+        return self._leaving(result, subject)
+
+    def _mask(self, ctx: Context) -> None:
+        if self.redaction.patterns:
+            outer, own = ctx._mask, partial(masked, self.redaction)
+            # A context within another keeps what is masked there.
+            ctx._mask = own if outer is None else lambda value: own(outer(value))
 
     async def _admit(self, ctx: Context, subject: Subject) -> None:
         caller = principal_key(ctx.principal)
@@ -97,9 +125,10 @@ class Plan:
             self._counters.take(self._counted, caller, subject.name)
         if self._rules or self._approvers:
             arguments = await _judged(ctx, subject)
-            check(self._rules, arguments, subject.name)
+            if subject.method != _COMPLETE:  # Half a word is no value yet: there the suggestions are judged.
+                check(self._rules, arguments, subject.name)
             for policy in self._approvers:
-                await _approval(policy, ctx, Call(ctx.method, subject.name, arguments, ctx.principal))
+                await _approval(policy, ctx, Call(subject.method, subject.name, arguments, ctx.principal))
         if self._holds_while_running:
             ctx._guard = lambda seconds, coroutine: self._running(ctx, subject, caller, seconds, coroutine)
 
@@ -124,7 +153,9 @@ class Plan:
     async def _within(self, ctx: Context, subject: Subject, caller: str, coroutine: Handler) -> Any:
         with ExitStack() as held:
             # The time in a queue is not the handler's.
-            ctx._deadline.pause()
+            deadline = ctx._deadline
+            if deadline is not None:
+                deadline.pause()
             try:
                 for slots in self._slots:
                     held.callback(await self._gates.enter(slots, caller, subject.name))
@@ -132,7 +163,8 @@ class Plan:
                 coroutine.close()
                 raise
             finally:
-                ctx._deadline.resume()
+                if deadline is not None:
+                    deadline.resume()
             if self._slots:
                 host = ctx._host = HeldHost(ctx._host)
                 held.callback(host.workers.when_ended, held.pop_all().close)
@@ -144,6 +176,8 @@ class Plan:
                 raise masked_error(self.redaction, error) from None
 
     def _leaving(self, result: Any, subject: Subject) -> Any:
+        if self._rules and isinstance(result, t.CompleteResult):
+            result = _allowed(result, self._rules.get(subject.params.argument.name, ()))
         if self._result is not None:
             _check_size(result, self._result, subject.name)
         return masked(self.redaction, result) if self.redaction.patterns else result
@@ -152,15 +186,39 @@ class Plan:
 async def _judged(ctx: Context, subject: Subject) -> dict[str, Any]:
     """The arguments as the handler will get them: JSON in a string may stand for what a rule would not allow."""
     found, host = subject.found, ctx._host
-    if found is None and ctx.method == "tools/call" and host.lowlevel.active:
+    if subject.method == _COMPLETE:
+        return subject.arguments
+    if found is None and subject.method == "tools/call" and host.lowlevel.active:
         # Kept, so that what is judged here is what runs, and the list handler is asked once.
         found = subject.found = await host.lowlevel.find(ctx.params.name, ctx)
     sent = subject.arguments
     meant: dict[str, Any] = sent if found is None else found.component.meant(sent)
-    if meant != sent and ctx.method == "tools/call":
+    if meant != sent and subject.method == "tools/call":
         # What was judged is what the handler gets, whatever else its types would have made of what was sent.
         ctx.params.arguments = Raw(msgspec.json.encode(meant))
     return meant
+
+
+async def _called(read: Next, ctx: Context) -> Any:
+    return await read(ctx)
+
+
+def _allowed(result: t.CompleteResult, rules: Sequence[Rule]) -> t.CompleteResult:
+    """The suggestions that the rules would let through as values."""
+    suggested = result.completion.values
+    kept = [each for each in suggested if any(passes(rules, value) for value in _readings(each))]
+    if len(kept) == len(suggested):
+        return result
+    return t.CompleteResult(completion=t.Completion(values=kept, has_more=result.completion.has_more), meta=result.meta)
+
+
+def _readings(text: str) -> list[Any]:
+    """What a text may be read as: itself, or the number or truth value that it spells."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return [text]
+    return [text, value] if isinstance(value, int | float) else [text]
 
 
 async def _approval(policy: Policy, ctx: Context, call: Call) -> None:

@@ -33,7 +33,8 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
     """What callers may do. Everything that is left out is allowed.
 
     `Server(policy=)` holds for every call of a tool, read of a resource and use of a prompt together;
-    `@server.tool(policy=)` for that component alone. Where there are both, both hold.
+    `@server.tool(policy=)` for that component alone. Where there are several, all hold: those of every server on the
+    way to a component, that of the component, and what `by_principal` adds to each of them.
     """
 
     rate: Rates = ()
@@ -45,7 +46,10 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
     timeout: float | None = None
     """Seconds a call may run; the time it waits for a slot or for approval does not count."""
     rules: Mapping[str, Rule | Sequence[Rule]] = {}
-    """For an argument by its name, what it may be; see `toolwire.server.policy.rules`."""
+    """For an argument by its name, what it may be; see `toolwire.server.policy.rules`.
+
+    The arguments of a resource are its `uri` and the variables of its template.
+    """
     result: int | None = None
     """Bytes of an answer."""
     redact: Sequence[str] = ()
@@ -57,7 +61,12 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
     approval_timeout: float = 300.0
     """Seconds after which a call that nobody approved is refused."""
     by_principal: Callable[[Any], Policy | None] | None = None
-    """A function of the principal that returns the policy to use in place of this one, or None to stay with it."""
+    """A function of the principal that returns a policy to hold beside this one, or None for nothing more.
+
+    It adds and never takes away. A rate in this policy holds for everybody: where some callers may do more than others,
+    leave the rate out here and have `by_principal` return one for each kind of caller. The `implies` and `by_principal`
+    of the policy that it returns are not looked at.
+    """
     implies: Mapping[str, Iterable[str]] = {}
     """Scopes that bring others with them: `{"admin": ["read", "write"]}`."""
 
@@ -86,11 +95,14 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
         """The scopes that count for a caller who holds these."""
         return with_implied(scopes, self.implies)
 
-    def for_caller(self, principal: Any) -> Policy:
-        """The policy that holds for a caller: its own, or this one."""
+    def for_caller(self, principal: Any) -> Policy | None:
+        """What holds for a caller beside this policy; None for nothing more."""
         if principal is None or self.by_principal is None:
-            return self
-        return self.by_principal(principal) or self
+            return None
+        added = self.by_principal(principal)
+        if added is not None and not isinstance(added, Policy):
+            raise TypeError(f"by_principal= returned {type(added).__name__}: it returns a Policy or None")
+        return added
 
 
 def rules_of(given: Rule | Sequence[Rule]) -> Sequence[Rule]:

@@ -33,6 +33,14 @@ def check(rules: Mapping[str, Iterable[Rule]], arguments: Mapping[str, Any], nam
                 raise CallRefused(f"{name} does not allow this {argument!r}: {wrong}.", reason="rule")
 
 
+def passes(rules: Iterable[Rule], value: Any) -> bool:
+    """Whether every rule allows a value; a rule that breaks allows nothing."""
+    try:
+        return all(_apply(rule, value) is None for rule in rules)
+    except Exception:
+        return False
+
+
 def _apply(rule: Rule, value: Any) -> str | None:
     try:
         return rule(value)
@@ -83,22 +91,46 @@ def matches(pattern: str | re.Pattern[str]) -> Rule:
 
 
 def plain_text(value: Any) -> str | None:
-    """A text without control characters, which terminals, logs and shells may take for commands."""
-    if isinstance(value, str) and any(not each.isprintable() and each not in "\n\t" for each in value):
-        return "it contains control characters"
+    """Text without control characters, which terminals, logs and shells may take for commands.
+
+    In a list or an object, every text is looked at.
+    """
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            if not all(character.isprintable() or character in "\n\t" for character in each):
+                return "it contains control characters"
+        elif isinstance(each, list):
+            waiting.extend(each)
+        elif isinstance(each, dict):
+            waiting.extend(each)
+            waiting.extend(each.values())
     return None
 
 
-def inside(directory: str | os.PathLike[str]) -> Rule:
-    """A path within a directory, symbolic links followed; a relative one starts there."""
-    root = Path(directory).resolve()
+def inside(directory: str | os.PathLike[str], *, relative_to: str | os.PathLike[str] | None = None) -> Rule:
+    """A path that leads into a directory when `..` and symbolic links are followed.
+
+    The rule has to judge the file that the handler opens, and cannot see where the handler looks for a relative path.
+    So relative paths are refused unless `relative_to` says where: `relative_to=directory` for a handler that opens
+    `directory / path`, `relative_to="."` for one that opens `path` from the working directory.
+    """
+    allowed = Path(directory).absolute()
+    base = None if relative_to is None else Path(relative_to)
 
     def rule(value: Any) -> str | None:
         if not isinstance(value, str) or "\0" in value:
             return "it is not a path"
+        path = Path(value)
+        if not path.is_absolute():
+            if base is None:
+                return "it is not an absolute path"
+            path = base / path
         try:
-            target = (root / value).resolve()
-        except (OSError, RuntimeError):
+            # At the time of the call, like the handler: the working directory and links may have changed.
+            target, root = path.resolve(), allowed.resolve()
+        except (OSError, RuntimeError, ValueError):
             return "it is not a path"
         return None if target == root or root in target.parents else "it leads outside of the allowed directory"
 

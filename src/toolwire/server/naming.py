@@ -1,0 +1,65 @@
+"""Names in rules that nothing answers to: tags, arguments, prompts and templates.
+
+A rule under a wrong name protects nothing, and nobody notices. Where a name can be judged when it is given, it is
+refused there. The rules of a whole server may be written for components that only some servers have, or that come
+later: those are looked at when the server starts, and a warning names each that holds for nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from toolwire.protocol.errors import ServerError
+from toolwire.schemas.wording import nearest
+from toolwire.server.catalog import Catalog, Found
+from toolwire.server.components import Resource
+
+log: logging.Logger = logging.getLogger("toolwire.server")
+
+
+def warn_of_unknown_names(server: Any) -> None:
+    """Warn of what the rules of a server, and of those mounted in it, name and none of their components has."""
+    for each in (server, *(catalog.owner for catalog in server.catalog.family())):
+        for warning in _unknown(each):
+            log.warning("the server %r %s", each.name, warning)
+
+
+def _unknown(server: Any) -> Iterator[str]:
+    found = list(server.catalog.each())
+    if not found or server.kernel.lowlevel.lists:
+        return  # Its components come later, or nobody knows them in advance.
+    tags = {tag for each in found for tag in each.component.tags}
+    for tag in server.kernel.access.rules:
+        if tag not in tags:
+            yield f"restricts the tag {tag!r}, which no component has{_meant(tag, tags)}"
+    if server.policy is not None and server.policy.rules:
+        arguments = {name for each in found for name in each.component.argument_names}
+        for name in server.policy.rules:
+            if name not in arguments:
+                yield f"has a rule for the argument {name!r}, which no component takes{_meant(name, arguments)}"
+    for reference, name, _ in server.catalog.completions:
+        if _completed(server.catalog, reference, name) is None:
+            kind = "prompt" if reference == "ref/prompt" else "template"
+            yield f"has a completion for the {kind} {name!r}, which does not exist"
+
+
+def check_completed(catalog: Catalog, reference: str, name: str, argument: str) -> None:
+    """Refuse a completion for an argument that its prompt or template, if that is known already, does not have."""
+    found = _completed(catalog, reference, name)
+    if found is None or isinstance(found.component, Resource):
+        return
+    if argument not in (known := found.component.completable):
+        raise ServerError(f"{name!r} has no argument {argument!r} to complete{_meant(argument, known)}")
+
+
+def _completed(catalog: Catalog, reference: str, name: str) -> Found[Any] | None:
+    if reference == "ref/prompt":
+        return catalog.prompt(name)
+    return catalog.all("templates").get(name) or catalog.resource(name)
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    close = nearest(name, known)
+    return "" if close is None else f"; did you mean {close!r}?"
