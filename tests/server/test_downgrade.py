@@ -228,14 +228,57 @@ async def test_what_is_not_set_is_not_sent(revision: str) -> None:
     assert empty == []
 
 
+def empty_server() -> Server:
+    """A server of which every optional part is given, and empty."""
+    nothing: dict[str, Any] = {"title": "", "description": "", "icons": [], "meta": {}}
+    server = Server("bare", title="", description="", website_url="", icons=[], instructions="")
+    server.tool("tool", annotations={"title": ""}, **nothing)(lambda: ToolResult([], meta={}))
+    server.tool("hinted", annotations={}, **nothing)(lambda: "")
+    server.resource("note://a", name="a", annotations={}, **nothing)(lambda: "")
+    server.resource("note://{id}", name="b", annotations={"audience": []}, **nothing)(lambda id: "")
+    server.prompt("prompt", arguments=[{"name": "x", "title": "", "description": ""}], **nothing)(
+        lambda x: {"description": "", "messages": ["hello"]}
+    )
+    server.prompt("plain", arguments=[], **nothing)(lambda: "hello")
+    return server
+
+
+@pytest.mark.covers("J65")
+@every_revision
+async def test_what_is_given_and_empty_is_not_sent(revision: str) -> None:
+    server = empty_server()
+    async with connect(server) as client:
+        await client.open(revision)
+        opened = (await client.result("server/discover")) if revision == MODERN else client.initialized
+        listed = {
+            method: (await client.result(f"{method}/list"))
+            for method in ("tools", "resources", "resources/templates", "prompts")
+        }
+        prompt = await client.result("prompts/get", {"name": "prompt", "arguments": {"x": "y"}})
+        called = await client.call("tool")
+    identity = opened["_meta"]["io.modelcontextprotocol/serverInfo"] if revision == MODERN else opened["serverInfo"]
+    assert identity == {"name": "bare", "version": "1.0.0"}
+    assert "instructions" not in opened
+    assert [set(tool) for tool in listed["tools"]["tools"]] == [{"name", "inputSchema"}] * 2
+    assert [set(each) for each in listed["resources"]["resources"]] == [{"name", "uri", "mimeType"}]
+    templates = listed["resources/templates"]["resourceTemplates"]
+    assert [set(each) for each in templates] == [{"name", "uriTemplate", "mimeType"}]
+    plain, filled = listed["prompts"]["prompts"]
+    assert plain == {"name": "plain"}
+    assert filled == {"name": "prompt", "arguments": [{"name": "x"}]}
+    modern = {"resultType", "_meta"} if revision == MODERN else set()
+    assert set(prompt) == {"messages"} | modern
+    assert set(called) == {"content"} | modern
+
+
 def _optional_values(value: Any) -> Iterator[Any]:
-    """The values of all members but capabilities and results, which say what they mean by being empty."""
+    """The values of all members but capabilities, results and schemas, which say what they mean by being empty."""
     if isinstance(value, list):
         for item in value:
             yield from _optional_values(item)
     elif isinstance(value, dict):
         for name, item in value.items():
-            if name != "capabilities":
+            if name not in ("capabilities", "inputSchema", "outputSchema"):
                 if name != "result":
                     yield item
                 yield from _optional_values(item)

@@ -30,7 +30,7 @@ class Offering:
     ) -> None:
         self.catalog = catalog
         self.implementation = implementation
-        self.instructions: str | UnsetType = UNSET if instructions is None else instructions
+        self.instructions: str | UnsetType = instructions or UNSET
         self.extensions: dict[str, Extension] = {}
         self.lowlevel: LowLevel = LowLevel()
         self._extra_capabilities = dict(capabilities or {})

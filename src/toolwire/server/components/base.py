@@ -176,7 +176,14 @@ def icons_of(icons: Icons) -> list[t.Icon] | UnsetType:
 def annotations_of(annotations: Any) -> t.Annotations | UnsetType:
     if annotations is None:
         return UNSET
-    return cast("t.Annotations", wire_value(annotations, t.Annotations, "annotations"))
+    return cast("t.Annotations | UnsetType", without_empty(wire_value(annotations, t.Annotations, "annotations")))
+
+
+def without_empty(value: t.Wire) -> Any:
+    """Leave out the members of a wire value that are empty, and the whole of it where nothing is left (J65)."""
+    empty = [name for name in value.__struct_fields__ if getattr(value, name) in ("", [], {})]
+    kept = msgspec.structs.replace(value, **dict.fromkeys(empty, UNSET)) if empty else value
+    return kept if kept.to_dict() else UNSET
 
 
 def wire_value(value: Any, type_: type[t.Wire], what: str) -> Any:

@@ -12,7 +12,7 @@ from toolwire.content import InvalidMessage, Message, check_role
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.server.binding import InvalidArguments, bind
-from toolwire.server.components.base import Component, checked_name, given, wire_value
+from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
 from toolwire.server.prompt_text import PromptText
@@ -164,8 +164,6 @@ def _turn(item: Any) -> _Turn:
 
 
 def _prompt_argument(argument: Any) -> t.PromptArgument:
-    if isinstance(argument, t.PromptArgument):
-        return argument
     if isinstance(argument, str):
         return t.PromptArgument(name=argument)
-    return cast("t.PromptArgument", wire_value(argument, t.PromptArgument, "an argument of a prompt"))
+    return cast("t.PromptArgument", without_empty(wire_value(argument, t.PromptArgument, "an argument of a prompt")))

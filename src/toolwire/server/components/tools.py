@@ -17,7 +17,7 @@ from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.schemas import PROFILES, Profile
 from toolwire.server.binding import Binding, InvalidArguments, bind
-from toolwire.server.components.base import Component, checked_name, given, wire_value
+from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
 from toolwire.server.running import invoker_in_order
@@ -245,9 +245,11 @@ def _tool_annotations(annotations: Any) -> t.ToolAnnotations | UnsetType:
     if annotations is None:
         return UNSET
     if isinstance(annotations, t.ToolAnnotations):
-        return annotations
+        return cast("t.ToolAnnotations | UnsetType", without_empty(annotations))
     known = {"title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
     unknown = set(annotations) - known
     if unknown:
         raise ServerError(f"Unknown tool annotation {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
-    return cast("t.ToolAnnotations", wire_value(annotations, t.ToolAnnotations, "annotations"))
+    return cast(
+        "t.ToolAnnotations | UnsetType", without_empty(wire_value(annotations, t.ToolAnnotations, "annotations"))
+    )
