@@ -50,18 +50,22 @@ def legacy(session: str | None = "s-1", **answers: Any) -> Script:
         Reply(405, {}),
         Reply(406, {}),
         Reply(400, body=rpc(error={"code": -32000, "message": "no session"})),
+        Reply(400, body=rpc(error={"code": -32600, "message": "Missing session ID"}, id="server-error")),
         Reply(200, body=rpc(error={"code": -32601, "message": "no"}, id=1)),
         Reply(200, body=rpc(result={"tools": []}, id=1)),
         Reply(200, {"content-type": "text/html"}, b"hello"),
     ],
 )
-async def test_a_server_from_before_is_found_out(reply: Reply) -> None:
+async def test_a_server_from_before_is_found_out(reply: Reply, caplog: pytest.LogCaptureFixture) -> None:
     script = legacy(server_discover=reply)
     async with script.client() as client:
         assert client.revision == LATEST
         assert (await client.call_tool("x")).text == "ok"
     rpcs = [request.rpc for request in script.requests]
     assert rpcs[:3] == ["server/discover", "initialize", "notifications/initialized"]
+    if reply.headers.get("content-type") == "application/json":
+        # Nobody needs to hear of an older server that answers as one.
+        assert "ignored a message" not in caplog.text
 
 
 @pytest.mark.covers("ERA-10")

@@ -146,6 +146,20 @@ def test_what_came_back_for_a_request_answers_that_request_alone(answer: dict[st
     assert list(pair.client.outgoing) == [6]
 
 
+@pytest.mark.parametrize("id", ["server-error", "", None, "6"])
+def test_an_error_under_a_name_that_is_nobodys_answers_what_it_came_back_for(id: str | None) -> None:
+    pair = opened(MODERN)
+    call(pair, 5)
+    call(pair, 6)
+    frame = {"jsonrpc": "2.0", "id": id, "error": {"code": -32600, "message": "no session"}}
+    (event,) = pair.client.receive(json.dumps(frame).encode(), about=5)
+    assert isinstance(event, Answer)
+    assert (event.waiter, str(event.error)) == ("waiter 5", "no session (code -32600)")
+    # A result under another name is nobody's.
+    (other,) = pair.client.receive(json.dumps({"jsonrpc": "2.0", "id": "6", "result": {}}).encode(), about=6)
+    assert isinstance(other, Garbage)
+
+
 def test_an_error_that_cannot_name_its_request_is_the_answer_where_it_came_back() -> None:
     pair = opened(MODERN)
     call(pair, 5)
@@ -217,6 +231,21 @@ def test_a_client_answers_nothing_it_cannot_read(frame: bytes) -> None:
     assert isinstance(event, Garbage)
     assert event.reason
     assert pair.sent == []
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (b"Server running on stdio", "'Server running on stdio'"),
+        (b'{"level": "info"}', """'{"level": "info"}'"""),
+        ("\x1b[2J grün".encode(), r"'\x1b[2J gr\xfcn'"),
+        (b"x" * 1000, f"'{'x' * 100}'…"),
+    ],
+)
+def test_a_client_tells_which_line_was_no_message(line: bytes, shown: str) -> None:
+    (event,) = opened(MODERN).client.receive(line)
+    assert isinstance(event, Garbage)
+    assert event.reason.endswith(f": {shown}")
 
 
 @pytest.mark.parametrize("side", ["client", "server"])

@@ -79,6 +79,8 @@ class Garbage(Struct):
 Event: TypeAlias = Incoming | Send | Cancel | Notice | Answer | Garbage
 
 _CANCELLED: Final = "notifications/cancelled"
+# How much of a line that is no message the log shows.
+_QUOTED: Final = 100
 
 
 class _Group(Struct):
@@ -89,10 +91,19 @@ class _Group(Struct):
 
 
 def _concerns(answer: Any, about: RequestId) -> bool:
-    """Whether an answer is to a request; one that cannot name it, where it came back for it, is."""
-    if answer.id is None:
+    """Whether an answer is to a request; one that cannot name it, where it came back for it, is.
+
+    Our ids are integers. An error under a text, such as "server-error", is how some servers say that they read none.
+    """
+    if answer.id is None or (isinstance(answer, ErrorResponse) and not isinstance(answer.id, int)):
         answer.id = about
     return bool(answer.id == about)
+
+
+def _quoted(data: bytes) -> str:
+    """The beginning of what somebody sent, in plain ASCII on one line."""
+    text = ascii(data[:_QUOTED].decode(errors="replace"))
+    return f"{text}…" if len(data) > _QUOTED else text
 
 
 class Peer:
@@ -126,6 +137,9 @@ class Peer:
         if about is not None and isinstance(message, Response | ErrorResponse) and not _concerns(message, about):
             return (Garbage("an answer to another request"),)
         event = _TAKEN[type(message)](self, message)
+        if type(event) is Garbage and type(message) is Malformed and message.code and not self._serves:
+            # Most often a line that a server printed: its author has to know which.
+            event.reason = f"{event.reason}: {_quoted(data)}"
         return () if event is None else (event,)
 
     def oversized(self) -> Sequence[Event]:

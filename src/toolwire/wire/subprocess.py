@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import subprocess
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -20,6 +19,7 @@ from toolwire.protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
 from toolwire.wire import platforms
 from toolwire.wire.byte_channel import ByteChannel
 from toolwire.wire.environment import child_environment
+from toolwire.wire.last_words import reason
 from toolwire.wire.streams import ReadySink, ReadySource, Sink, Source, blocking_sink, blocking_source
 
 GRACE_SECONDS: Final = 2.0
@@ -27,11 +27,6 @@ GRACE_SECONDS: Final = 2.0
 LAST_WORDS_SECONDS: Final = 1.0
 STDERR_LINE: Final = 8 * 1024
 STDERR_LINES: Final = 50
-
-# Under the error itself, node writes its own version, and npm where it wrote more.
-_POSTSCRIPT: Final = re.compile(r"Node\.js v\d|npm (ERR!|error)\s+A complete log")
-_NODE_ERROR: Final = re.compile(r"(Uncaught )?\w*Error\b.*: ")
-
 
 StderrLine: TypeAlias = Callable[[str], None]
 
@@ -102,12 +97,8 @@ class ProcessChannel(ByteChannel):
 
     @property
     def last_said(self) -> str:
-        """The line on standard error that tells why the child died: the last, as far as programs keep to that."""
-        lines = [line.strip() for line in self._stderr_lines if line.strip()]
-        last = next((line for line in reversed(lines) if _POSTSCRIPT.match(line) is None), "")
-        if lines and lines[-1].startswith("Node.js v"):
-            return next((line for line in lines if _NODE_ERROR.match(line)), last)
-        return last
+        """The line on standard error that tells why the child died, as far as programs keep to what is usual."""
+        return reason(self._stderr_lines)
 
     def kill(self) -> None:
         """End the whole tree now; `close()` still has to be awaited to clean up."""
