@@ -14,6 +14,7 @@ from tests.client.fake import FakeServer, text
 from toolwire import Server, testing
 from toolwire.client import Client
 from toolwire.client.connect import CommandTarget, Options, resolve
+from toolwire.client.link import Link, Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
@@ -220,6 +221,104 @@ async def test_a_modern_server_that_starts_slowly_is_asked_again() -> None:
     far.answer(again, DISCOVERED)
     client = await connecting
     assert client.revision == MODERN
+    await client.close()
+
+
+class Starting(MemoryChannel):
+    """A channel to a server that does not read yet."""
+
+    left: int | None = 100
+
+    @property
+    def unread(self) -> int | None:
+        return self.left
+
+
+def starting() -> tuple[Scripted, Starting]:
+    far, ours = Scripted(), Starting()
+    ours._peer, far.theirs._peer = far.theirs, ours
+    far.ours = ours
+    return far, ours
+
+
+@pytest.mark.covers("ERA-7", "ERA-10")
+async def test_a_server_that_has_not_read_the_question_is_still_starting() -> None:
+    far, channel = starting()
+    connecting = asyncio.ensure_future(Client(channel).connect())
+    probe = await far.next()
+    for _ in range(5):
+        await elapse(8)
+    channel.left = 0
+    far.answer(probe, DISCOVERED)
+    client = await connecting
+    assert client.revision == MODERN
+    await client.close()
+
+
+async def test_a_server_that_reads_and_says_nothing_is_a_legacy_server() -> None:
+    far, channel = starting()
+    connecting = asyncio.ensure_future(Client(channel).connect())
+    await far.next()
+    await elapse(20)
+    channel.left = 0
+    await elapse(6)
+    opening = await far.next()
+    assert opening["method"] == "initialize"
+    far.answer(opening, INITIALIZED)
+    await (await connecting).close()
+
+
+async def test_a_server_that_never_reads_is_given_up() -> None:
+    _, channel = starting()
+    connecting = asyncio.ensure_future(Client(channel, timeout=60).connect())
+    await asyncio.sleep(0)
+    await elapse(70)
+    with pytest.raises(Timeout, match="did not answer server/discover in time"):
+        await connecting
+
+
+class Restarted(Target):
+    """A server that can be started again and again."""
+
+    label = "the server"
+    restartable = True
+
+    def __init__(self) -> None:
+        self.starts: list[Scripted] = []
+
+    async def open(self) -> Link:
+        self.starts.append(Scripted())
+        return Link(self.starts[-1].ours, self.label)
+
+
+@pytest.mark.covers("ERA-10")
+@pytest.mark.parametrize("restartable", [True, False])
+async def test_a_server_that_said_too_late_what_it_speaks_is_asked_from_the_start(restartable: bool) -> None:
+    target = Restarted()
+    target.restartable = restartable  # type: ignore[misc]
+    client = Client(target)
+    connecting = asyncio.ensure_future(client.connect())
+    await asyncio.sleep(0)
+    while not target.starts:
+        await asyncio.sleep(0)
+    far = target.starts[0]
+    probe = await far.next()
+    await elapse(6)
+    opening = await far.next()
+    assert opening["method"] == "initialize"
+    far.answer(probe, DISCOVERED)
+    far.answer(opening, INITIALIZED)
+    if restartable:
+        while len(target.starts) < 2:
+            await asyncio.sleep(0)
+        again = await target.starts[1].next()
+        assert again["method"] == "server/discover"
+        # By now it is known what it speaks, so that it may take its time.
+        await elapse(30)
+        target.starts[1].answer(again, DISCOVERED)
+    await connecting
+    assert client.revision == (MODERN if restartable else "2025-06-18")
+    assert len(target.starts) == (2 if restartable else 1)
     await client.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -140,6 +141,18 @@ async def test_a_child_gets_what_programs_need_and_what_it_is_given(
     assert found.keys() & {*secret, "LC_TIME", "ADDED"} == passed
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what was not read")
+async def test_a_channel_knows_whether_its_child_reads() -> None:
+    channel = await ProcessChannel.spawn(python("import sys; sys.stdin.readline(); print('read')"))
+    channel.write(b"x" * 200_000)
+    assert channel.unread
+    assert await channel.read() == b"read"
+    while channel.unread:
+        await asyncio.sleep(0)
+    await channel.close()
+    assert channel.unread is None
+
+
 async def test_our_own_variables_are_passed_when_they_are_given() -> None:
     script = "import os; print(os.environ['TOOLWIRE_STORES'])"
     channel = await ProcessChannel.spawn(python(script), env={"TOOLWIRE_STORES": "here"})
@@ -248,9 +261,21 @@ ENDS = [
 ]
 
 
+def held_processes() -> int:
+    """How many descriptors of processes are open here."""
+    if sys.platform != "linux":
+        return 0
+    held = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            held += os.readlink(f"/proc/self/fd/{name}") == "anon_inode:[pidfd]"
+    return held
+
+
 @pytest.mark.parametrize(("manner", "place"), ENDS)
 def test_the_whole_tree_ends(run: Run, manner: str, place: str) -> None:
     async def main() -> None:
+        before = held_processes()
         # Who is deaf is waited for twice in vain; a busy machine takes its time to end the others.
         channel = await ProcessChannel.spawn(python(TREE, manner, place), grace=0.1 if manner == "deaf" else 0.5)
         message = await channel.read()
@@ -260,15 +285,13 @@ def test_the_whole_tree_ends(run: Run, manner: str, place: str) -> None:
             assert await channel.read() is None
         if manner == "killed":
             channel.kill()
-        before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
         await channel.close()
         assert not is_running(channel.pid)
         await asyncio.to_thread(wait_until_gone, grandchild)
         # On a busy machine one that would leave by itself may be too slow for that.
         codes = {"polite": {-signal.SIGTERM}, "deaf": {-signal.SIGKILL}, "exits": {0}, "killed": {-signal.SIGKILL}}
         assert channel.returncode in codes.get(manner, {0, -signal.SIGTERM})
-        if sys.platform == "linux":
-            assert len(os.listdir("/proc/self/fd")) < before
+        assert held_processes() == before
 
     run(main())
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from toolwire.client.link import Link
 from toolwire.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION, ProtocolError, Timeout, ToolwireError, TransportError
-from toolwire.protocol.lifecycle import Agreement, Ask, ClientLifecycle, Negotiation, Outcome
+from toolwire.protocol.lifecycle import Agreement, Ask, ClientLifecycle, Negotiation, Outcome, is_modern_answer
+from toolwire.protocol.revisions import is_modern
 from toolwire.wire.session import Session
 
 
@@ -46,6 +47,7 @@ async def agree(
             ask = steps.send(outcome)
         except StopIteration as agreed:
             agreement: Agreement = agreed.value
+            agreement.late = not is_modern(agreement.revision) and is_modern_answer(await link.heard_late(session))
             return agreement
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from toolwire.client.connection import Changed, Connection, OnLog
 from toolwire.client.handlers import Answers
-from toolwire.client.link import Target
+from toolwire.client.link import START_SECONDS, Target
 from toolwire.client.negotiating import DiedOnProbe
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotStreamable, ProtocolError, TransportError, Unreachable
@@ -59,7 +59,12 @@ class Opener(Struct, eq=False):
                 log.info("%s is no longer what it was: %s", self.target.label, error)
                 self.target.verdict = None
         try:
-            return await self._attempt(self.pinned)
+            connection = await self._attempt(self.pinned)
+            if not connection.agreement.late or not self.target.restartable:
+                return connection
+            # It was not silent but slow to start, which must not decide what it speaks. This time it is waited for.
+            await connection.close()
+            return await self._attempt(None, probe=self.timeout or START_SECONDS)
         except DiedOnProbe:
             # 2026-07-28 basic/versioning: a legacy server may exit on what it does not know. Asked once, not twice.
             return await self._attempt(LATEST_LEGACY)
@@ -77,13 +82,14 @@ class Opener(Struct, eq=False):
                 raise refusal from None
             raise
 
-    async def _attempt(self, revision: str | None) -> Connection:
+    async def _attempt(self, revision: str | None, *, probe: float | None = None) -> Connection:
         link = await self.target.open()
         if self.tap is not None:
             link.tap(_harmless(self.tap))
         connection = Connection(link, self.answers, self.on_log, self.changed)
         try:
-            await connection.agree(self.identity, revision, probe=self.probe_timeout, timeout=self.timeout)
+            longest = self.probe_timeout if probe is None else probe
+            await connection.agree(self.identity, revision, probe=longest, timeout=self.timeout)
             if self.pinned is not None and connection.revision != self.pinned:
                 raise NoCommonRevision(
                     f"The server answered {connection.revision} instead of {self.pinned}", [connection.revision]

@@ -111,6 +111,12 @@ class ByteChannel(Channel):
         return self._writable
 
     @property
+    def unread(self) -> int | None:
+        if self._sink is None or (unread := self._sink.unread()) is None:
+            return None
+        return self._queued + self._in_sink + unread
+
+    @property
     def congested(self) -> bool:
         return self._queued + self._in_sink > CONGESTED
 

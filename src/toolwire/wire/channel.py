@@ -56,6 +56,11 @@ class Channel(ABC):
         return True
 
     @property
+    def unread(self) -> int | None:
+        """How many bytes of what was written the other end has not read yet; None where nobody can tell."""
+        return None
+
+    @property
     def congested(self) -> bool:
         """Whether the other end reads more slowly than this end writes."""
         return False

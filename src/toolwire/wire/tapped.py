@@ -51,6 +51,10 @@ class TappedChannel(Channel):
         return self._inner.is_connected
 
     @property
+    def unread(self) -> int | None:
+        return self._inner.unread
+
+    @property
     def congested(self) -> bool:
         return self._inner.congested
 

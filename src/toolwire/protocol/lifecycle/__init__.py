@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from toolwire.protocol.lifecycle.client import ClientLifecycle
-from toolwire.protocol.lifecycle.negotiation import Agreement, Ask, Negotiation, NoCommonRevision, Outcome, negotiate
+from toolwire.protocol.lifecycle.negotiation import (
+    Agreement,
+    Ask,
+    Negotiation,
+    NoCommonRevision,
+    Outcome,
+    is_modern_answer,
+    negotiate,
+)
 from toolwire.protocol.lifecycle.server import Era, ServerLifecycle
 from toolwire.protocol.lifecycle.terms import SUPPORTED, Incoming, Offer, Unanswerable, decode_params, decoder
 
@@ -22,5 +30,6 @@ __all__ = [
     "Unanswerable",
     "decode_params",
     "decoder",
+    "is_modern_answer",
     "negotiate",
 ]

@@ -34,6 +34,8 @@ class Agreement(Struct):
     server: t.Implementation | UnsetType
     instructions: str | UnsetType
     supported: tuple[str, ...] = ()
+    # Whether the server has said that it speaks 2026-07-28, after it was taken for one that does not.
+    late: bool = False
 
 
 class Ask(Struct):
@@ -127,6 +129,12 @@ def _discovered(raw: Raw) -> Agreement | None:
         return None
     server = UNSET if meta is UNSET else meta.server_info
     return Agreement(MODERN, result.capabilities, server, result.instructions, tuple(result.supported_versions))
+
+
+def is_modern_answer(outcome: Outcome) -> bool:
+    """Whether this is how a server of 2026-07-28 answers `server/discover`."""
+    agreement = _discovered(outcome) if isinstance(outcome, Raw) else None
+    return agreement is not None and MODERN in agreement.supported
 
 
 def _supported_by(error: ProtocolError) -> list[str]:

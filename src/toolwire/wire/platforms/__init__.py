@@ -21,7 +21,6 @@ if sys.platform == "win32":
 else:
     from toolwire.wire.platforms.posix import (
         binary,
-        own_end,
         parent,
         peek_status,
         readability,
@@ -31,12 +30,12 @@ else:
     )
 
     if sys.platform == "linux":
-        from toolwire.wire.platforms.linux import ProcessTree, shared_end, watch_exit
+        from toolwire.wire.platforms.linux import ProcessTree, own_end, shared_end, watch_exit
     elif sys.platform == "darwin":
         from toolwire.wire.platforms.darwin import watch_exit
-        from toolwire.wire.platforms.posix import ProcessTree, shared_end
+        from toolwire.wire.platforms.posix import ProcessTree, own_end, shared_end
     else:
-        from toolwire.wire.platforms.posix import ProcessTree, shared_end, watch_exit
+        from toolwire.wire.platforms.posix import ProcessTree, own_end, shared_end, watch_exit
 
 __all__ = [
     "ProcessTree",

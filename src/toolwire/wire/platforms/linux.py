@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 from toolwire.wire.platforms import posix
 
@@ -91,6 +91,12 @@ def shared_end(fd: int, writing: bool) -> posix.PipeEnd | SocketEnd | None:
         return end(io.FileIO(private, "wb" if writing else "rb"))
     # Files and the null device are always ready and cannot be watched; libuv aborts the process when asked to.
     return None
+
+
+def own_end(file: IO[bytes]) -> PipeEnd:
+    """Readiness for a pipe that this process made for itself."""
+    os.set_blocking(file.fileno(), False)
+    return PipeEnd(file)
 
 
 def _amount(descriptor: int, question: Literal["FIONREAD", "TIOCOUTQ"]) -> int | None:
