@@ -111,6 +111,40 @@ async def test_a_tool_is_called_and_its_result_kept(revision: str) -> None:
         assert (await page.answer("call", method="initialize", params={})).status == 422
 
 
+@both_eras
+async def test_a_call_is_made_again_with_what_was_sent(revision: str) -> None:
+    async with inspected(make_server(), revision=revision) as page:
+        sent = {"name": "add", "arguments": {"a": 5}}
+        call = await page.call("tools/call", **sent)
+        assert (await page.ask("arguments", call=call["id"]))["params"] == sent
+        again = (await page.ask("again", call=call["id"]))["call"]
+        assert again["id"] != call["id"]
+        assert await page.text(again["id"]) == (await page.result(call))["content"][0]["text"]
+        large = await page.call("tools/call", name="add", arguments={"a": "x" * 2_000_000})
+        assert (await page.ask("arguments", call=large["id"]))["params"] is None
+        for operation in ("again", "arguments"):
+            assert (await page.answer(operation, call="99")).json() == {"error": "The call is no longer kept"}
+
+
+@both_eras
+async def test_messages_say_what_they_are_about(revision: str) -> None:
+    async with inspected(make_server(), revision=revision) as page:
+        await page.call("tools/call", name="add", arguments={"a": 1})
+        await page.call("resources/read", uri="note://today")
+        await page.call("prompts/get", name="brief", arguments={"city": "Oslo"})
+        await page.ask("complete", prompt="brief", argument="city", value="B")
+        messages = (await page.ask("state"))["messages"]
+    about = {(each["method"], each["kind"]): each["subject"] for each in messages}
+    for method, subject in (
+        ("tools/call", "add"),
+        ("resources/read", "note://today"),
+        ("prompts/get", "brief"),
+        ("completion/complete", "brief"),
+        ("tools/list", None),
+    ):
+        assert [about[method, kind] for kind in ("request", "result")] == [subject, subject]
+
+
 async def test_resources_and_prompts_are_read() -> None:
     async with inspected(make_server()) as page:
         read = await page.result(await page.call("resources/read", uri="note://today"))

@@ -9,6 +9,7 @@ import pytest
 from tests.inspector.page_client import inspected
 
 from toolwire import Context, Server
+from toolwire.client.tasks import TaskHandle
 
 both_eras = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 
@@ -60,6 +61,37 @@ async def test_a_task_is_cancelled_as_a_task(revision: str) -> None:
         assert ended["state"] == "cancelled" and ended["task"]["status"] == "cancelled"
         methods = [message["method"] for message in (await page.ask("state"))["messages"]]
         assert "tasks/cancel" in methods
+
+
+@both_eras
+async def test_a_task_that_was_over_before_it_could_be_cancelled_is_done(
+    revision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the page would say "cancelled" beside "task: completed"."""
+    server = Server("tasks")
+    end = asyncio.Event()
+
+    @server.tool(task="required")
+    async def work() -> str:
+        await end.wait()
+        return "worked"
+
+    cancel = TaskHandle.cancel
+
+    async def too_late(self: TaskHandle, *, timeout: float | None = None) -> None:
+        end.set()
+        while not (await TaskHandle.status(self)).over:
+            await asyncio.sleep(0)
+        await cancel(self, timeout=timeout)
+
+    monkeypatch.setattr(TaskHandle, "cancel", too_late)
+    async with inspected(server, revision=revision) as page:
+        identifier = await page.start("tools/call", name="work")
+        await page.event("call", call=lambda call: call["task"] and call["task"]["status"] == "working")
+        await page.ask("cancel", call=identifier)
+        ended = await page.ended(identifier)
+        assert (ended["state"], ended["task"]["status"]) == ("done", "completed")
+        assert await page.text(identifier) == "worked"
 
 
 @both_eras

@@ -111,7 +111,7 @@ async def _speaks(arguments: Namespace, seen: _Seen) -> AsyncIterator[Diagnosis]
             revision = seen.revision = client.revision
             tools = seen.tools = (await catalogue.fetch(client, ("tools",))).tools
     except Unauthorized as error:
-        yield skipped("revisions", str(error))
+        yield skipped("revisions", error.message)
         return
     except ToolwireError as error:
         yield bad("revisions", str(error), "Compare with `toolwire list --verbose`.")

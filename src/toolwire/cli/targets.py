@@ -248,7 +248,7 @@ def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> i
     try:
         return asyncio.run(work())
     except Unauthorized as error:
-        note(f"toolwire: {error}")
+        note(f"toolwire: {error.message}")
         note(f"  On the command line that is --token, or {TOKEN_VARIABLE} in the environment.")
         return UNREACHED
     except Timeout as error:

@@ -13,7 +13,7 @@ from toolwire.client.link import Link, Target, fingerprint
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
-from toolwire.wire.http_client.endpoint import Endpoint
+from toolwire.wire.http_client.endpoint import Endpoint, OnRefused
 from toolwire.wire.http_client.pool import HttpPool, Pool
 from toolwire.wire.http_client.session import HttpSession
 from toolwire.wire.http_client.sse import SseChannel
@@ -41,6 +41,7 @@ class HttpTarget(Target):
         proxy: str | None = None,
         pool: Pool | None = None,
         tap: Tap | None = None,
+        on_refused: OnRefused | None = None,
         limit: int = EVENT_LIMIT,
     ) -> None:
         parts = urlsplit(url)
@@ -56,6 +57,7 @@ class HttpTarget(Target):
         self._proxy = proxy
         self._pool = pool
         self._tap = tap
+        self._on_refused = on_refused
         self._limit = limit
 
         # A URL of somebody's own pool need not mean the same server elsewhere.
@@ -84,7 +86,15 @@ class HttpTarget(Target):
 
     async def open(self) -> Link:
         pool = self._pool or HttpPool(tls=self._tls, proxy=self._proxy)
-        endpoint = Endpoint(pool, self._url, headers=self._headers, auth=self._auth, tap=self._tap, limit=self._limit)
+        endpoint = Endpoint(
+            pool,
+            self._url,
+            headers=self._headers,
+            auth=self._auth,
+            tap=self._tap,
+            on_refused=self._on_refused,
+            limit=self._limit,
+        )
         owned = None if self._pool is not None else pool
         if self.verdict != "sse":
             return _HttpLink(endpoint, self.label, owned)

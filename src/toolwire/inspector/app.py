@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from toolwire.client import Client
+from toolwire.inspector.calls import Call
 from toolwire.inspector.curl import as_command
 from toolwire.inspector.excerpt import Excerpt, follow
 from toolwire.inspector.inspected import Inspector
@@ -56,8 +57,11 @@ class InspectorApp:
         self._operations: dict[str, Operation] = {
             "state": self._state,
             "connect": self._connect,
+            "credentials": self._credentials,
             "definition": self._definition,
             "call": self._call,
+            "again": self._again,
+            "arguments": self._arguments,
             "cancel": self._cancel,
             "result": self._result,
             "complete": self._complete,
@@ -213,6 +217,13 @@ class InspectorApp:
         await self.inspector.connect(asked.get("revision"))
         return self.inspector.snapshot()
 
+    async def _credentials(self, asked: Asked) -> Any:
+        if not self.inspector.is_at_url:
+            raise ValueError("The server is not reached by URL, so no token or header can go along")
+        self.inspector.credentials.change(asked)
+        await self.inspector.connect(self.inspector.revision)
+        return self.inspector.snapshot()
+
     async def _definition(self, asked: Asked) -> Any:
         found = self.inspector.catalogue.find(str(asked["kind"]), str(asked["key"]))
         if found is None:
@@ -221,7 +232,25 @@ class InspectorApp:
         return {"definition": excerpt.value, "cut": excerpt.cut, "size": len(_encode(found))}
 
     async def _call(self, asked: Asked) -> Any:
-        method, params = str(asked["method"]), dict(asked["params"])
+        return self._started(str(asked["method"]), dict(asked["params"]))
+
+    async def _again(self, asked: Asked) -> Any:
+        """Make a call once more, with what was sent then."""
+        call = self._known(asked)
+        return self._started(call.method, msgspec.json.decode(call.params))
+
+    async def _arguments(self, asked: Asked) -> Any:
+        """What a call was made with; None where that is too large for a form."""
+        call = self._known(asked)
+        return {"params": msgspec.json.decode(call.params) if len(call.params) <= MAX_SHOWN else None}
+
+    def _known(self, asked: Asked) -> Call:
+        call = self.inspector.calls.find(str(asked["call"]))
+        if call is None:
+            raise LookupError("The call is no longer kept")
+        return call
+
+    def _started(self, method: str, params: dict[str, Any]) -> Any:
         tool = self.inspector.catalogue.find("tools", str(params["name"])) if method == "tools/call" else None
         return {"call": self.inspector.calls.start(self._client, method, params, tool or {}).shown()}
 
@@ -279,7 +308,7 @@ class InspectorApp:
                 revision=revision,
                 url=inspector.url,
                 command=inspector.command,
-                headers=inspector.header_names,
+                headers=inspector.credentials.names,
             )
         }
 

@@ -50,10 +50,12 @@ def _whole(raw: Raw) -> _Whole:
 class Call:
     """One request of the page."""
 
-    def __init__(self, identifier: str, method: str, subject: str) -> None:
+    def __init__(self, identifier: str, method: str, params: Mapping[str, Any]) -> None:
         self.identifier = identifier
         self.method = method
-        self.subject = subject
+        self.subject: str = str(params.get("name") or params.get("uri") or "")
+        #: What was sent, as JSON.
+        self.params: bytes = msgspec.json.encode(params)
         self.state = "running"
         self.started: float = time.time()
         self.took: float | None = None
@@ -105,7 +107,7 @@ class Calls:
         """
         if sum(call.state == "running" for call in self._calls.values()) >= MAX_RUNNING:
             raise ToolwireError(f"{MAX_RUNNING} calls are running already: wait for one, or cancel it")
-        call = Call(str(next(self._numbers)), method, str(params.get("name") or params.get("uri") or ""))
+        call = Call(str(next(self._numbers)), method, params)
         send = self._sender(call, client, params, tool)
         self._calls[call.identifier] = call
         self._tell(call)
@@ -179,14 +181,18 @@ class Calls:
 
     def _forget_old(self) -> None:
         kept = [call for call in self._calls.values() if call.state != "running"]
-        total = sum(len(call.result or b"") for call in kept)
+        total = sum(map(_weight, kept))
         for call in kept[:-1]:
             if len(kept) <= MAX_KEPT and total <= MAX_KEPT_BYTES:
                 return
             kept.remove(call)
-            total -= len(call.result or b"")
+            total -= _weight(call)
             del self._calls[call.identifier]
             self._events.tell("forgotten", id=call.identifier)
+
+
+def _weight(call: Call) -> int:
+    return len(call.params) + len(call.result or b"")
 
 
 def _may_be_task(client: Client, params: Mapping[str, Any], tool: Mapping[str, Any]) -> bool:

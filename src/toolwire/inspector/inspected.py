@@ -11,14 +11,16 @@ from typing import Any, Final
 
 from toolwire.client import Change, Client, Subscription
 from toolwire.client.connect import TargetLike
+from toolwire.client.http_target import HttpTarget
 from toolwire.inspector.calls import Calls
 from toolwire.inspector.catalogue import KINDS, Catalogue
+from toolwire.inspector.credentials import Credentials
 from toolwire.inspector.events import Events
 from toolwire.inspector.excerpt import Excerpt
 from toolwire.inspector.questions import Questions
 from toolwire.inspector.wire_log import Entry, WireLog
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import ToolwireError
+from toolwire.protocol.errors import ToolwireError, Unauthorized
 from toolwire.protocol.revisions import REVISIONS
 
 MAX_NOTES: Final = 500
@@ -63,10 +65,14 @@ class Inspector:
         self.reload: dict[str, Any] | None = None
         self._target = target
         self._options = dict(options or {})
-        if callback is not None:
-            self._options["auth"] = _signing_in(self.questions.sign_in, callback)
+        self.credentials: Credentials = Credentials(
+            self._options.pop("headers", None),
+            self._options.pop("auth", None),
+            None if callback is None else _signing_in(self.questions.sign_in, callback),
+        )
         self._state = "closed"
         self._problem: str | None = None
+        self._refused = False
         self._client = self._make_client()
         self._lock = asyncio.Lock()
         self._attempt: asyncio.Task[None] | None = None
@@ -83,8 +89,14 @@ class Inspector:
         return self._client
 
     def _make_client(self) -> Client:
+        target = self._target
+        if self.is_at_url:
+            credentials = self.credentials
+            target = HttpTarget(
+                str(target), headers=credentials.headers, auth=credentials.auth, on_refused=self.log.refused
+            )
         return Client(
-            self._target,
+            target,
             elicit=self.questions.elicitation,
             sample=self.questions.sampling,
             roots=lambda: self.roots,
@@ -119,6 +131,9 @@ class Inspector:
             self._become("connecting")
             try:
                 await self._client.connect()
+            except Unauthorized as error:
+                self._become("failed", error.message, refused=True)
+                return
             except ToolwireError as error:
                 self._become("failed", str(error))
                 return
@@ -148,16 +163,16 @@ class Inspector:
         await self._client.close()
         self.catalogue = Catalogue()
 
-    def _become(self, state: str, problem: str | None = None) -> None:
-        self._state, self._problem = state, problem
+    def _become(self, state: str, problem: str | None = None, *, refused: bool = False) -> None:
+        self._state, self._problem, self._refused = state, problem, refused
         self.events.tell("connection", connection=self.connection())
 
     # --- what the page is shown ---
 
     @property
-    def header_names(self) -> list[str]:
-        """The headers that go along with every request, beside those of the protocol."""
-        return list(self._options.get("headers") or ())
+    def is_at_url(self) -> bool:
+        """Whether the server is reached by URL, so that credentials can go along."""
+        return isinstance(self._target, str) and self._target.startswith(("http://", "https://"))
 
     def connection(self) -> dict[str, Any]:
         shown: dict[str, Any] = {
@@ -170,6 +185,8 @@ class Inspector:
             "revisions": list(REVISIONS),
             "roots": self.roots,
             "subscriptions": sorted(self._subscriptions),
+            "refused": self._refused,
+            "credentials": self.credentials.shown() if self.is_at_url else None,
         }
         if self._state == "connected" and self._client.connected:
             server = self._client.server

@@ -39,7 +39,10 @@ class WatchedTask(TaskHandle):
         return state
 
     async def outcome(self, on_progress: OnProgress, *, looks_by_itself: bool) -> Raw:
-        """The result as it came; a task that nobody waits for any more is cancelled."""
+        """Wait for the result as it came; a task that nobody waits for any more is cancelled.
+
+        A task that was over before it could be cancelled has a result all the same.
+        """
         looking = None if looks_by_itself else asyncio.ensure_future(self._look())
         try:
             raw = await self._outcome(on_progress)
@@ -48,15 +51,17 @@ class WatchedTask(TaskHandle):
             return raw
         except asyncio.CancelledError:
             with contextlib.suppress(ToolwireError):
-                await asyncio.shield(asyncio.ensure_future(self._stop()))
+                ended = await asyncio.shield(asyncio.ensure_future(self._stop()))
+                if ended.status in ("completed", "failed"):
+                    return await self._outcome(None)
             raise
         finally:
             if looking is not None:
                 looking.cancel()
 
-    async def _stop(self) -> None:
+    async def _stop(self) -> TaskState:
         await self.cancel(timeout=_PATIENCE)
-        await self._last_look()
+        return await self.status(timeout=_PATIENCE)
 
     async def _last_look(self) -> None:
         with contextlib.suppress(ToolwireError):

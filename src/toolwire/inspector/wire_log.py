@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from toolwire.wire.http_client.response import HttpResponse
 from toolwire.wire.tapped import Direction
 
 MAX_ENTRIES: Final = 10_000
@@ -17,11 +18,15 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_WAITING: Final = 10_000
 PREVIEW: Final = 400
 
-Kind: TypeAlias = Literal["request", "notification", "result", "error", "unreadable"]
+Kind: TypeAlias = Literal["request", "notification", "result", "error", "http", "unreadable"]
 
 
 class Entry(Struct, kw_only=True):
-    """One message. `took` is the time from the request that it answers (`answers`, its number) to this."""
+    """One message, or (`http`) an answer of HTTP that is a refusal.
+
+    `subject` is what the request is about: the name of a tool or prompt, a URI, the id of a task. `took` is the time
+    from the request that it answers (`answers`, its number) to this.
+    """
 
     number: int
     at: float
@@ -30,6 +35,7 @@ class Entry(Struct, kw_only=True):
     size: int
     text: bytes
     method: str | None = None
+    subject: str | None = None
     id: Any = None
     answers: int | None = None
     took: float | None = None
@@ -41,17 +47,26 @@ class Entry(Struct, kw_only=True):
         return {**members, "preview": preview}
 
 
-_SHOWN: Final = ("number", "at", "direction", "kind", "size", "method", "id", "answers", "took")
+_SHOWN: Final = ("number", "at", "direction", "kind", "size", "method", "subject", "id", "answers", "took")
+
+
+class _About(Struct):
+    name: Any = None
+    uri: Any = None
+    task_id: Any = msgspec.field(default=None, name="taskId")
+    ref: Any = None
 
 
 class _Envelope(Struct):
     id: Any = UNSET
     method: Any = UNSET
+    params: Raw | msgspec.UnsetType = UNSET
     result: Raw | msgspec.UnsetType = UNSET
     error: Raw | msgspec.UnsetType = UNSET
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_about = msgspec.json.Decoder(_About).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
 
 
@@ -99,6 +114,22 @@ class WireLog:
                 return
         self._record(direction, bytes(data))
 
+    def refused(self, method: str, body: bytes | None, response: HttpResponse) -> None:
+        """Take an answer of HTTP that is a refusal. A cookie in it is a secret, and not kept."""
+        headers = {name: "…" if name.lower() == "set-cookie" else value for name, value in response.headers.items()}
+        told = {"request": f"{method} {response.url}", "status": response.status, "headers": headers}
+        text = msgspec.json.encode(told)
+        entry = Entry(number=self._next, at=time.time(), direction="←", kind="http", size=len(text), text=text)
+        self._next += 1
+        entry.id = response.status
+        asked = next((each for each in self._waiting.values() if body is not None and each.text == body), None)
+        if asked is None:
+            entry.method = method
+        else:
+            self._answer(entry, asked)
+        self._keep(entry)
+        self._on_entry(entry)
+
     def _record(self, direction: Direction, data: bytes) -> None:
         entry = Entry(
             number=self._next, at=time.time(), direction=direction, kind="unreadable", size=len(data), text=data
@@ -121,6 +152,7 @@ class WireLog:
         entry.id = identifier
         if isinstance(envelope.method, str):
             entry.method = envelope.method[:200]
+            entry.subject = _subject(envelope.params)
             entry.kind = "notification" if envelope.id is UNSET else "request"
             if entry.kind == "request":
                 self._waiting[entry.direction, identifier] = entry
@@ -130,10 +162,27 @@ class WireLog:
             entry.kind = "error" if envelope.result is UNSET else "result"
             asked = self._waiting.pop(("→" if entry.direction == "←" else "←", identifier), None)
             if asked is not None:
-                entry.method, entry.answers, entry.took = asked.method, asked.number, entry.at - asked.at
+                self._answer(entry, asked)
+
+    def _answer(self, entry: Entry, asked: Entry) -> None:
+        entry.method, entry.subject = asked.method, asked.subject
+        entry.answers, entry.took = asked.number, entry.at - asked.at
 
     def _keep(self, entry: Entry) -> None:
         self._entries.append(entry)
         self._bytes += len(entry.text)
         while len(self._entries) > 1 and (len(self._entries) > self._max_entries or self._bytes > self._max_bytes):
             self._bytes -= len(self._entries.popleft().text)
+
+
+def _subject(params: Raw | msgspec.UnsetType) -> str | None:
+    """Say what a request is about, as far as its parameters do."""
+    if params is UNSET:
+        return None
+    try:
+        about = _decode_about(params)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    named = about.ref if isinstance(about.ref, dict) else {}
+    found = (about.name, about.uri, about.task_id, named.get("name"), named.get("uri"))
+    return next((each[:200] for each in found if isinstance(each, str)), None)

@@ -162,10 +162,18 @@ class OutcomeUnknown(TransportError):
 
 
 class Unauthorized(ToolwireError):
-    """The server wants credentials that this client does not have."""
+    """The server wants credentials that this client does not have.
+
+    `message` says what happened. The text of the error adds what to do in Python, which the command line and the
+    inspector leave out, because they have ways of their own.
+    """
 
     status: int | None = None
     url: str | None = None
+
+    def __init__(self, message: str = "", in_python: str = "") -> None:
+        super().__init__(f"{message}; {in_python}" if in_python else message)
+        self.message: str = message
 
 
 class InvalidResponse(ToolwireError):

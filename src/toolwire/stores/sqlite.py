@@ -95,9 +95,9 @@ END
 class SqliteStores(Stores):
     """`KV`, `Log` and `Bus` in the file at `path`, which is made when it is missing, readable by its owner alone.
 
-    Nothing is opened before the first use, so that it can be made before a process forks and used afterwards. Beside the
-    file there are SQLite's own (`-wal`, `-shm`) and, while a process uses it, the folder `-sockets`, through which the
-    processes wake one another.
+    Nothing is opened before the first use, so that it can be made before a process forks and used afterwards. Beside
+    the file there are SQLite's own (`-wal`, `-shm`) and, while a process uses it, the folder `-sockets`, through which
+    the processes wake one another.
     """
 
     _file: SqliteFile

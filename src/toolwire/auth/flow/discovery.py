@@ -57,8 +57,8 @@ def discover(
         found = default_server(base)
     if found is None:
         raise NothingPublished(
-            f"{base} wants a token but publishes neither protected-resource nor authorization-server metadata; "
-            "if it takes a fixed token, give it as auth="
+            f"{base} wants a token but publishes neither protected-resource nor authorization-server metadata",
+            "if it takes a fixed token, give it as auth=",
         )
     # The server and its authorization server are one here, and so are their scopes.
     return Discovered(found, canonical_resource(url), found.scopes_supported)

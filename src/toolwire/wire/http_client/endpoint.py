@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -50,8 +50,15 @@ class TimeoutClock:
         self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
 
 
+OnRefused: TypeAlias = Callable[[str, bytes | None, HttpResponse], None]
+
+
 class Endpoint:
-    """`headers` go along with every request; `tap` is shown every message that passes."""
+    """One URL of a server.
+
+    `headers` go along with every request; `tap` is shown every message that passes, and `on_refused` every answer with
+    a status of 400 or more, with the method and the body of its request.
+    """
 
     def __init__(
         self,
@@ -61,18 +68,28 @@ class Endpoint:
         headers: Mapping[str, str] | None = None,
         auth: Auth | None = None,
         tap: Tap | None = None,
+        on_refused: OnRefused | None = None,
         limit: int = EVENT_LIMIT,
     ) -> None:
         self.pool = pool
         self.url: str = url
         self.limit = limit
         self.tap = tap
+        self._on_refused = on_refused
         self.headers: dict[str, str] = {name.lower(): value for name, value in (headers or {}).items()}
         self._auth = auth
 
     def at(self, url: str) -> Endpoint:
         """The same at another URL of the same server."""
-        return Endpoint(self.pool, url, headers=self.headers, auth=self._auth, tap=self.tap, limit=self.limit)
+        return Endpoint(
+            self.pool,
+            url,
+            headers=self.headers,
+            auth=self._auth,
+            tap=self.tap,
+            on_refused=self._on_refused,
+            limit=self.limit,
+        )
 
     async def send(
         self, method: str, headers: Mapping[str, str], body: bytes | None, clock: Clock | None = None
@@ -90,6 +107,8 @@ class Endpoint:
             response = await self.pool.request(method, self.url, headers=sent, body=body)
             if response.url != self.url and 200 <= response.status < 300:
                 self.url = response.url  # Where it was redirected to once, it need not be every time.
+            if response.status >= 400 and self._on_refused is not None:
+                self._on_refused(method, body, response)
             if response.status not in (401, 403):
                 return response
             said = response.headers
@@ -126,9 +145,9 @@ def _stopped(clock: Clock | None) -> Iterator[None]:
 
 
 def _unauthorized(url: str, status: int, text: str, tried: bool) -> Unauthorized:
-    hint = "" if tried else "; give the client credentials with auth= or headers="
+    in_python = "" if tried else "give the client credentials with auth= or headers="
     said = f": {text}" if text else ""
-    error = Unauthorized(f"{origin(url)} refused with status {status}{said}{hint}")
+    error = Unauthorized(f"{origin(url)} refused with status {status}{said}", in_python)
     error.status, error.url = status, url
     return error
 
