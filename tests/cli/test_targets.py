@@ -92,6 +92,37 @@ def test_an_entry_of_a_configuration_file(tmp_path: Path) -> None:
     assert locate(str(file)).target == ["it"]
 
 
+def test_an_entry_takes_values_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "mcp.json"
+    entry = {"command": "it", "args": ["${PLACE:-here}"], "env": {"KEY": "${env:SOME_KEY}"}}
+    file.write_text(json.dumps({"mcpServers": {"it": entry}}))
+    monkeypatch.setenv("SOME_KEY", "k")
+    monkeypatch.delenv("PLACE", raising=False)
+    assert locate(f"{file}:it") == Place(["it", "here"], {"KEY": "k"})
+    monkeypatch.delenv("SOME_KEY")
+    with pytest.raises(UsageError, match=r"the entry 'it' of .* The environment variable SOME_KEY is not set"):
+        locate(f"{file}:it")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (r'"C:\Program Files\srv\srv.exe" --name="a b"', [r"C:\Program Files\srv\srv.exe", "--name=a b"]),
+        (r"C:\srv\srv.exe C:\data\ x", [r"C:\srv\srv.exe", "C:\\data\\", "x"]),
+        (r'srv "C:\data\\" "say \"hi\"" \\host\share', ["srv", "C:\\data\\", 'say "hi"', r"\\host\share"]),
+        ("npx  -y\tserver ''", ["npx", "-y", "server", "''"]),
+        ('srv "" ""x', ["srv", "", "x"]),
+        ("", []),
+        ("   ", []),
+    ],
+)
+def test_a_command_line_on_windows(command: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert targets._words(command) == words
+    with pytest.raises(UsageError, match="No closing quotation"):
+        targets._words(f'{command} "')
+
+
 def test_all_the_servers_of_a_configuration(toolwire: Command, tmp_path: Path) -> None:
     entry = {"command": sys.executable, "args": [str(HELLO)]}
     (tmp_path / "mcp.json").write_text(json.dumps({"servers": {"one": entry, "two": entry}}))

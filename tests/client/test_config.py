@@ -86,6 +86,64 @@ def test_what_an_entry_may_say() -> None:
     assert (local.command, local._env, local._cwd) == (["npx", "server"], {"A": "1"}, "/tmp")
 
 
+def test_values_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "secret")
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.setenv("TRICKY", "${KEY}")
+    monkeypatch.delenv("UNSET", raising=False)
+    entry = {
+        "command": "${UNSET:-npx}",
+        "args": [
+            "${env:KEY}-${KEY}",
+            "${EMPTY}",
+            "${EMPTY:-filled}",
+            "${KEY:-other}",
+            "${UNSET:-}",
+            "$KEY $$ ${} {KEY}",
+        ],
+        "env": {"A": "${KEY}", "B": "${TRICKY}", "C": "${X##*/} ${X:?no}"},
+        "cwd": "/${KEY}",
+    }
+    web = {"url": "https://${UNSET:-example.com}/${KEY}", "headers": {"Authorization": "Bearer ${env:KEY}"}}
+    found = read_config({"mcpServers": {"local": entry, "web": web}})
+    local = found["local"]
+    assert isinstance(local, CommandTarget)
+    assert local.command == ["npx", "secret-secret", "", "filled", "secret", "", "$KEY $$ ${} {KEY}"]
+    # What a variable holds is not expanded again, and the forms of a shell are the shell's.
+    assert local._env == {"A": "secret", "B": "${KEY}", "C": "${X##*/} ${X:?no}"}
+    assert local._cwd == "/secret"
+    assert isinstance(found["web"], HttpTarget)
+    assert (found["web"]._url, found["web"]._headers) == (
+        "https://example.com/secret",
+        {"Authorization": "Bearer secret"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ({"command": "${NOT_SET}"}, "variable NOT_SET is not set, which the command of the server 'it' needs"),
+        ({"command": "x", "args": ["${env:NOT_SET}"]}, "NOT_SET is not set, which the args of the server 'it'"),
+        ({"command": "x", "env": {"A": "${NOT_SET}"}}, "NOT_SET is not set, which the variable 'A' of the server 'it'"),
+        ({"url": "http://x/${NOT_SET}"}, "NOT_SET is not set, which the url of the server 'it'"),
+        ({"url": "http://x/", "headers": {"K": "${NOT_SET}"}}, "which the header 'K' of the server 'it' needs: set it"),
+        (
+            {"command": "x", "env": {"A": "${input:key}"}},
+            r"'\$\{input:key\}' in the variable 'A' of the server 'it' cannot",
+        ),
+    ],
+)
+def test_a_variable_that_is_not_set_is_named_with_the_server_that_needs_it(
+    entry: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    with pytest.raises(ValueError, match=says):
+        Client({"mcpServers": {"it": entry}})
+    # A server that is switched off needs nothing.
+    other = {"command": "x"}
+    assert set(read_config({"mcpServers": {"it": {**entry, "disabled": True}, "other": other}})) == {"other"}
+
+
 @pytest.mark.parametrize(
     ("config", "says"),
     [

@@ -175,9 +175,37 @@ def locate(target: str) -> Place:
 
 def _words(command: str) -> list[str]:
     try:
-        return shlex.split(command, posix=sys.platform != "win32")
+        return _windows_words(command) if sys.platform == "win32" else shlex.split(command)
     except ValueError as error:
         raise UsageError(f"{command!r} cannot be read as a command: {error}") from None
+
+
+# A word of a command line on Windows: quoted parts, backslashes before a quote, and everything else but white space.
+_WINDOWS_PART: Final = re.compile(r'(?P<slashes>\\*)(?P<quote>")|(?P<white>\s+)|(?P<text>\\+|[^\s"\\]+)')
+
+
+def _windows_words(command: str) -> list[str]:
+    """Split a command line as programs on Windows do: a backslash is itself, unless it stands before a quote."""
+    words: list[str] = []
+    word: str | None = None
+    quoted = False
+    for part in _WINDOWS_PART.finditer(command):
+        if part["quote"]:
+            slashes = len(part["slashes"])
+            word = (word or "") + "\\" * (slashes // 2)
+            if slashes % 2:
+                word += '"'
+            else:
+                quoted = not quoted
+        elif part["white"] and not quoted:
+            if word is not None:
+                words.append(word)
+            word = None
+        else:
+            word = (word or "") + part[0]
+    if quoted:
+        raise ValueError("No closing quotation")
+    return words if word is None else [*words, word]
 
 
 def is_url(target: Any) -> bool:
@@ -208,7 +236,7 @@ def _configured(target: str, file: str, name: str) -> Place | None:
 def _entry(path: Path, wanted: str | None) -> Place:
     """One server of a configuration; all of them together where there are several and none is named."""
     # Imported here because most targets are not in a configuration.
-    from toolwire.client.config import ServerEntry
+    from toolwire.client.config import ServerEntry, expanded
 
     if not path.exists():
         raise UsageError(f"there is no file {str(path)!r}")
@@ -221,8 +249,8 @@ def _entry(path: Path, wanted: str | None) -> Place:
     if wanted not in entries:
         raise UsageError(f"{path} has no server {wanted!r}; it has {', '.join(entries)}")
     try:
-        entry = msgspec.convert(entries[wanted], ServerEntry)
-    except msgspec.ValidationError as error:
+        entry = expanded(wanted, msgspec.convert(entries[wanted], ServerEntry))
+    except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"the entry {wanted!r} of {path} cannot be used: {error}") from None
     if entry.url is not None:
         return Place(entry.url, headers=entry.headers)

@@ -2,7 +2,7 @@
 
 {"mcpServers": {"files": {"command": "npx", "args": ["some-server"]}, "weather": {"url": "https://…/mcp"}}}
 
-VS Code calls the same `servers`.
+VS Code calls the same `servers`. Values may come from the environment: `${NAME}`, `${env:NAME}`, `${NAME:-default}`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ MAX_SERVERS: Final = 100
 # What a tool's name is not made of, and how much of one that of its server may take.
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME: Final = 64
+# Only these forms: `$NAME` without braces is a text like any other, in passwords above all.
+_VARIABLE: Final = re.compile(
+    r"\$\{(?:(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?|[A-Za-z_][\w.-]*:[A-Za-z_][^}]*)\}"
+)
 _TRANSPORTS: Final = frozenset({"http", "streamable-http", "sse"})
 
 
@@ -74,7 +78,48 @@ def read_config(source: Mapping[str, Any] | str | os.PathLike[str], *, inherit_e
         raise ValueError("The configuration names no server")
     if len(entries) > MAX_SERVERS:
         raise ValueError(f"The configuration names more than {MAX_SERVERS} servers")
-    return {name: _target(name, entry, inherit_env) for name, entry in entries.items()}
+    return {name: _target(name, expanded(name, entry), inherit_env) for name, entry in entries.items()}
+
+
+def expanded(name: str, entry: ServerEntry) -> ServerEntry:
+    """Put the values of environment variables into an entry: `${NAME}`, `${env:NAME}`, `${NAME:-default}`.
+
+    That is how Claude Code, VS Code and Cursor write what does not belong into a file. `ValueError` for a variable that
+    is not set and has no default. What has another form, such as `${input:key}` of VS Code, is refused too: passed on
+    as it stands it would be a wrong key.
+    """
+
+    def put(text: str, where: str) -> str:
+        return _VARIABLE.sub(lambda found: _value(found, f"{where} of the server {name!r}"), text)
+
+    def each(members: dict[str, str] | None, where: str) -> dict[str, str] | None:
+        return None if members is None else {key: put(value, f"{where} {key!r}") for key, value in members.items()}
+
+    return msgspec.structs.replace(
+        entry,
+        command=None if entry.command is None else put(entry.command, "the command"),
+        args=[put(word, "the args") for word in entry.args],
+        env=each(entry.env, "the variable"),
+        cwd=None if entry.cwd is None else put(entry.cwd, "the cwd"),
+        url=None if entry.url is None else put(entry.url, "the url"),
+        headers=each(entry.headers, "the header"),
+    )
+
+
+def _value(found: re.Match[str], where: str) -> str:
+    variable = found["name"]
+    if variable is None:
+        raise ValueError(f"{found[0][:100]!r} in {where} cannot be expanded: use ${{NAME}} or ${{NAME:-default}}")
+    value = os.environ.get(variable)
+    if found["default"] is not None:
+        # As in a shell: an empty variable counts as one that is not set.
+        return value or found["default"]
+    if value is None:
+        raise ValueError(
+            f"The environment variable {variable} is not set, which {where} needs: set it, or give it a default with "
+            f"${{{variable}:-...}}"
+        )
+    return value
 
 
 def prefixes(names: Iterable[str]) -> dict[str, str]:
