@@ -13,7 +13,7 @@ from tests.client.fake import FakeServer, text
 
 from toolwire import Server, testing
 from toolwire.client import Client
-from toolwire.client.connect import CommandTarget, Options, resolve
+from toolwire.client.connect import CommandTarget, Options, ServerTarget, resolve
 from toolwire.client.link import Link, Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unreachable
@@ -180,6 +180,57 @@ async def test_any_other_error_to_the_probe_is_a_legacy_server(code: int) -> Non
         assert client.revision == "2025-06-18"
         assert await far.next() == {"jsonrpc": "2.0", "method": "notifications/initialized"}
         await client.close()
+
+
+@pytest.mark.covers("J9")
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_client_says_who_it_is_as_far_as_the_revision_goes(
+    revision: str, grouped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FakeServer(HELLO)
+    seen: list[Any] = []
+    whole: dict[str, Any] = {
+        "name": "me",
+        "version": "3",
+        "title": "Me",
+        "description": "Asks a lot.",
+        "websiteUrl": "https://me.example",
+        "icons": [{"src": "https://me.example/i.png", "mimeType": "image/png", "sizes": ["48x48"]}],
+    }
+    known = {"2024-11-05": 2, "2025-03-26": 2, "2025-06-18": 3}.get(revision, 6)
+    target: Any = server
+    if grouped:
+        targets = {name: ServerTarget(server) for name in "ab"}
+        monkeypatch.setattr("toolwire.client.config.read_config", lambda config, **_: targets)
+        target = {"mcpServers": {}}
+    client = Client(
+        target,
+        name="me",
+        version="3",
+        title="Me",
+        description="Asks a lot.",
+        website_url="https://me.example",
+        icons=(icon for icon in whole["icons"]),
+        revision=revision,
+        on_message=None if grouped else lambda way, message: seen.append((way, msgspec.json.decode(message))),
+    )
+    async with client:
+        assert client.connected
+    told = [session.peer.lifecycle.client for session in server.sessions]
+    if revision == MODERN:
+        told = [request.client for request in server.requests if request.method == "server/discover"]
+    assert [one.to_dict() for one in told] == [dict(list(whole.items())[:known])] * (2 if grouped else 1)
+    if not grouped:
+        params = next(message["params"] for way, message in seen if way == "→")
+        sent = params["_meta"]["io.modelcontextprotocol/clientInfo"] if revision == MODERN else params["clientInfo"]
+        assert sent == dict(list(whole.items())[:known])
+
+
+@pytest.mark.parametrize("icon", [{"src": "javascript:alert(1)"}, {"src": "file:///etc/passwd"}, {}, 7])
+def test_an_icon_that_nobody_would_show_is_refused(icon: Any) -> None:
+    with pytest.raises(ValueError, match="An icon is"):
+        Client(FakeServer(), icons=[icon])
 
 
 @pytest.mark.covers("ERA-7", "1.3.1.4")

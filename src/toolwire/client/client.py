@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast, overload
 
@@ -23,7 +23,7 @@ from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots
 from toolwire.client.keeping import Keeper
 from toolwire.client.link import Target
 from toolwire.client.listen import subscribe
-from toolwire.client.opening import Opener
+from toolwire.client.opening import Opener, name_card
 from toolwire.client.pins import Pins
 from toolwire.client.reading import Reading
 from toolwire.client.stub import make_stub
@@ -90,6 +90,8 @@ class Client(Reading):
     * `budget`, `pins`, `audit`: how much may be called (`Budget`), that tools stay what they were (`Pins`), and a
       record of every call (`toolwire.audit.AuditLog`).
     * `tracing`: True, or a `TracerProvider` of OpenTelemetry: a span for each request, whose trace the server can join.
+    * `name`, `version`, `title`, `description`, `website_url`, `icons`: what the server is told about this program, as
+      far as its revision goes.
     * `revision`: speak this one only, instead of the newest that both sides know.
     * `env`, `cwd`: for a server that the client starts. It gets the variables in `env` and those that every program
       needs (`toolwire.wire.environment`), not the secrets of this program; `inherit_env=True` passes all on.
@@ -120,6 +122,9 @@ class Client(Reading):
         name: str = "toolwire",
         version: str = __version__,
         title: str | None = None,
+        description: str | None = None,
+        website_url: str | None = None,
+        icons: Iterable[t.Icon | Mapping[str, Any]] = (),
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         inherit_env: bool = False,
@@ -131,6 +136,7 @@ class Client(Reading):
     ) -> None:
         if revision is not None and revision not in REVISIONS:
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
+        icons = tuple(icons)
         options = Options(env, cwd, headers, auth, tls, proxy, inherit_env or None)
         self._members: list[Client] = []
         # The client of the group that this one is a member of.
@@ -154,6 +160,9 @@ class Client(Reading):
                     name=name,
                     version=version,
                     title=title,
+                    description=description,
+                    website_url=website_url,
+                    icons=icons,
                     cache=cache,
                 )
 
@@ -170,7 +179,7 @@ class Client(Reading):
             Opener(
                 self._target,
                 self._answers,
-                t.Implementation(name, version, title=UNSET if title is None else title),
+                name_card(name, version, title, description, website_url, icons),
                 on_log,
                 self._changed,
                 self._take_up,

@@ -7,9 +7,11 @@ server is older, and remember what it turned out to be.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Struct
 
 from toolwire.client.connection import Changed, Connection, OnLog
 from toolwire.client.handlers import Answers
@@ -112,6 +114,36 @@ class Opener(Struct, eq=False):
             await connection.close()
             raise
         return connection
+
+
+def name_card(
+    name: str,
+    version: str,
+    title: str | None,
+    description: str | None,
+    website_url: str | None,
+    icons: Iterable[t.Icon | Mapping[str, Any]],
+) -> t.Implementation:
+    """What a client says about itself; `ValueError` for an icon that a server would not show.
+
+    Each revision is sent the members that it knows.
+    """
+    try:
+        shown = [icon if isinstance(icon, t.Icon) else msgspec.convert(icon, t.Icon) for icon in icons]
+    except msgspec.ValidationError as error:
+        raise ValueError(f"An icon is a mapping such as {{'src': 'https://...'}}: {error}") from None
+    for icon in shown:
+        # ICN-2: other schemes are not fetched.
+        if not icon.src.startswith(("https://", "http://", "data:")):
+            raise ValueError(f"An icon is an http, https or data address, not {icon.src[:60]!r}")
+    return t.Implementation(
+        name,
+        version,
+        title=title or UNSET,
+        description=description or UNSET,
+        website_url=website_url or UNSET,
+        icons=shown or UNSET,
+    )
 
 
 def _denies(error: ProtocolError | TransportError) -> bool:
