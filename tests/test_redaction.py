@@ -12,10 +12,49 @@ from toolwire.redaction import MASK, Redaction
 
 
 @pytest.mark.parametrize(
-    "name", ["password", "PASSWORD", "api_key", "apiKey", "API-Key", "client_secret", "Authorization", "accessToken"]
+    "name",
+    [
+        *("password", "PASSWORD", "api_key", "apiKey", "API-Key", "client_secret", "Authorization", "accessToken"),
+        *("new_password", "newPassword", "password2", "passwordConfirmation", "userpassword", "db.password", "db-pwd"),
+        *("apiToken", "api_token", "authtoken", "token_value", "githubToken", "X-Auth-Token", "id_token", "csrf token"),
+        *(
+            "secret_key",
+            "SecretAccessKey",
+            "client-secret-value",
+            "aws_access_key_id",
+            "x-api-key",
+            "X-API-Key",
+            "apikey",
+        ),
+        *("privateKeyPem", "ssh_key", "encryptionKey", "set-cookie", "cookies", "proxy-authorization", "credentials"),
+        *("userCredentials", "jwt", "idJWT", "JWTValue", "otp", "otpCode", "passphrase", "bearer", "x" * 201),
+    ],
 )
 def test_the_usual_names_are_secret_however_they_are_written(name: str) -> None:
     assert Redaction().arguments({name: "hunter2", "city": "Oslo"}) == {name: MASK, "city": "Oslo"}
+
+
+@pytest.mark.parametrize(
+    "name", ["city", "key", "keys", "keyboard", "tokenizer", "author", "pass", "compass", "bypass", "auth_type", "pin"]
+)
+def test_other_names_are_shown(name: str) -> None:
+    assert Redaction().arguments({name: "Oslo"}) == {name: "Oslo"}
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "maxTokens", "tokens", "maxtokens"])
+def test_a_number_of_tokens_is_no_token(name: str) -> None:
+    assert Redaction().arguments({name: 100}) == {name: 100}
+    for value in ("a", ["a"], {"a": "b"}, "100"):
+        assert Redaction().arguments({name: value}) == {name: MASK}
+
+
+def test_names_that_are_given_are_compared_as_a_whole() -> None:
+    redaction = Redaction(["user-id"])
+    assert redaction.arguments({"userId": 1, "user_id": 2, "user_ids": 3}) == {
+        "userId": MASK,
+        "user_id": MASK,
+        "user_ids": 3,
+    }
 
 
 def test_names_are_secret_at_any_depth_whatever_they_hold() -> None:

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, Literal
 
 MASK: Final = "[redacted]"
 
-#: What is never shown, whoever asks for it. Compared without case, `-` and `_`.
+#: What is never shown, whoever asks for it, wherever it stands in a name. Compared without case and separators, so that
+#: `api_key` is found in `X-API-Key` and in `myApiKey`.
 SECRET_NAMES: Final = (
     "password",
     "passwd",
     "passphrase",
+    "passcode",
     "secret",
-    "client_secret",
-    "token",
-    "access_token",
-    "refresh_token",
-    "id_token",
-    "api_key",
-    "private_key",
+    "credential",
     "authorization",
     "cookie",
-    "credential",
-    "credentials",
+    "api_key",
+    "access_key",
+    "auth_key",
+    "encryption_key",
+    "master_key",
+    "private_key",
+    "signing_key",
+    "ssh_key",
 )
+#: The same for what is secret as a whole word of a name or at its end, and harmless in other words, like `tokenizer`.
+SECRET_WORDS: Final = ("token", "pwd", "jwt", "otp", "bearer")
+# Often a number of them, as in `max_tokens`: then it is a number.
+_PLURALS: Final = ("tokens", "jwts")
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_MAX_NAME: Final = 200
 
 _MAX_DEPTH: Final = 128
 # Members of content that carry no text but encoded bytes, and what they come along with. A pattern would find nothing
@@ -43,10 +52,10 @@ class Redaction:
         names: Iterable[str] = (),
         patterns: Iterable[str | re.Pattern[str]] = (),
     ) -> None:
-        """`names` come on top of `SECRET_NAMES`; `patterns` are regular expressions."""
+        """`names` come on top of `SECRET_NAMES` and are compared as a whole; `patterns` are regular expressions."""
         self.names: tuple[str, ...] = tuple(names)
         self.patterns: tuple[re.Pattern[str], ...] = tuple(re.compile(each) for each in patterns)
-        self._names = frozenset(_plain(each) for each in (*SECRET_NAMES, *self.names))
+        self._names = frozenset(_plain(each) for each in self.names)
 
     def __or__(self, other: Redaction) -> Redaction:
         """What either of the two takes out."""
@@ -79,7 +88,7 @@ class Redaction:
 
     def _member(self, parent: dict[str, Any], key: str, by_name: bool, depth: int) -> Any:
         item = parent[key]
-        if by_name and _plain(key) in self._names:
+        if by_name and (_plain(key) in self._names or _is_secret(key, item)):
             return MASK
         if not by_name and isinstance(item, str) and all(each in parent for each in _ENCODED.get(key, ("",))):
             return item
@@ -87,4 +96,23 @@ class Redaction:
 
 
 def _plain(name: str) -> str:
-    return name.replace("-", "").replace("_", "").lower()
+    return "".join(each for each in name if each.isalnum()).casefold()
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    if len(name) > _MAX_NAME:
+        return True  # Nobody's argument has such a name, and looking for words in it is work for a stranger.
+    kind = _kind(name)
+    return kind == "secret" or (kind == "several" and not isinstance(value, int | float))
+
+
+@lru_cache(maxsize=1024)
+def _kind(name: str) -> Literal["secret", "several", "plain"]:
+    plain = _plain(name)
+    words = {each.lower() for each in _WORD.findall(name)}
+    if any(each in plain for each in _ANYWHERE) or not words.isdisjoint(SECRET_WORDS) or plain.endswith(SECRET_WORDS):
+        return "secret"
+    return "several" if not words.isdisjoint(_PLURALS) or plain.endswith(_PLURALS) else "plain"
+
+
+_ANYWHERE: Final = tuple(map(_plain, SECRET_NAMES))

@@ -69,3 +69,17 @@ def test_without_limits_nothing_is_limited() -> None:
 def test_a_budget_is_never_negative() -> None:
     with pytest.raises(ValueError, match="never less"):
         Budget(calls=-1)
+
+
+def test_a_call_that_is_given_back_was_never_counted() -> None:
+    budget = Budget(calls=5, tools={"mail": 1})
+    budget.hold("mail").give_back()
+    budget.hold("other").give_back()
+    assert budget.calls_left == 5
+    held = budget.hold("mail")
+    budget.reset()
+    held.give_back()
+    assert budget.calls_left == 5, "it was counted before the budget began anew"
+    budget.spend("mail")
+    with pytest.raises(BudgetExceeded):
+        budget.hold("mail")

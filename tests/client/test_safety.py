@@ -415,3 +415,43 @@ async def test_a_client_whose_calls_cannot_be_recorded_makes_none() -> None:
 async def test_a_client_that_was_told_nothing_is_not_careful() -> None:
     async with Client(make_server()[0]) as client:
         assert client._safety is None
+
+
+async def test_nobody_is_asked_about_a_call_that_there_is_no_budget_for() -> None:
+    server, ran = make_server()
+    asked: list[str] = []
+
+    def approve(call: ToolCall) -> bool:
+        asked.append(call.arguments["to"])
+        return call.arguments["to"] != "eve"
+
+    budget = Budget(tools={"send": 1}, calls=2)
+    async with Client(server, approve=approve, budget=budget) as client:
+        with pytest.raises(Denied):
+            await client.call_tool("send", {"to": "eve"})
+        assert budget.calls == 0, "what was denied is not spent"
+        await client.call_tool("send", {"to": "ann"})
+        with pytest.raises(BudgetExceeded):
+            await client.call_tool("send", {"to": "bob"})
+    assert asked == ["eve", "ann"]
+    assert ran == [("ann", "")]
+
+
+async def test_a_call_that_somebody_thinks_about_is_held_in_the_budget() -> None:
+    server, ran = make_server()
+    thinking, decided = asyncio.Event(), asyncio.Event()
+
+    async def approve(call: ToolCall) -> bool:
+        thinking.set()
+        await decided.wait()
+        return True
+
+    budget = Budget(calls=1)
+    async with Client(server, approve=approve, budget=budget) as client:
+        first = asyncio.create_task(client.call_tool("send", {"to": "ann"}))
+        await thinking.wait()
+        with pytest.raises(BudgetExceeded):
+            await client.call_tool("send", {"to": "bob"})
+        decided.set()
+        assert (await first).text == "sent to ann"
+    assert ran == [("ann", "")]

@@ -44,8 +44,8 @@ class Budget:
     def seconds_left(self) -> float | None:
         return None if self._seconds is None else max(0.0, self._seconds - self.seconds)
 
-    def spend(self, name: str) -> Callable[[], None]:
-        """Count a call that is about to be made, or raise `BudgetExceeded`; what is returned counts its time."""
+    def hold(self, name: str) -> Spending:
+        """Count a call that may be made, or raise `BudgetExceeded`. It can be given back until it begins."""
         limit, made = self._tools.get(name), self._by_tool.get(name, 0)
         if limit is not None and made >= limit:
             raise BudgetExceeded(f"The budget for {name} is used up: {limit} calls")
@@ -56,13 +56,17 @@ class Budget:
         self.calls += 1
         if limit is not None:
             self._by_tool[name] = made + 1
-        started = self._clock()
+        return Spending(self, self._by_tool, name, self._clock)
 
-        def ended() -> None:
-            # A clock that was set back must not give time back.
-            self.seconds += max(0.0, self._clock() - started)
+    def spend(self, name: str) -> Callable[[], None]:
+        """Count a call that is about to be made, or raise `BudgetExceeded`; what is returned counts its time."""
+        held = self.hold(name)
+        held.begin()
+        return held.end
 
-        return ended
+    def counts_in(self, counted: dict[str, int]) -> bool:
+        """Whether these are the counts of now, and not of before a `reset()`."""
+        return self._by_tool is counted
 
     def timeout(self, wanted: float | None) -> float | None:
         """The time a call may take, given what it wants and what is left."""
@@ -70,3 +74,30 @@ class Budget:
         if left is None:
             return wanted
         return left if wanted is None else min(wanted, left)
+
+
+class Spending:
+    """One call of a budget: held while somebody decides about it, then begun or given back."""
+
+    def __init__(self, budget: Budget, counted_in: dict[str, int], name: str, clock: Callable[[], float]) -> None:
+        self._budget = budget
+        # That of the time when it was counted: after `reset()` there is nothing to give back.
+        self._counted_in = counted_in
+        self._name = name
+        self._clock = clock
+        self._started = 0.0
+
+    def begin(self) -> None:
+        """Start to count the time of the call."""
+        self._started = self._clock()
+
+    def end(self) -> None:
+        # A clock that was set back must not give time back.
+        self._budget.seconds += max(0.0, self._clock() - self._started)
+
+    def give_back(self) -> None:
+        """The call was not made."""
+        if self._budget.counts_in(self._counted_in):
+            self._budget.calls -= 1
+            if self._name in self._counted_in:
+                self._counted_in[self._name] -= 1

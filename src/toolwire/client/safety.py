@@ -74,20 +74,27 @@ class Safety:
     ) -> Any:
         tool = await find(name) if self._pins is not None or self._approve is not None else None
         self.check(name, tool)
-        if self._approve is not None:
-            arguments = await approved(self._approve, ToolCall(name, arguments or {}, tool), arguments)
-            if record is not None:
-                record.arguments = arguments
-            if self._pins is not None:
-                # Who approves takes time, in which the tool may have become another.
-                self.check(name, await find(name))
-        if self._budget is None:
+        # Before anybody is asked: nobody has to think about a call that there is no budget for.
+        held = None if self._budget is None else self._budget.hold(name)
+        try:
+            if self._approve is not None:
+                arguments = await approved(self._approve, ToolCall(name, arguments or {}, tool), arguments)
+                if record is not None:
+                    record.arguments = arguments
+                if self._pins is not None:
+                    # Who approves takes time, in which the tool may have become another.
+                    self.check(name, await find(name))
+        except BaseException:
+            if held is not None:
+                held.give_back()
+            raise
+        if self._budget is None or held is None:
             return await make(arguments, timeout)
-        ended = self._budget.spend(name)
+        held.begin()
         try:
             return await make(arguments, self._budget.timeout(timeout))
         finally:
-            ended()
+            held.end()
 
     async def close(self) -> None:
         if self._audit is not None:

@@ -22,6 +22,8 @@ _CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 # Names come from the server's author, but there may be as many of them as somebody adds.
 _MAX_SERIES: Final = 5000
 _OTHER: Final = "(other)"
+# In the place of names that not every caller may know.
+_RESTRICTED: Final = "(restricted)"
 
 Gauge: TypeAlias = Callable[[], Mapping[str, float]]
 
@@ -36,9 +38,17 @@ class _Series:
         self.buckets = [0] * (buckets + 1)
         self.seconds = 0.0
 
+    def add(self, other: _Series) -> None:
+        for outcome, count in other.outcomes.items():
+            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
+        self.buckets = [sum(both) for both in zip(self.buckets, other.buckets, strict=True)]
+        self.seconds += other.seconds
+
 
 class Metrics:
     """`Server(metrics=True)` serves them at `/metrics`; `Metrics(token=...)` only to those who know the token.
+
+    Without a token of their own they name only components that every caller sees; the others are counted together.
 
     Each process counts for itself and says so in the label `process`, so that the numbers of several workers behind one
     address add up.
@@ -50,11 +60,16 @@ class Metrics:
         self._series: dict[tuple[str, str], _Series] = {}
         self._refusals: dict[str, int] = {}
         self._gauges: dict[str, tuple[str, Gauge]] = {}
+        self._public: Callable[[], Callable[[str, str], bool]] | None = None
         self.in_flight: int = 0
 
     def gauge(self, name: str, help: str, read: Gauge) -> None:
         """Add a value that is looked up when it is asked for; `read` returns it by label, `""` for none."""
         self._gauges[name] = (help, read)
+
+    def name_only(self, public: Callable[[], Callable[[str, str], bool]]) -> None:
+        """Say which names every caller may know. `public()` is asked for each page, what it returns for each name."""
+        self._public = public
 
     async def __call__(self, ctx: Context, call_next: Next) -> Any:
         self.in_flight += 1
@@ -102,21 +117,38 @@ class Metrics:
     def _answer(self, headers: Mapping[str, str]) -> Reply:
         if self._token is not None and not _same(headers.get("authorization"), self._token):
             return Reply(401, b"The metrics need their token", ((b"www-authenticate", b"Bearer"), *TEXT_TYPE))
-        return Reply(200, self.render().encode(), ((b"content-type", _CONTENT_TYPE), (b"cache-control", b"no-store")))
+        has_permission = self._token is not None
+        return Reply(
+            200,
+            self.render(everything=has_permission).encode(),
+            ((b"content-type", _CONTENT_TYPE), (b"cache-control", b"no-store")),
+        )
 
-    def render(self) -> str:
-        """Everything counted so far, as Prometheus reads it."""
-        return "".join(f"{line}\n" for line in self._lines())
+    def render(self, *, everything: bool = True) -> str:
+        """Everything counted so far, as Prometheus reads it; or with only those names that every caller may know."""
+        counted = self._series if everything else self._for_everybody()
+        return "".join(f"{line}\n" for line in self._lines(counted))
 
-    def _lines(self) -> Iterator[str]:
+    def _for_everybody(self) -> dict[tuple[str, str], _Series]:
+        if self._public is None:
+            return self._series
+        is_public, shown = self._public(), dict[tuple[str, str], _Series]()
+        for (method, name), series in self._series.items():
+            if name in ("", _OTHER) or is_public(method, name):
+                shown[method, name] = series
+            else:
+                shown.setdefault((method, _RESTRICTED), _Series(len(self._bounds))).add(series)
+        return shown
+
+    def _lines(self, counted: Mapping[tuple[str, str], _Series]) -> Iterator[str]:
         process = {"process": str(os.getpid())}
         yield from _head("toolwire_requests_total", "counter", "Requests, by how they ended.")
-        for (method, name), series in self._series.items():
+        for (method, name), series in counted.items():
             for outcome, count in series.outcomes.items():
                 labels = {"method": method, "name": name, "outcome": outcome} | process
                 yield _sample("toolwire_requests_total", labels, count)
         yield from _head("toolwire_request_seconds", "histogram", "How long requests took.")
-        for (method, name), series in self._series.items():
+        for (method, name), series in counted.items():
             yield from self._histogram(series, {"method": method, "name": name} | process)
         yield from _head("toolwire_refusals_total", "counter", "Calls that were refused, by the reason.")
         for reason, count in self._refusals.items():

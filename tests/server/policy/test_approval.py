@@ -10,7 +10,7 @@ from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Context, Policy, Server
 from toolwire.auth import Principal
-from toolwire.server.policy import Call
+from toolwire.server.policy import Call, Rate, Slots
 
 
 def text(result: dict[str, Any]) -> str:
@@ -134,3 +134,82 @@ async def test_the_hook_may_ask_the_user_of_the_client(revision: str, accepts: b
             answer = await client.call("purge", {"table": "t"}, **more)
     assert text(answer) == ("gone" if accepts else "The call of purge was not approved.")
     assert ran == (["t"] if accepts else [])
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+async def test_a_call_that_comes_back_with_its_answers_is_counted_once(shared: bool) -> None:
+    async def approve(ctx: Context, call: Call) -> bool:
+        return (await ctx.elicit(f"Purge {call.arguments['count']}?", bool)).data is True
+
+    server = Server("s")
+
+    @server.tool(policy=Policy(quota=Rate("2/hour", shared=shared), approve=approve))
+    async def purge(count: int) -> str:
+        return str(count)
+
+    yes = {"action": "accept", "content": {"value": True}}
+    async with connect(server, MODERN, {"elicitation": {}}) as client:
+        for _ in range(2):
+            # A number in a string: what is judged, and what the state is bound to, is the number.
+            answer = await client.call("purge", {"count": "3"})
+            key = next(iter(answer["inputRequests"]))
+            more = {"inputResponses": {key: yes}, "requestState": answer["requestState"]}
+            assert text(await client.call("purge", {"count": "3"}, **more)) == "3"
+        # The answers are used up, and stand for no other call.
+        again = await client.request("tools/call", {"name": "purge", "arguments": {"count": "3"}, **more})
+        assert "error" in again
+        assert "Too many calls" in text(await client.call("purge", {"count": "3"}))
+        for state in ("made up", answer["requestState"][:-4] + "AAAA"):
+            params = {"name": "purge", "arguments": {"count": "3"}, **more, "requestState": state}
+            assert "error" in await client.request("tools/call", params)
+
+
+async def test_answers_that_are_not_complete_run_nothing_and_count_as_nothing() -> None:
+    begun: list[str] = []
+
+    async def approve(ctx: Context, call: Call) -> bool:
+        begun.append(call.name)
+        answers = await asyncio.gather(ctx.elicit("a?", bool, key="a"), ctx.elicit("b?", bool, key="b"))
+        return all(each.data is True for each in answers)
+
+    server = Server("s")
+
+    @server.tool(policy=Policy(quota="1/hour", approve=approve))
+    async def purge() -> str:
+        return "gone"
+
+    yes = {"action": "accept", "content": {"value": True}}
+    async with connect(server, MODERN, {"elicitation": {}}) as client:
+        first = await client.call("purge")
+        half = {"inputResponses": {"a": yes}, "requestState": first["requestState"]}
+        for _ in range(3):
+            second = await client.call("purge", **half)
+            assert list(second["inputRequests"]) == ["b"]
+        assert begun == ["purge"]
+        rest = {"inputResponses": {"b": yes}, "requestState": second["requestState"]}
+        assert text(await client.call("purge", **rest)) == "gone"
+
+
+async def test_nobody_is_asked_about_a_call_that_there_is_no_room_for() -> None:
+    asked: list[str] = []
+    inside, done = asyncio.Event(), asyncio.Event()
+
+    async def approve(ctx: Context, call: Call) -> bool:
+        asked.append(call.name)
+        return True
+
+    server = Server("s")
+
+    @server.tool(policy=Policy(concurrency=Slots(1, queue=0), approve=approve))
+    async def purge() -> str:
+        inside.set()
+        await done.wait()
+        return "gone"
+
+    async with connect(server, MODERN) as client:
+        running = client.start("tools/call", {"name": "purge"})
+        await inside.wait()
+        assert "is busy" in text(await client.call("purge"))
+        assert asked == ["purge"]
+        done.set()
+        assert text((await running)["result"]) == "gone"

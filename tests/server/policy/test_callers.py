@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
+import pytest
 from tests.wire.httpclient import HttpClient
 from tests.wire.modernclient import ModernClient
 
@@ -82,6 +84,41 @@ async def test_metrics_are_for_callers_unless_they_have_a_token_of_their_own() -
     assert [await status(app, key) for key in (None, "wrong", PLAIN)] == [401, 401, 200]
     app = Server("s", auth=KEYS, metrics=Metrics(token="t0ken")).http_app()
     assert [await status(app, key) for key in (None, PLAIN, "t0ken")] == [401, 401, 200]
+
+
+@pytest.mark.parametrize("place", ["A", "B", "C"])
+async def test_metrics_without_a_token_name_only_what_every_caller_sees(place: str) -> None:
+    async def page(metrics: Metrics, key: str) -> str:
+        inner = Server("C")
+        for name in ("open", "hidden", "secret"):
+            inner.tool(name=name, tags=[] if name == "open" else ["t"])(work)
+        inner.resource("note://{hidden}", tags=["t"])(lambda hidden: hidden)
+        inner.prompt(name="hush", tags=["t"])(lambda n: n)
+        inner.completion(prompt="hush", argument="n")(lambda partial: [])
+        servers = {"C": inner, "B": Server("B").mount(inner, "c")}
+        servers["A"] = Server("A", auth=KEYS, metrics=metrics).mount(servers["B"], "b")
+        servers[place].restrict("t", visible_to=["staff"])
+        app = servers["A"].http_app()
+        for name in ("open", "hidden", "secret", "secret"):
+            assert "result" in await call(app, STAFF, f"b_c_{name}")
+        client = ModernClient(app, headers=headers(STAFF))
+        await client.request("resources/read", {"uri": "note://x"})
+        await client.request("prompts/get", {"name": "b_c_hush", "arguments": {"n": "1"}})
+        reference = {"ref": {"type": "ref/prompt", "name": "b_c_hush"}, "argument": {"name": "n", "value": ""}}
+        await client.request("completion/complete", reference)
+        answer = await HttpClient(app).start("GET", path="/metrics", headers=headers(key)).finished()
+        await app.stop()
+        return answer.body.decode()
+
+    for key in (PLAIN, STAFF):
+        shown = await page(Metrics(), key)
+        assert 'name="b_c_open",outcome="ok"' in shown
+        assert not [word for word in ("c_hidden", "secret", "note:", "hush") if word in shown]
+        for method, count in (("tools/call", 3), ("resources/read", 1), ("prompts/get", 1), ("completion/complete", 1)):
+            labels = f'{{method="{method}",name="(restricted)",outcome="ok",process="{os.getpid()}"}}'
+            assert f"toolwire_requests_total{labels} {count}\n" in shown
+    everything = await page(Metrics(token="t0ken"), "t0ken")
+    assert all(name in everything for name in ("b_c_hidden", "b_c_secret", "note://{hidden}", "b_c_hush"))
 
 
 def test_a_plan_keeps_the_policies_whose_identities_it_is_found_by() -> None:

@@ -122,6 +122,14 @@ class Gates:
 
         return release
 
+    def check(self, placed: Placed, caller: str, name: str) -> None:
+        """Raise what `enter` would raise at once, and hold nothing."""
+        slots = placed.slots
+        with self._lock:
+            gate = self._gates.get((placed.place, caller if slots.per == "caller" else "", slots))
+            if gate is not None and gate.users >= slots.running + slots.queue:
+                raise self._refusal(slots, name, slots.queue)
+
     async def _wait(self, gate: _Gate, waiter: _Waiter, slots: Slots, name: str) -> None:
         try:
             await waiter.turn(slots.wait)

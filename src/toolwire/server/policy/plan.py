@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError, counted
@@ -24,7 +24,7 @@ from toolwire.server.policy.policy import Call, Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
 from toolwire.server.policy.rules import Rule, check, passes
 from toolwire.server.policy.shared_rates import SharedCounters
-from toolwire.server.questions import principal_key
+from toolwire.server.questions import asked, principal_key
 from toolwire.server.subject import Subject
 
 _COMPLETE: Final = "completion/complete"
@@ -119,14 +119,20 @@ class Plan:
 
     async def _admit(self, ctx: Context, subject: Subject) -> None:
         caller = principal_key(ctx.principal)
-        if self._shared:
-            await self._count_everywhere(caller, subject.name)
-        elif self._counters is not None:
-            self._counters.take(self._counted, caller, subject.name)
-        if self._rules or self._approvers:
+        judges = bool(self._rules or self._approvers)
+        if (self._shared or self._counters is not None) and not await _goes_on(ctx, subject, judges):
+            if self._shared:
+                await self._count_everywhere(caller, subject.name)
+            elif self._counters is not None:
+                self._counters.take(self._counted, caller, subject.name)
+        if judges:
             arguments = await _judged(ctx, subject)
             if subject.method != _COMPLETE:  # Half a word is no value yet: there the suggestions are judged.
                 check(self._rules, arguments, subject.name)
+            if self._approvers:
+                # Nobody has to think about a call that there is no room for.
+                for slots in self._slots:
+                    self._gates.check(slots, caller, subject.name)
             for policy in self._approvers:
                 await _approval(policy, ctx, Call(subject.method, subject.name, arguments, ctx.principal))
         if self._holds_while_running:
@@ -181,6 +187,24 @@ class Plan:
         if self._result is not None:
             _check_size(result, self._result, subject.name)
         return masked(self.redaction, result) if self.redaction.patterns else result
+
+
+async def _goes_on(ctx: Context, subject: Subject, judges: bool) -> bool:
+    """Whether a request only brings the answers to questions of a call that was counted when it began.
+
+    MRTR-7: such a state is used up here, so that it stands for one request.
+    """
+    request = ctx._request
+    if not request.modern or not request.row.rounds or request.params.request_state is UNSET:
+        return False
+    if judges:
+        # A state belongs to the arguments of its request as they were judged when the question was asked.
+        await _judged(ctx, subject)
+    if ctx._asking is None:
+        await ctx._open_asking()
+    if asked(ctx):
+        raise asyncio.CancelledError  # Answers are missing: nothing runs, and the client is asked for the rest.
+    return True
 
 
 async def _judged(ctx: Context, subject: Subject) -> dict[str, Any]:
