@@ -29,6 +29,7 @@ HARMLESS = {
     ("toolwire.wire.http_server.reply", "headers"),
     ("toolwire.wire.http_server.reply", "body"),
     ("toolwire.wire.http_server.limits", "body"),
+    ("toolwire.client.connect", "inherit_env"),  # Names, not values.
     ("toolwire.cli.reloading", "code"),
     ("toolwire.cli.standstill", "code"),
 }

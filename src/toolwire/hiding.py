@@ -7,14 +7,15 @@ from typing import Any
 
 
 def hiding(*names: str) -> Callable[[Any], str]:
-    """Make a `__repr__` for a Struct or a NamedTuple that says of these fields only whether they have a value."""
+    """Make a `__repr__` for a Struct that says of these fields only whether they have a value."""
+    return lambda self: without(self, *names)
 
-    def representation(self: Any) -> str:
-        fields: tuple[str, ...] = getattr(self, "__struct_fields__", None) or self._fields
-        shown = (f"{name}={_shown(getattr(self, name), name in names)}" for name in fields)
-        return f"{type(self).__name__}({', '.join(shown)})"
 
-    return representation
+def without(record: Any, *names: str) -> str:
+    """Represent a Struct or a NamedTuple, and say of these fields only whether they have a value."""
+    fields: tuple[str, ...] = getattr(record, "__struct_fields__", None) or record._fields
+    shown = (f"{name}={_shown(getattr(record, name), name in names)}" for name in fields)
+    return f"{type(record).__name__}({', '.join(shown)})"
 
 
 def _shown(value: Any, is_secret: bool) -> str:

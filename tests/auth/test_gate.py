@@ -138,10 +138,85 @@ async def test_the_token_goes_nowhere_else() -> None:
         assert "host" in shown
 
 
-async def test_any_token_will_do_for_anonymous() -> None:
+@pytest.mark.covers("J106")
+async def test_anonymous_lets_everybody_in_as_one_principal() -> None:
     async with application(Anonymous()) as app:
-        assert text_of((await call(app, "Bearer whatever")).json()) == "anonymous"
-        assert (await call(app)).status == 401
+        assert not app.authenticates
+        for authorization in (None, "Bearer whatever", "Basic whatever"):
+            assert text_of((await call(app, authorization)).json()) == "anonymous"
+    async with application(
+        ResourceServer(Anonymous(Principal("dev", scopes=frozenset({"read"}))), scopes=["read"])
+    ) as app:
+        assert text_of((await call(app)).json()) == "dev"
+    async with application(ResourceServer(Anonymous(), scopes=["read"])) as app:
+        assert (await call(app)).status == 403
+    async with application([KEYS, Anonymous()]) as app:
+        assert text_of((await call(app)).json()) == "anonymous"
+        assert text_of((await call(app, f"Bearer {ALICE}")).json()) == "alice"
+
+
+def test_a_public_address_is_not_opened_to_anonymous_callers() -> None:
+    server = make_server(auth=Anonymous())
+    with pytest.raises(ServerError, match="lets everybody in"):
+        server.run("http", host="0.0.0.0", port=0)
+
+
+# --- keys in a header of their own ---
+
+IN_HEADER = ApiKeys({ALICE: "alice", BOB: "bob"}, header="X-API-Key")
+
+
+async def test_a_key_may_come_in_a_header_of_its_own() -> None:
+    async with application(IN_HEADER) as app:
+        assert text_of((await call(app, headers={"x-api-key": ALICE})).json()) == "alice"
+        assert text_of((await call(app, f"Bearer {BOB}")).json()) == "bob"
+        assert "x-api-key" not in text_of((await call(app, tool="headers", headers={"x-api-key": ALICE})).json())
+        missing = await call(app)
+        assert missing.status == 401
+        assert "x-api-key" in missing.json()["error_description"]
+        assert (await call(app, headers={"x-api-key": "somebodys-key-1"})).status == 401
+        session = SessionClient(app, headers={"x-api-key": ALICE})
+        await session.initialize()
+        assert text_of(await session.call("whoami")) == "alice"
+
+
+@pytest.mark.parametrize(
+    ("authorization", "headers"),
+    [
+        (f"Bearer {ALICE}", {"x-api-key": ALICE}),
+        (f"Bearer {BOB}", {"x-api-key": ALICE}),
+        ("Basic whatever", {"x-api-key": ALICE}),
+        (None, {"x-api-key": f"{ALICE}{DUPLICATE}{BOB}"}),
+        (None, {"x-api-key": ""}),
+        (None, {"x-api-key": f"Bearer {ALICE}"}),
+    ],
+)
+async def test_two_keys_or_none_are_one_too_many(authorization: str | None, headers: dict[str, str]) -> None:
+    async with application(IN_HEADER) as app:
+        refused = await call(app, authorization, headers=headers)
+        assert refused.status == 400
+        assert refused.json()["error"] == "invalid_request"
+
+
+async def test_a_key_in_a_header_is_shown_to_its_verifier_alone() -> None:
+    seen: list[str] = []
+
+    async def other(token: str) -> Principal | None:
+        seen.append(token)
+        return None
+
+    async with application([other, IN_HEADER]) as app:
+        assert text_of((await call(app, headers={"x-api-key": ALICE})).json()) == "alice"
+        assert (await call(app, headers={"x-api-key": "somebodys-key-1"})).status == 401
+        assert seen == []
+        assert (await call(app, "Bearer somebodys-key-1")).status == 401
+        assert seen == ["somebodys-key-1"]
+
+
+@pytest.mark.parametrize("header", ["", "X API Key", "Authorization", "cookie", "X-Key\r\n", "é"])
+def test_names_that_no_header_for_keys_has(header: str) -> None:
+    with pytest.raises(ServerError, match="X-API-Key"):
+        ApiKeys({ALICE: "alice"}, header=header)
 
 
 # --- who is not ---
@@ -204,6 +279,9 @@ async def test_tricks_with_case_and_space(authorization: str, status: int) -> No
     [
         ({"authorization": "Bearer abc"}, "abc"),
         ({"authorization": "bearer   abc=="}, "abc=="),
+        ({"Authorization": "Bearer abc"}, "abc"),
+        ({"AUTHORIZATION": "Bearer abc"}, "abc"),
+        ({"Authorization": "Bearer abc", "authorization": "Bearer abc"}, None),
         ({}, None),
         ({"authorization": "Bearer"}, None),
         ({"authorization": "Basic abc"}, None),

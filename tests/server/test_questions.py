@@ -282,10 +282,10 @@ async def test_what_was_used_is_forgotten_after_the_state_has_expired(monkeypatc
         assert await stores.kv.keys("toolwire:used:") == []
 
 
-async def test_one_caller_does_not_fill_the_store_with_used_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.server.questions.MAX_USED", 4)
+async def test_one_caller_does_not_fill_the_store_with_used_states() -> None:
     ran: list[str] = []
     server = replica(Stores.memory(), ran)
+    server.kernel.questions._used = Keeping(4, 0.5)
     call: Message = {"name": "purge", "arguments": {}}
     async with (
         connect(server, MODERN, EVERYTHING, principal=ADA) as ada,
@@ -303,7 +303,7 @@ async def test_one_caller_does_not_fill_the_store_with_used_states(monkeypatch: 
         await bob.result("tools/call", call | answered(await bob.result("tools/call", call), yes=True))
         assert ran == ["purge"] * 3
         # What was refused for want of room is still good.
-        server.kernel.questions._used = Keeping(10)
+        server.kernel.questions._used = Keeping(10, 0.5)
         await ada.result("tools/call", waiting)
         assert ran == ["purge"] * 4
 

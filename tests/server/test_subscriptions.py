@@ -481,7 +481,7 @@ async def test_there_is_a_limit_of_streams_and_of_addresses(server: Server) -> N
         await listen(other, id=1001)
         error = await client.error("subscriptions/listen", {"notifications": {}})
         assert error["code"] == -32603
-        assert "Too many listen streams" in error["message"]
+        assert "listen streams open at once" in error["message"]
         client.notify(CANCELLED, {"requestId": 1001})
         await client.result("resources/list")
         await listen(client, id=1002)

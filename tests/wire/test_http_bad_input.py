@@ -461,8 +461,8 @@ async def test_a_session_that_was_idle_too_long_is_404() -> None:
 
 
 @pytest.mark.covers("3.4.10.7", "3.4.6.3")
-@pytest.mark.parametrize("version", ["", "2025-06-18", "1999-01-01", "2025-11-25, 2025-11-25", "\u00e9"])
-async def test_a_version_that_is_not_the_sessions_is_400(place: Place, version: str) -> None:
+@pytest.mark.parametrize("version", ["", "2025-06-19", "1999-01-01", "2025-11-25, 2025-11-25", "\u00e9"])
+async def test_a_version_that_is_not_supported_is_400(place: Place, version: str) -> None:
     headers = {"mcp-protocol-version": version}
     assert (await place.session.post(PING, headers)).status == 400
     assert (await place.session.start_get(headers).finished()).status == 400

@@ -284,8 +284,8 @@ async def test_ids_that_are_forged_stolen_or_over_look_all_the_same(app: HttpApp
 
 
 @pytest.mark.covers("3.4.6.3", "3.4.6.4")
-@pytest.mark.parametrize("version", ["1999-01-01", "2025-06-18", "nonsense", ""])
-async def test_a_version_that_is_not_the_sessions_is_400(client: SessionClient, version: str) -> None:
+@pytest.mark.parametrize("version", ["1999-01-01", "2026-01-01", "nonsense", "", "2025-11-25, 2025-11-25"])
+async def test_a_version_that_is_not_supported_is_400(client: SessionClient, version: str) -> None:
     await client.initialize("2025-11-25")
     wrong = {"mcp-protocol-version": version}
     assert (await client.post(client.request("tools/list"), wrong)).status == 400
@@ -293,6 +293,15 @@ async def test_a_version_that_is_not_the_sessions_is_400(client: SessionClient, 
     assert (await client.start_get(wrong).finished()).status == 400
     assert (await client.delete(wrong)).status == 400
     assert (await client.post(client.request("tools/list"))).status == 200
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_a_version_that_is_supported_but_was_not_negotiated_changes_nothing(
+    client: SessionClient, version: str
+) -> None:
+    await client.initialize("2025-06-18")
+    answer = await client.post(client.request("tools/list"), {"mcp-protocol-version": version})
+    assert (answer.status, answer.headers["mcp-protocol-version"]) == (200, "2025-06-18")
 
 
 @pytest.mark.covers("3.4.6.2", "T-36", "3.4.10.7")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from toolwire.protocol.http import DUPLICATE
 Scheme: TypeAlias = Literal["bearer", "dpop"]
 
 _CREDENTIALS: Final = re.compile(r"([A-Za-z]+) +([A-Za-z0-9\-._~+/]+=*)", re.ASCII)
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*", re.ASCII)
 _SCHEME: Final = re.compile(r"(?:bearer|dpop)(?:\s|$)", re.IGNORECASE | re.ASCII)
 _IN_QUERY: Final = re.compile(r"(?:^|&)(?:access_token|authorization|bearer)=", re.IGNORECASE | re.ASCII)
 
@@ -22,6 +23,8 @@ class Credentials(Struct, frozen=True):
 
     scheme: Scheme
     token: str
+    header: str = "authorization"
+    """The header that it came in, in lower case."""
 
     def __repr__(self) -> str:
         return f"Credentials({self.scheme!r})"
@@ -31,9 +34,20 @@ class Malformed(Exception):
     """Credentials that nobody should send; the text says what is wrong."""
 
 
-def credentials(headers: Mapping[str, str]) -> Credentials | None:
-    """What a request brings; None when it brings nothing that concerns us. Raises `Malformed`."""
+def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> Credentials | None:
+    """What a request brings; None when it brings nothing that concerns us. Raises `Malformed`.
+
+    `others` are the names, in lower case, of headers that have a key and nothing else.
+    """
     value = headers.get("authorization")
+    keys = [(name, headers[name]) for name in others if name in headers]
+    if len(keys) > 1 or (keys and value is not None):
+        raise Malformed("Send one key or token, in one header")
+    if keys:
+        name, key = keys[0]
+        if _TOKEN.fullmatch(key) is None:
+            raise Malformed(f"The header {name} is malformed: send it once, with the key alone")
+        return Credentials("bearer", key, name)
     if value is None:
         return None
     if DUPLICATE in value:
@@ -49,9 +63,13 @@ def credentials(headers: Mapping[str, str]) -> Credentials | None:
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """The bearer token of a request; None for a header that is missing or malformed."""
+    """The bearer token of a request; None for a header that is missing or malformed.
+
+    The names of the headers may be in any case.
+    """
+    sent = [value for name, value in headers.items() if name.lower() == "authorization"]
     try:
-        found = credentials(headers)
+        found = credentials({"authorization": DUPLICATE.join(sent)}) if sent else None
     except Malformed:
         return None
     return found.token if found is not None and found.scheme == "bearer" else None

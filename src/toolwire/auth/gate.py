@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -12,17 +13,24 @@ import msgspec
 from toolwire.auth.bearer import Credentials, Malformed, check_query, credentials
 from toolwire.auth.dpop_proof import Proofs, is_bound
 from toolwire.auth.principal import Principal
-from toolwire.auth.resource import WELL_KNOWN, Pages, ResourceServer, as_resource_server
-from toolwire.auth.verify.verifier import InvalidToken, Unavailable
+from toolwire.auth.resource import ASKER, WELL_KNOWN, Pages, ResourceServer, as_resource_server
+from toolwire.auth.verify.asking import FromAddress, InVain, Throttled
+from toolwire.auth.verify.keys import Anonymous
+from toolwire.auth.verify.verifier import Asker, InvalidToken, Unavailable, Verifier, each_of, verification
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV, StoreFailed, StoreFull
+from toolwire.wire.http_server.gate import ADDRESS
 from toolwire.wire.http_server.outlet import Receive, SendMessage
 from toolwire.wire.http_server.reply import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
 from toolwire.wire.http_server.request import preflight
+from toolwire.wire.shares import Shares
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?", re.ASCII)
+#: Requests whose token is being verified at a time.
+VERIFYING: Final = 1000
+_VERIFIED: Final = "tokens being verified"
 # The metadata is for everybody, browsers among them, and holds nothing that depends on who asks.
 _PUBLIC: Final[HeaderList] = (
     *JSON_TYPE,
@@ -43,13 +51,31 @@ class Gate:
         kv: KV,
         effective: Callable[[frozenset[str]], frozenset[str]] = frozenset,
         pages: Pages | None = None,
+        verifying: Shares | None = None,
     ) -> None:
+        """`verifying` counts, by address, the requests whose token is being verified."""
         self._server = server
+        self._verifying = Shares(VERIFYING, 0.25, _VERIFIED) if verifying is None else verifying
+        self._in_vain = InVain()
         self._pages = pages
         self._path = path
         self._public = None if public_url is None else public_url.rstrip("/")
         self._proofs = Proofs(kv)
         self._effective = effective
+        self._verify = verification(server.verifier)
+        verifiers = list(each_of(server.verifier))
+        # Verifiers that take their tokens from a header of their own, by its name.
+        self._headers: dict[str, Verifier] = {}
+        for verifier in verifiers:
+            header = getattr(verifier, "header", None)
+            if isinstance(header, str):
+                self._headers[header.lower()] = verifier
+        self._nobody = next((each.principal for each in verifiers if isinstance(each, Anonymous)), None)
+
+    @property
+    def nobody(self) -> Principal | None:
+        """The principal of callers without a token; None where a token is needed."""
+        return self._nobody
 
     # --- letting in ---
 
@@ -57,26 +83,41 @@ class Gate:
         """Whose request it is; raises `Refused`. The token is gone from the headers afterwards."""
         try:
             check_query(scope.get("query_string", b""))
-            sent = credentials(headers)
+            sent = credentials(headers, self._headers)
         except Malformed as error:
             raise self._refused(400, scope, headers, "invalid_request", str(error)) from None
         if sent is None:
-            # RFC 6750 section 3.1: who brought nothing is told no error, only what is needed.
-            raise self._refused(401, scope, headers)
+            if self._nobody is None:
+                # RFC 6750 section 3.1: who brought nothing is told no error, only what is needed.
+                raise self._refused(401, scope, headers)
+            return self._admitted(self._nobody, None, scope, headers)
+        asker, address = self._asker(scope), scope.get(ADDRESS)
+        self._verifying.take(address)
         try:
-            principal = await self._verified(sent, scope, headers)
+            principal = await self._verified(sent, asker, scope, headers)
         except InvalidToken as error:
+            if asker is not None:
+                asker.count_in_vain()
             raise self._refused(401, scope, headers, "invalid_token", str(error), sent) from None
         except Unavailable as error:
             log.warning("a token could not be verified: %s", error)
-            later = ((b"retry-after", b"%d" % max(1, round(error.retry_after))),)
-            raise Refused(503, "The token cannot be verified now; try again later", later) from None
+            later = ((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))),)
+            status = 429 if isinstance(error, Throttled) else 503
+            raise Refused(status, "The token cannot be verified now; try again later", later) from None
         except (StoreFailed, StoreFull):
             raise  # The application answers for its store.
         except Exception:
             # Somebody else's code; nobody is let in because it failed.
             log.exception("a verifier failed")
             raise Refused(500, "The token could not be verified") from None
+        finally:
+            self._verifying.give_back(address)
+        return self._admitted(principal, sent, scope, headers)
+
+    def _admitted(
+        self, principal: Principal, sent: Credentials | None, scope: Scope, headers: dict[str, str]
+    ) -> Principal:
+        """Let a principal in that is known; raise `Refused` for one that may not come in."""
         if not self._server.allows(principal):
             raise self._refused(403, scope, headers, "access_denied", "This caller is not allowed here", sent)
         if not self._server.scopes <= self._effective(principal.scopes):
@@ -85,10 +126,21 @@ class Gate:
         # 2025-06-18 basic/authorization, access token privilege restriction: it is for us, and goes nowhere else.
         headers.pop("authorization", None)
         headers.pop("dpop", None)
+        for name in self._headers:
+            headers.pop(name, None)
         return principal
 
-    async def _verified(self, sent: Credentials, scope: Scope, headers: Mapping[str, str]) -> Principal:
-        principal = await self._server.verifier.verify(sent.token)
+    def _asker(self, scope: Scope) -> FromAddress | None:
+        """The address on whose behalf something is asked for a request."""
+        address = scope.get(ADDRESS)
+        return None if address is None else FromAddress(self._in_vain, address)
+
+    async def _verified(
+        self, sent: Credentials, asker: Asker | None, scope: Scope, headers: Mapping[str, str]
+    ) -> Principal:
+        # A key in a header of its own is a key of whoever named that header, and nobody else's token.
+        verifier = self._headers.get(sent.header)
+        principal = await (self._verify(sent.token, asker) if verifier is None else verifier.verify(sent.token))
         if principal is None:
             raise InvalidToken("The token is not valid here")
         if sent.scheme == "dpop":
@@ -137,7 +189,8 @@ class Gate:
         log.info("%s refused with %d: %s", _caller(scope), status, description or "no token")
         scheme = "DPoP" if sent is not None and sent.scheme == "dpop" else "Bearer"
         challenge = self._challenge(scope, headers, self._server.scopes, error, description, scheme)
-        body = {"error": error or "unauthorized", "error_description": description or "Send a bearer token"}
+        names = "".join(f", or a key in {name}" for name in self._headers)
+        body = {"error": error or "unauthorized", "error_description": description or f"Send a bearer token{names}"}
         return Refused(status, msgspec.json.encode(body), (challenge,))
 
     # --- metadata ---
@@ -146,8 +199,10 @@ class Gate:
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
         """Answer a request for the metadata, or for a page of an authorization server; False for others."""
-        if self._pages is not None and await self._pages.serve(path, scope, headers, receive, send):
-            return True
+        if self._pages is not None:
+            scope[ASKER] = self._asker(scope)
+            if await self._pages.serve(path, scope, headers, receive, send):
+                return True
         if not path.startswith(WELL_KNOWN) or scope["method"] not in ("GET", "HEAD", "OPTIONS"):
             return False
         # RFC 9728 section 3.1: the path of the resource follows; the root is where older clients look.
@@ -187,6 +242,7 @@ def make_gate(
     has_secret: bool,
     kv: KV,
     effective: Callable[[frozenset[str]], frozenset[str]],
+    share: float = 0.25,
 ) -> Gate | None:
     """The gate for what `auth=` says; None when that lets everybody in.
 
@@ -198,7 +254,8 @@ def make_gate(
     if server.hands_out and not has_secret:
         log.warning("there is no secret=, so whoever signs in has to do it again when the server starts anew")
     opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, kv=kv)
-    return Gate(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages)
+    verifying = Shares(VERIFYING, share, _VERIFIED)
+    return Gate(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying)
 
 
 def _tail(scope: Scope) -> str:

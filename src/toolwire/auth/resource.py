@@ -17,6 +17,8 @@ from toolwire.wire.http_server.outlet import Receive, SendMessage
 from toolwire.wire.http_server.reply import Scope
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+# Where a gate leaves, in the scope of a request for one of the pages, on whose behalf something may be asked.
+ASKER: Final = "toolwire.asker"
 # 2026-07-28 basic/authorization, scopes: refresh tokens are between the client and its authorization server.
 _NOT_OURS: Final = frozenset({"offline_access"})
 

@@ -18,7 +18,7 @@ from toolwire import logs
 from toolwire.cli import client_files, keyboard, option_types, server_source
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import note
-from toolwire.hiding import hiding
+from toolwire.hiding import without
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class Place(NamedTuple):
     cwd: str | None = None
     headers: Mapping[str, str] | None = None
 
-    __repr__ = hiding("target", "env", "headers")
+    def __repr__(self) -> str:
+        return without(self, "target", "env", "headers")
 
 
 def add_arguments(parser: ArgumentParser, timeout: float = 30.0) -> None:

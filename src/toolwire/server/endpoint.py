@@ -16,6 +16,8 @@ from toolwire.server.offering import ReducedOffer, for_anybody, for_one_request
 from toolwire.server.questions import principal_key
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.wire.channel import Channel
+from toolwire.wire.session import Handler
+from toolwire.wire.shares import Caller
 
 HeaderPaths: TypeAlias = Callable[[str], Mapping[str, tuple[str, ...]]]
 
@@ -80,8 +82,10 @@ class Endpoint:
                         await kernel.handle(call, Nowhere(is_local=False))
             raise
 
-    async def serve(self, channel: Channel, principal: Any, revisions: Sequence[str]) -> None:
-        await self._server._serve_as(channel, principal, revisions)
+    async def serve(
+        self, channel: Channel, principal: Any, revisions: Sequence[str], caller: Caller, handler: Handler
+    ) -> None:
+        await self._server._serve_as(channel, principal, revisions, caller, handler)
 
     def offer_to(self, principal: Any) -> Offer:
         return self._anonymous if principal is None else self.offer

@@ -87,7 +87,7 @@ class Kernel(Operations):
         )
         self.server = server
         self.stores = stores
-        self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue)
+        self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue, limits.share)
         self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue)
         self.audit: AuditLog | None = None
         self._tasks: TaskMethods | None = None
@@ -139,7 +139,8 @@ class Kernel(Operations):
             await self._tasks.stop()
         self._deadlines = None
         self.hub.end_streams()
-        workers, self.workers = self.workers, ThreadWorkers(self.limits.threads, self.limits.queue)
+        limits = self.limits
+        workers, self.workers = self.workers, ThreadWorkers(limits.threads, limits.queue, limits.share)
         workers.shutdown()
         if self.audit is not None:
             # In a thread, because where the log goes may not answer.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from toolwire.protocol.errors import ServerError
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """What a server allows. Every edge has a bound; these can be set."""
@@ -17,7 +19,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     in_flight: int = 256
     """Requests of one connection that run at once."""
     exchanges: int = 1000
-    """HTTP requests without a session that run at once in one process; listen streams have their own limit."""
+    """HTTP requests that run at once in one process; listen streams have their own limit."""
+    uploads: int = 256 * 1024 * 1024
+    """Bytes of large HTTP requests that one process receives or works on at a time."""
+    share: float = 0.25
+    """How much of each limit that all callers share one caller may use over HTTP: 0.25 is a quarter, 1 is all of it.
+
+    A caller is a principal, otherwise an address. It holds for `exchanges`, `uploads`, `sessions`, `listeners`, streams
+    by GET, `threads`, `queue`, `tasks_running` and `task_results`. On stdio and in memory there is one caller, and no
+    share.
+    """
     result: int = 16 * 1024 * 1024
     """Bytes of one answer."""
     tool: float = 300.0
@@ -54,11 +65,15 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds within which an optional task of 2026-07-28 is answered like any other call; 0 makes each a task."""
     tasks: int = 1000
     """Tasks of one principal that are kept, running or done."""
-    task_results: int = 32 * 1024 * 1024
-    """Bytes of the results of tasks that one process keeps at a time; one principal has half of them at most."""
+    task_results: int = 64 * 1024 * 1024
+    """Bytes of the results of tasks that one process keeps at a time."""
     tasks_running: int = 1000
     """Tasks that run at once in one process."""
     drain: float = 5.0
     """Seconds that calls in flight get to finish when the connection or the server ends."""
     drain_stdio: float = 1.5
     """The same when standard input ends: clients kill a server that has not left two to four seconds later."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ServerError(f"Limits(share=) is more than 0 and at most 1, not {self.share!r}")

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
 from toolwire.server.context import Context
 from toolwire.server.extensions import Extension
 from toolwire.server.limits import Limits
@@ -29,8 +29,23 @@ async def listen(
     hears: Callable[[str], bool],
 ) -> t.SubscriptionsListenResult:
     """Keep a stream open until either side ends it. `more` is what else was asked for and is honoured."""
-    if len(hub.streams) >= limits.listeners:
-        raise ProtocolError(INTERNAL_ERROR, "Too many listen streams are open; try again later")
+    caller = ctx._request.caller
+    hub.shares.take(caller)
+    try:
+        return await _listen(ctx, hub, limits, declared, extensions, more, hears)
+    finally:
+        hub.shares.give_back(caller)
+
+
+async def _listen(
+    ctx: Context,
+    hub: Hub,
+    limits: Limits,
+    declared: Mapping[str, Any],
+    extensions: Iterable[Extension],
+    more: Mapping[str, Any],
+    hears: Callable[[str], bool],
+) -> t.SubscriptionsListenResult:
     stream = Stream(ctx, _accepted(ctx.params.notifications, limits, declared), hears)
     stream.extra = {**_extension_filters(ctx, extensions), **more}
     stream.acknowledge()

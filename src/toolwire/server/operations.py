@@ -58,7 +58,7 @@ class Operations(Offering, ABC):
         self.limits = limits
         self.cache = cache
         self.pages: Pages = Pages(catalog, page_size)
-        self.hub: Hub = Hub()
+        self.hub: Hub = Hub(limits)
         self._results_are_read = False
         self._own_operations: dict[str, Next] = {
             "server/discover": self._discover,

@@ -49,8 +49,8 @@ class Questions:
         self.sealer = sealer
         self._stores = stores
         self._limits = limits
-        self._kept = Keeping(MAX_KEPT)
-        self._used = Keeping(MAX_USED)
+        self._kept = Keeping(MAX_KEPT, limits.share)
+        self._used = Keeping(MAX_USED, limits.share)
 
     async def asking(self, ctx: Context) -> Asking:
         if not ctx._request.modern:
@@ -102,12 +102,12 @@ class Questions:
             if isinstance(question, t.ElicitRequest) and question.params.mode == "url":
                 _check_capability(ctx, "elicitation.url")
         if rounds.unfinished is None and not ctx._request.again:
-            await self._use_up(state)
+            await self._use_up(ctx, state)
 
-    async def _use_up(self, state: State) -> None:
+    async def _use_up(self, ctx: Context, state: State) -> None:
         """MRTR-7: let one request, on whichever replica, run with the answers to a state."""
         seconds = max(state.expires - time.time(), 0.0) + _SLACK
-        if not self._used.has_room(state.principal, 1):
+        if not self._used.has_room(ctx._request.caller, 1):
             raise ProtocolError(INTERNAL_ERROR, "Too many calls were answered in a short time; try again later")
         try:
             is_first = await self._stores.kv.put(f"toolwire:used:{state.id}", b"1", ttl=seconds, if_absent=True)
@@ -116,7 +116,7 @@ class Questions:
             raise ProtocolError(INTERNAL_ERROR, "The answers cannot be taken now; try again later") from None
         if not is_first:
             raise used_state()
-        self._used.admit(state.principal, 1, seconds)
+        self._used.admit(ctx._request.caller, 1, seconds)
 
     async def input_required(self, ctx: Context) -> t.InputRequiredResult:
         asking = ctx._asking
@@ -129,9 +129,9 @@ class Questions:
             uncancel()
         await asking.unwound(seconds)
         state = asking.rounds.next_state(secrets.token_urlsafe(16), time.time(), self._limits.state)
-        return asking.rounds.result(await self._sealed(state))
+        return asking.rounds.result(await self._sealed(ctx, state))
 
-    async def _sealed(self, state: State) -> str:
+    async def _sealed(self, ctx: Context, state: State) -> str:
         payload = _INLINE + dump_state(state)
         if len(payload) > MAX_STATE:
             text = f"The answers to this call's questions, and its steps, are over the limit of {MAX_STATE} bytes"
@@ -139,7 +139,7 @@ class Questions:
         # What a step returned is the server's own business: it travels encrypted, or not at all.
         if len(payload) <= MAX_SEALED and (self.sealer.confidential or not state.steps):
             return self.sealer.seal(payload, self._context)
-        if not self._kept.admit(state.principal, len(payload), self._limits.state):
+        if not self._kept.admit(ctx._request.caller, len(payload), self._limits.state):
             text = "Too many calls wait for long answers to be carried on; try again later, or with shorter answers"
             raise ProtocolError(INTERNAL_ERROR, text)
         name = secrets.token_urlsafe(24)

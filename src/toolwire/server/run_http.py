@@ -43,6 +43,7 @@ class HttpOptions(TypedDict, total=False):
     stateless: bool
     sse: bool
     access_log: bool
+    trusted_proxies: Sequence[str]
     log_level: str | None
     on_ready: Callable[[str], object] | None
 
@@ -63,6 +64,7 @@ class Options(Struct, kw_only=True, frozen=True):
     sse: bool = False
     access_log: bool = False
     """Whether each HTTP request is a line of the log, at level "info"."""
+    trusted_proxies: tuple[str, ...] = ()
     log_level: str | None = None
     """From which level on it is logged to standard error; by default "info", unless the program has set up logging."""
     on_ready: Any = None
@@ -134,6 +136,7 @@ def make_application(server: Any, options: Options) -> Any:
             cors=options.cors,
             stateless=options.stateless,
             sse=options.sse,
+            trusted_proxies=options.trusted_proxies,
         )
     except ValueError as error:
         raise ServerError(str(error)) from None

@@ -99,7 +99,10 @@ def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> Invoke
 def _in_thread(ctx: Context) -> Callable[..., Awaitable[Any]]:
     """What runs a function in a thread: a worker, unless one waits for it, as for a resource that its handler reads."""
     workers = ctx._host.workers
-    return workers.run_beside if ctx._threaded else workers.run
+    if ctx._threaded:
+        return workers.run_beside
+    caller = ctx._request.caller
+    return workers.run if caller is None else partial(workers.run_for, caller)
 
 
 def _with_dependencies(call: Invoke, plan: depends.Plan) -> Invoke:

@@ -22,7 +22,8 @@ from toolwire.stores import Stores
 from toolwire.wire.bus_link import Link
 from toolwire.wire.channel import Channel
 from toolwire.wire.loops import run as run_loop
-from toolwire.wire.session import Session
+from toolwire.wire.session import Handler, Session
+from toolwire.wire.shares import Caller, caller_of
 
 if TYPE_CHECKING:
     from toolwire.server.metrics import Metrics
@@ -58,12 +59,20 @@ class Serving:
 
     async def serve(self, channel: Channel, *, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> None:
         """Serve one connection until it ends; `revisions` are those that its transport belongs to."""
-        await self._serve_as(channel, self.local_principal if principal is None else principal, revisions)
+        known = self.local_principal if principal is None else principal
+        await self._serve_as(channel, known, revisions, caller_of(principal))
 
-    async def _serve_as(self, channel: Channel, principal: Any, revisions: Sequence[str]) -> None:
+    async def _serve_as(
+        self,
+        channel: Channel,
+        principal: Any,
+        revisions: Sequence[str],
+        caller: Caller,
+        handler: Handler | None = None,
+    ) -> None:
         async with self._life.held():
             await channel.connect()
-            session = self._session(channel, principal, revisions)
+            session = self._session(channel, principal, revisions, caller, handler)
             try:
                 await session.run()
             finally:
@@ -72,15 +81,23 @@ class Serving:
     def _local_session(self, channel: Channel) -> Session:
         return self._session(channel, self.local_principal)
 
-    def _session(self, channel: Channel, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> Session:
+    def _session(
+        self,
+        channel: Channel,
+        principal: Any = None,
+        revisions: Sequence[str] = SUPPORTED,
+        caller: Caller = None,
+        handler: Handler | None = None,
+    ) -> Session:
         peer = Peer(ServerLifecycle(self.kernel, revisions), max_depth=self.limits.depth, max_batch=self.limits.batch)
         session = Session(
             channel,
             peer,
-            self.kernel,
+            handler or self.kernel,
             in_flight=self.limits.in_flight,
             max_result=self.limits.result,
             principal=principal,
+            caller=caller,
         )
         self.kernel.opened(session)
         return session
@@ -95,6 +112,7 @@ class Serving:
         cors: Iterable[str] = (),
         stateless: bool = False,
         sse: bool = False,
+        trusted_proxies: Iterable[str] = (),
         auth: Any = UNSET,
     ) -> HttpApp:
         """An ASGI application to mount anywhere, or to hand to any ASGI server.
@@ -102,9 +120,11 @@ class Serving:
         `public_url` is the address that clients use, when a proxy stands in front: with the path of the endpoint or
         without. `auth` says who is let in, instead of the server's own. `stateless` gives legacy clients no session:
         each of their requests stands alone, without subscriptions, notices of changes or log messages. `sse` adds the
-        transport of 2024-11-05 at `/sse` and `/messages`.
+        transport of 2024-11-05 at `/sse` and `/messages`. `trusted_proxies` are the addresses and networks of proxies
+        whose `X-Forwarded-For` says where a request comes from, so that callers without a principal are told apart.
         """
         from toolwire.wire.http_server.asgi import HttpApp
+        from toolwire.wire.http_server.callers import Callers
         from toolwire.wire.http_server.guard import Guard
         from toolwire.wire.http_server.limits import HttpLimits
 
@@ -121,6 +141,8 @@ class Serving:
             result=self.limits.result,
             in_flight=self.limits.in_flight,
             exchanges=self.limits.exchanges,
+            uploads=self.limits.uploads,
+            share=self.limits.share,
             sessions=self.limits.sessions,
             session_idle=self.limits.session_idle,
             session_age=self.limits.session_age,
@@ -138,6 +160,7 @@ class Serving:
             sse=sse,
             gate=self._gate(self.auth if auth is UNSET else auth, path, _before(path, public_url)),
             pages=self._pages(),
+            callers=Callers(_listed(trusted_proxies, "trusted_proxies=")),
         )
         if self.metrics is not None:
             from toolwire.server.observing import measure_sessions
@@ -164,6 +187,7 @@ class Serving:
             has_secret=self._has_secret,
             kv=self.stores.kv,
             effective=self.kernel.access.effective,
+            share=self.limits.share,
         )
 
     def _bus_link(self) -> Link:
@@ -224,8 +248,8 @@ class Serving:
         """Run until the client goes away or a signal comes. `transport` is "stdio", "http" or any `Channel`.
 
         The options of "http" are `host`, `port`, `path`, `workers`, `public_url`, `allowed_hosts`, `allowed_origins`,
-        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `access_log`, `log_level` and `on_ready`. "streamable-http"
-        is "http", and "sse" is "http" with `sse=True`.
+        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `trusted_proxies`, `access_log`, `log_level` and
+        `on_ready`. "streamable-http" is "http", and "sse" is "http" with `sse=True`.
         """
         if isinstance(transport, str) and transport in _NAMES_OF_HTTP:
             transport, options = "http", {**_NAMES_OF_HTTP[transport], **options}

@@ -156,7 +156,7 @@ def _take_over(before: Kernel, successor: Server) -> None:
     kernel = successor.kernel
     # Whoever is connected belongs to the successor; what the old code still announces, it announces to nobody.
     before.hub.callbacks = kernel.hub.callbacks
-    kernel.hub, before.hub = before.hub, Hub()
+    kernel.hub, before.hub = before.hub, Hub(before.limits)
     # As between replicas: a question that was asked before may be answered after.
     kernel.questions.sealer = before.questions.sealer
     if not successor._stores_are_given:

@@ -25,9 +25,11 @@ from toolwire.protocol.changes import (
 )
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.server.context import Context
+from toolwire.server.limits import Limits
 from toolwire.wire.handover import call_on
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
+from toolwire.wire.shares import Shares
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
@@ -175,7 +177,8 @@ class Relay(Protocol):
 class Hub:
     """Everyone who wants to be told, whichever loop they live on; changes may come from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self.shares: Shares = Shares(limits.listeners, limits.share, "listen streams open", seconds=5)
         self.clients: dict[Session, LegacyClient] = {}
         self.streams: set[Stream] = set()
         self.callbacks: dict[str, list[Callable[[str], Any]]] = {}

@@ -36,6 +36,7 @@ from toolwire.wire.clock import StoppableClock
 from toolwire.wire.loops import task_starter
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.pending import OnProgress, Pending, Timed
+from toolwire.wire.shares import Caller
 from toolwire.wire.timeouts import LONG, LOOK_EVERY
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
@@ -123,11 +124,14 @@ class Session:
         max_result: int = MAX_RESULT,
         ceiling: float = math.inf,
         principal: Any = None,
+        caller: Caller = None,
     ) -> None:
+        """`caller`: whom its requests are counted for where callers share something."""
         self.channel = channel
         self.peer = peer
         self.handler = handler
         self.principal = principal
+        self.caller = caller
         self.state: Any = None
         self.error: BaseException | None = None
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
@@ -238,6 +242,8 @@ class Session:
             request.principal = sender
         else:
             request.principal = self.principal
+        if self.caller is not None:
+            request.caller = self.caller
         if self._has_routes:
             self._routes[request.id] = self.channel.route()
         if self._closed:

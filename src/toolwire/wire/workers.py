@@ -10,12 +10,14 @@ import asyncio
 import contextvars
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
+from itertools import chain
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from toolwire.protocol.errors import ToolwireError, counted
 from toolwire.wire.handover import hand_over, start_daemon
+from toolwire.wire.shares import Caller, Shares, Taken
 
 Result = TypeVar("Result")
 
@@ -30,6 +32,7 @@ class _Job(NamedTuple):
     context: contextvars.Context
     function: Callable[..., Any]
     args: tuple[Any, ...]
+    caller: Caller = None
 
 
 class _Mailbox:
@@ -72,17 +75,24 @@ class ThreadWorkers:
     A thread that is woken takes one job after the other. Where it finds more than one, it has another thread woken
     before it begins, so that nothing waits behind a job that blocks; short jobs are done before that one arrives, and
     so a burst of them costs two wake-ups and not one each.
+
+    `share` is how much of the threads, and of the places in the queue, one caller of `run_for` has at most.
     """
 
-    def __init__(self, threads: int = 40, queue: int = 1000) -> None:
+    def __init__(self, threads: int = 40, queue: int = 1000, share: float = 1.0) -> None:
         self._limit = threads
         self._queue = queue
+        self._running = Shares(threads + queue, share, "calls in threads", of=threads)
+        self._waiting = Shares(queue, share, "calls that wait for a thread")
+        # The jobs of callers who have as many threads as one may have.
+        self._held_back: dict[Hashable, deque[_Job]] = {}
         self._jobs: deque[_Job] = deque()
         self._threads: list[threading.Thread] = []
         # Those that sleep wait for one of these: True to look for jobs, False to end.
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._asleep = 0
         self._lock = threading.Lock()
+        self._sharing = threading.Lock()
         # Each is true only while some thread is yet to look at the jobs: one that was called and has not arrived, or
         # one that has finished its job. Whoever clears a flag looks after that, so that no job is overlooked.
         self._called = False
@@ -94,7 +104,7 @@ class ThreadWorkers:
     @property
     def waiting(self) -> int:
         """How many calls wait for a thread."""
-        return len(self._jobs)
+        return len(self._jobs) + self._waiting.total
 
     def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
         """Call a function in a thread, with a copy of the current context; await the result.
@@ -102,6 +112,35 @@ class ThreadWorkers:
         Cancelling the wait does not stop the thread, which no language feature can do; its result is dropped. Raises
         `Busy` when the queue is full.
         """
+        job = self._job(function, args)
+        if len(self._jobs) >= self._queue:
+            self._check_room()
+        self._jobs.append(job)
+        if not (self._called or self._returning):
+            self._call()
+        return job.future
+
+    def run_for(self, caller: Hashable, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
+        """Call a function as `run` does, within the share of a caller: other jobs of theirs may have to end first.
+
+        Raises `Taken` when as many of theirs wait as may.
+        """
+        job = self._job(function, args, caller)
+        with self._sharing:
+            try:
+                self._running.take(caller)
+            except Taken as taken:
+                if not taken.own:
+                    raise
+                self._waiting.take(caller)
+                self._held_back.setdefault(caller, deque()).append(job)
+                return job.future
+        self._jobs.append(job)
+        if not (self._called or self._returning):
+            self._call()
+        return job.future
+
+    def _job(self, function: Callable[..., Any], args: tuple[Any, ...], caller: Caller = None) -> _Job:
         loop = asyncio.get_running_loop()
         mailbox = self._mailbox
         if mailbox is None or mailbox.loop is not loop:
@@ -109,13 +148,22 @@ class ThreadWorkers:
             mailbox = self._mailbox = _Mailbox(loop)
         if self._closed:
             raise Busy("the server is stopping")
-        if len(self._jobs) >= self._queue:
-            self._check_room()
-        future: asyncio.Future[Result] = loop.create_future()
-        self._jobs.append(_Job(mailbox, future, contextvars.copy_context(), function, args))
-        if not (self._called or self._returning):
-            self._call()
-        return future
+        return _Job(mailbox, loop.create_future(), contextvars.copy_context(), function, args, caller)
+
+    def _next_of(self, caller: Hashable) -> None:
+        """A job of a caller has ended: let the next one of theirs in, which takes over its place."""
+        with self._sharing:
+            jobs = self._held_back.get(caller)
+            while jobs:
+                job = jobs.popleft()
+                self._waiting.give_back(caller)
+                if not job.future.cancelled():
+                    self._jobs.append(job)
+                    break
+            else:
+                self._running.give_back(caller)
+            if not jobs:
+                self._held_back.pop(caller, None)
 
     def run_beside(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
         """The same in a thread of its own, for what a worker waits for: all of them could wait for a free one."""
@@ -152,6 +200,10 @@ class ThreadWorkers:
     def shutdown(self) -> None:
         """Take no more work and let idle threads end; one that is stuck is not waited for."""
         self._closed = True
+        with self._sharing:
+            held_back, self._held_back = self._held_back, {}
+        for job in chain.from_iterable(held_back.values()):
+            hand_over(job.mailbox.loop, job.future.cancel)
         while self._jobs:
             try:
                 job = self._jobs.popleft()
@@ -188,6 +240,8 @@ class ThreadWorkers:
         if self._jobs and not self._called:
             self._call()
         value, error = (None, None) if job.future.cancelled() else _perform(job)
+        if job.caller is not None:
+            self._next_of(job.caller)
         # Before the result is known, or whoever waits for it and calls again would have another thread woken.
         self._returning = True
         job.mailbox.post(job.future, value, error)

@@ -254,7 +254,7 @@ async def test_a_result_for_which_there_is_no_room_fails_the_task(revision: str)
 
 @dialects
 async def test_results_leave_room_in_the_store_for_everything_else(revision: str) -> None:
-    held = Held(limits=Limits(task_window=0.0, task_results=10_000))
+    held = Held(limits=Limits(task_window=0.0, task_results=5000))
     async with talk(held.server, revision) as client:
         first = await begin(client, "large", {"size": 4000})
         assert len(text_in(await outcome(client, first))) == 4000

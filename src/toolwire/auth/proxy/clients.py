@@ -11,8 +11,9 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from toolwire.auth.proxy.sealed import Registration, Seals
+from toolwire.auth.verify.asking import Asking
 from toolwire.auth.verify.fetching import Answer, fetch_from_anywhere
-from toolwire.auth.verify.verifier import Unavailable
+from toolwire.auth.verify.verifier import Asker, Unavailable
 from toolwire.wire.http_server.guard import is_loopback
 
 MAX_REDIRECTS: Final = 10
@@ -45,6 +46,7 @@ class Clients:
         self._fetch = fetch
         self._clock = clock
         self._documents: dict[str, tuple[float, Registration]] = {}
+        self._asking = Asking()
 
     def register(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """The answer to a registration; raises `BadClient`."""
@@ -60,16 +62,16 @@ class Clients:
             "token_endpoint_auth_method": "none",
         }
 
-    async def find(self, client_id: str) -> Registration:
-        """What a client said about itself; raises `BadClient`."""
+    async def find(self, client_id: str, asker: Asker | None = None) -> Registration:
+        """What a client said about itself; raises `BadClient`. `asker` is on whose behalf its metadata is fetched."""
         if client_id.startswith("https://"):
-            return await self._document(client_id)
+            return await self._document(client_id, asker)
         found = self._seals.open(client_id, Registration)
         if found is None:
             raise BadClient("This application is not registered here, or no longer")
         return found
 
-    async def _document(self, url: str) -> Registration:
+    async def _document(self, url: str, asker: Asker | None) -> Registration:
         """2025-11-25 basic/authorization, client id metadata documents."""
         kept = self._documents.get(url)
         if kept is not None and kept[0] > self._clock():
@@ -78,17 +80,27 @@ class Clients:
         if len(url) > MAX_URI or _URI.fullmatch(url) is None or parts.path in ("", "/") or parts.fragment:
             raise BadClient("The id of this application is no address of a metadata document")
         try:
-            answer: Answer = await self._fetch(url)
-            metadata = answer.json() if answer.status == 200 else {}
+            registration = await self._asking.ask(url, asker, lambda: self._fetched(url, asker))
         except Unavailable:
             raise BadClient("The metadata of this application cannot be fetched") from None
+        self._keep(url, registration)
+        return registration
+
+    async def _fetched(self, url: str, asker: Asker | None) -> Registration:
+        if asker is not None:
+            # Whoever sends us somewhere chose the place: each such visit counts, whatever is found there.
+            asker.count_in_vain()
+        answer: Answer = await self._fetch(url)
+        metadata = answer.json() if answer.status == 200 else {}
         if metadata.get("client_id") != url:
             raise BadClient("The metadata of this application is about another one")
-        registration = self._read(metadata)
+        return self._read(metadata)
+
+    def _keep(self, url: str, registration: Registration) -> None:
+        self._documents.pop(url, None)
         while len(self._documents) >= DOCUMENTS:
             del self._documents[next(iter(self._documents))]
         self._documents[url] = (self._clock() + DOCUMENT_SECONDS, registration)
-        return registration
 
     def _read(self, metadata: dict[str, Any]) -> Registration:
         uris = metadata.get("redirect_uris")

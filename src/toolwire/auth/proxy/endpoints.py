@@ -21,6 +21,8 @@ from toolwire.auth.proxy.pages import PAGE_HEADERS, consent_page, error_page
 from toolwire.auth.proxy.sealed import CODE, SIGN_IN, Code, Registration, Request, Seals, digest, new_id, use_once
 from toolwire.auth.proxy.tokens import OAuthError, TokenDesk
 from toolwire.auth.proxy.upstream import Upstream
+from toolwire.auth.resource import ASKER
+from toolwire.auth.verify.verifier import Asker
 from toolwire.protocol.http import DUPLICATE
 from toolwire.stores import KV
 from toolwire.wire.http_server.body import read_body
@@ -127,7 +129,7 @@ class Endpoints:
         """The client sends its user: ask whether that is what the user wants."""
         asked = _form(scope.get("query_string", b""))
         client_id, redirect_uri = asked.get("client_id", ""), asked.get("redirect_uri", "")
-        registration = await self._client(client_id)
+        registration = await self._client(client_id, scope.get(ASKER))
         if not redirects_to(registration, redirect_uri):
             # OAuth 2.1 section 4.1.2.1: nobody is sent to an address that was not registered, not even with an error.
             raise BadPage("The application wants the answer at an address that it did not register")
@@ -161,9 +163,9 @@ class Endpoints:
         )
         return 200, page, (*PAGE_HEADERS, self._set_cookie(browser))
 
-    async def _client(self, client_id: str) -> Registration:
+    async def _client(self, client_id: str, asker: Asker | None) -> Registration:
         try:
-            return await self._clients.find(client_id)
+            return await self._clients.find(client_id, asker)
         except BadClient as error:
             raise BadPage(str(error)) from None
 

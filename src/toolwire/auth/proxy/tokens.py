@@ -25,7 +25,7 @@ from toolwire.auth.proxy.sealed import (
 )
 from toolwire.auth.proxy.upstream import Tokens, Upstream, until
 from toolwire.auth.verify.remembering import Remembered
-from toolwire.auth.verify.verifier import InvalidToken, Unavailable, Verifier
+from toolwire.auth.verify.verifier import Asker, InvalidToken, Unavailable, Verifier, verification
 from toolwire.stores import KV
 
 
@@ -123,18 +123,22 @@ class ProxyVerifier:
 
     def __init__(self, upstream: Upstream, verifier: Verifier, seals: Seals) -> None:
         self._upstream = upstream
-        self._verifier = verifier
+        self._verify = verification(verifier)
         self._seals = seals
         self._remembered = Remembered(clock=seals.clock)
 
     async def verify(self, token: str) -> Principal | None:
+        return await self.verify_for(token, None)
+
+    async def verify_for(self, token: str, asker: Asker | None) -> Principal | None:
+        """Verify a token on behalf of somebody."""
         fingerprint, known, principal = self._remembered.get(token)
         if known:
             return principal
         access = self._seals.open(token, Access)
         if access is None:
             return None
-        principal = await self._verifier.verify(access.token)
+        principal = await self._verify(access.token, asker)
         if principal is None:
             raise InvalidToken("The provider does not vouch for this token any more")
         principal = replace(principal, scopes=self._upstream.grants(access.scopes, principal.scopes))

@@ -16,6 +16,9 @@ _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 # RFC 6750 section 2.1: what can stand after `Bearer`.
 _SENDABLE: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 MIN_KEY_LENGTH: Final = 8
+_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+# Headers that mean something else to whoever stands between.
+_NOT_FOR_KEYS: Final = frozenset({"authorization", "dpop", "host", "cookie", "origin", "content-length", "connection"})
 
 
 class ApiKeys:
@@ -23,11 +26,16 @@ class ApiKeys:
 
     A key is given as it is, or as `"sha256:<hex>"` (see `hashed`), so that a configuration need not hold it. Only
     digests are kept.
+
+    Clients send a key as a bearer token. With `header="X-API-Key"` they may send it in a header of that name instead.
     """
 
-    def __init__(self, keys: Mapping[str, str | Principal]) -> None:
+    def __init__(self, keys: Mapping[str, str | Principal], *, header: str | None = None) -> None:
         if not keys:
             raise ServerError("ApiKeys needs at least one key")
+        if header is not None and (_NAME.fullmatch(header) is None or header.lower() in _NOT_FOR_KEYS):
+            raise ServerError(f"header= is the name of a header such as 'X-API-Key', not {header!r}")
+        self.header = header
         self._keys = [(_digest_of(key), _principal_of(owner)) for key, owner in keys.items()]
 
     async def verify(self, token: str) -> Principal | None:
@@ -41,13 +49,16 @@ class ApiKeys:
 
 
 class Anonymous:
-    """Lets everybody in, with any token, as the same principal. For trying things out."""
+    """Lets everybody in as the same principal, with any token or without one. For trying things out.
+
+    At the end of a list it lets those in whom nobody before it knows.
+    """
 
     def __init__(self, principal: Principal | None = None) -> None:
-        self._principal = principal or Principal("anonymous", provider="anonymous")
+        self.principal: Principal = principal or Principal("anonymous", provider="anonymous")
 
     async def verify(self, token: str) -> Principal | None:
-        return self._principal
+        return self.principal
 
 
 def hashed(key: str) -> str:

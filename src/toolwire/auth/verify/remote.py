@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from toolwire.auth.principal import Principal
+from toolwire.auth.verify.asking import Asking
 from toolwire.auth.verify.claims import end_of
 from toolwire.auth.verify.fetching import Answer, fetch
 from toolwire.auth.verify.remembering import Remembered
-from toolwire.auth.verify.verifier import InvalidToken
+from toolwire.auth.verify.verifier import Asker, InvalidToken
 
 #: Seconds for which a refused token is not asked about again.
 REFUSED_FOR: Final = 10.0
@@ -32,8 +33,13 @@ class RemoteVerifier(ABC):
         self._clock = clock
         self._remembered = Remembered(remember, clock=clock)
         self._refused = Remembered(REFUSED_FOR, clock=clock)
+        self._asking = Asking()
 
     async def verify(self, token: str) -> Principal | None:
+        return await self.verify_for(token, None)
+
+    async def verify_for(self, token: str, asker: Asker | None) -> Principal | None:
+        """Verify a token on behalf of somebody; raise `Unavailable` where they asked too much in vain."""
         digest, known, principal = self._remembered.get(token)
         if known:
             return principal
@@ -41,6 +47,9 @@ class RemoteVerifier(ABC):
             raise InvalidToken("The token is too long")
         if self._refused.get(token)[1]:
             return None
+        return await self._asking.ask(digest, asker, lambda: self._answer(token, digest))
+
+    async def _answer(self, token: str, digest: bytes) -> Principal | None:
         try:
             principal = await self._ask(token)
         except InvalidToken:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from toolwire.auth.principal import Principal
@@ -32,6 +32,25 @@ class Verifier(Protocol):
     """Tells whose token it is. Any object with this method will do."""
 
     async def verify(self, token: str) -> Principal | None: ...
+
+
+class Asker(Protocol):
+    """The one on whose behalf a verifier asks somebody else about a token."""
+
+    def check(self) -> None:
+        """Raise `Unavailable` where too much was asked in vain on their behalf."""
+
+    def count_in_vain(self) -> None:
+        """Count that something was asked in vain."""
+
+
+Verify: TypeAlias = "Callable[[str, Asker | None], Awaitable[Principal | None]]"
+
+
+def verification(verifier: Verifier) -> Verify:
+    """How a verifier is called: one that asks others has a `verify_for`, and is told on whose behalf it asks."""
+    told: Verify | None = getattr(verifier, "verify_for", None)
+    return told or (lambda token, asker: verifier.verify(token))
 
 
 VerifyFunction: TypeAlias = Callable[[str], "Principal | Awaitable[Principal | None] | None"]
@@ -61,13 +80,18 @@ class Chain:
         self.verifiers: list[Verifier] = [as_verifier(each) for each in verifiers]
         if not self.verifiers:
             raise ServerError("A chain needs at least one verifier")
+        self._verifications = [verification(each) for each in self.verifiers]
 
     async def verify(self, token: str) -> Principal | None:
+        return await self.verify_for(token, None)
+
+    async def verify_for(self, token: str, asker: Asker | None) -> Principal | None:
+        """Verify a token on behalf of somebody."""
         refusal: InvalidToken | None = None
         outage: Unavailable | None = None
-        for verifier in self.verifiers:
+        for verify in self._verifications:
             try:
-                principal = await verifier.verify(token)
+                principal = await verify(token, asker)
             except InvalidToken as error:
                 refusal = refusal or error
             except Unavailable as error:
@@ -81,6 +105,15 @@ class Chain:
         if refusal is not None:
             raise refusal
         return None
+
+
+def each_of(verifier: Verifier) -> Iterator[Verifier]:
+    """Yield a verifier, or all that a chain is made of."""
+    if isinstance(verifier, Chain):
+        for inner in verifier.verifiers:
+            yield from each_of(inner)
+    else:
+        yield verifier
 
 
 def as_verifier(value: Any) -> Verifier:

@@ -39,6 +39,8 @@ class Incoming(Struct, eq=False, gc=False):
     headers: Any = None
     again: bool = False
     """Whether the server itself runs the request once more, after the process that ran it has ended."""
+    caller: Any = None
+    """Whom it is counted for where callers share something; None for one whom no share holds."""
 
     @property
     def modern(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from math import isfinite
@@ -51,6 +51,8 @@ class Workers(Protocol):
     """The threads that `def` handlers run in (see `wire.workers`)."""
 
     def run(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
+
+    def run_for(self, caller: Hashable, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
 
     def run_beside(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
 

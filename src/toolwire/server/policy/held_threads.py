@@ -6,7 +6,7 @@ A call that holds slots holds them until its threads have ended, or `Slots(1)` w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,6 +22,9 @@ class HeldThreads:
 
     def run(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         return self._workers.run(self._noted(function), *args)
+
+    def run_for(self, caller: Hashable, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        return self._workers.run_for(caller, self._noted(function), *args)
 
     def run_beside(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         return self._workers.run_beside(self._noted(function), *args)

@@ -36,6 +36,7 @@ from toolwire.server.tasks.repeating import Gone, again_of, request_of
 from toolwire.server.tasks.runs import Followed, Run
 from toolwire.stores import MemoryKV
 from toolwire.wire.handover import call_on, seen_from_here
+from toolwire.wire.shares import Caller, Shares
 from toolwire.wire.workers import ThreadWorkers
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
@@ -53,7 +54,8 @@ class Host:
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
         # J86: work that takes long must not take the threads away from calls that do not.
-        self.workers: ThreadWorkers = ThreadWorkers(kernel.limits.threads, kernel.limits.queue)
+        limits = kernel.limits
+        self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue, limits.share)
 
     async def asking(self, ctx: Context) -> Asking:
         run = cast("Run", ctx._task_run)
@@ -71,10 +73,11 @@ class Tasks:
         self.limits: Any = kernel.limits
         self.records: Records = Records(kernel.implementation.name, kernel.stores, self._heard, self._lost)
         self.quota: Quota = Quota(self.records, self.limits)
-        self._results = Keeping(self.limits.task_results)
+        self._results = Keeping(self.limits.task_results, self.limits.share)
         self._host: Host | None = None
         self._followed: dict[str, Followed] = {}
         self._running: set[str] = set()
+        self._shares = Shares(self.limits.tasks_running, self.limits.share, "tasks running", seconds=5)
         self._repeated: dict[Incoming, tuple[str, Record]] = {}
         # A server may be used on several loops at once, as by blocking clients.
         self._lock = threading.Lock()
@@ -207,19 +210,28 @@ class Tasks:
 
     async def open(self, run: Run) -> Record:
         """Write down a new task for a run."""
-        if len(self._running) >= self.limits.tasks_running:
-            raise ProtocolError(INTERNAL_ERROR, "Too many tasks are running; try again later")
-        process = "" if self.processes is None else await self.processes.registered()
-        again = again_of(run.ctx) if run.tool.idempotent and process else UNSET
-        return await self.create(
-            owner_of(run.ctx),
-            run.ttl_ms,
-            run,
-            message=run.said,
-            tool=called_tool(run.ctx),
-            process=process,
-            again=again,
-        )
+        self._shares.take(run.caller)
+        run.is_counted = True
+        try:
+            process = "" if self.processes is None else await self.processes.registered()
+            again = again_of(run.ctx) if run.tool.idempotent and process else UNSET
+            return await self.create(
+                owner_of(run.ctx),
+                run.ttl_ms,
+                run,
+                message=run.said,
+                tool=called_tool(run.ctx),
+                process=process,
+                again=again,
+            )
+        except BaseException:
+            self._count_out(run)
+            raise
+
+    def _count_out(self, run: Followed) -> None:
+        if isinstance(run, Run) and run.is_counted:
+            run.is_counted = False
+            self._shares.give_back(run.caller)
 
     async def create(self, owner: str, ttl_ms: int, followed: Followed, **details: Any) -> Record:
         """A new record, within what its owner may have, whose changes are told to its client."""
@@ -256,10 +268,10 @@ class Tasks:
 
     async def finish(self, run: Run, outcome: Any) -> None:
         """Keep the outcome of a run; one that comes too late is discarded."""
-        await self.settle(run.key, self.ending(run.key, run.revision, outcome))
+        await self.settle(run.key, self.ending(run.key, run.revision, outcome, run.caller))
 
-    def ending(self, key: str, revision: str, outcome: Any) -> Callable[[Record], bool]:
-        """How a record changes when the call comes to this outcome."""
+    def ending(self, key: str, revision: str, outcome: Any, caller: Caller = None) -> Callable[[Record], bool]:
+        """How a record changes when the call comes to this outcome, whose result is kept for a caller."""
         if isinstance(outcome, ProtocolError):
             return lambda record: rules.fail(record, outcome)
         try:
@@ -276,12 +288,11 @@ class Tasks:
         def complete(record: Record) -> bool:
             nonlocal admitted
             # Counted once, however often it has to be written.
-            admitted = admitted or record.over or self._results.admit(owner, len(result), record.expires - time.time())
+            admitted = admitted or record.over or self._results.admit(caller, len(result), record.expires - time.time())
             if not admitted:
                 raise NoRoom
             return rules.complete(record, result, _failure_in(outcome))
 
-        owner = key.rpartition(":")[0]
         return complete
 
     async def settle(self, key: str, ending: Callable[[Record], bool]) -> Record | None:
@@ -300,6 +311,7 @@ class Tasks:
     def over(self, run: Followed) -> None:
         self._followed.pop(run.key, None)
         self._running.discard(run.key)
+        self._count_out(run)
 
     # --- changes ---
 

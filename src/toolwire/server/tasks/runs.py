@@ -28,6 +28,7 @@ from toolwire.server.context import CURRENT, Context
 from toolwire.server.limits import Limits
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import is_abandoned
+from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -93,6 +94,9 @@ class Run(Followed):
         super().__init__(ctx._outlet.connection, ctx.revision)
         self.ctx = ctx
         self.found = found
+        self.caller: Caller = ctx._request.caller
+        self.is_counted = False
+        """Whether it holds one of the places of tasks that run."""
         self.tool: Tool = found.component
         self.ttl_ms = ttl_ms
         self.policy_timeout: float | None = None

@@ -19,7 +19,7 @@ from urllib.parse import urljoin
 
 from toolwire._version import __version__
 from toolwire.extras import require
-from toolwire.hiding import hiding
+from toolwire.hiding import without
 from toolwire.protocol.errors import Timeout, ToolwireError, Unreachable
 from toolwire.wire.http_client import addresses
 from toolwire.wire.http_client.response import HttpResponse
@@ -125,7 +125,8 @@ class _Route(NamedTuple):
     target: str
     headers: dict[str, str]
 
-    __repr__ = hiding("target", "headers")
+    def __repr__(self) -> str:
+        return without(self, "target", "headers")
 
 
 class HttpPool(Pool):

@@ -26,18 +26,20 @@ from toolwire.protocol.jsonrpc import encode_error, encode_response
 from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed, StoreFull
-from toolwire.wire.http_server.body import read_body, whole_body
+from toolwire.wire.http_server.body import Upload, read_body, whole_body
+from toolwire.wire.http_server.callers import Callers
 from toolwire.wire.http_server.first_step import watched
-from toolwire.wire.http_server.gate import Gate
+from toolwire.wire.http_server.gate import ADDRESS, Gate
 from toolwire.wire.http_server.get_stream import GetStream
 from toolwire.wire.http_server.guard import Guard
 from toolwire.wire.http_server.limits import HttpLimits
 from toolwire.wire.http_server.outlet import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
-from toolwire.wire.http_server.reply import JSON_TYPE, TEXT_TYPE, HeaderList, Page, Refused, Scope, refused, respond
+from toolwire.wire.http_server.reply import JSON_TYPE, TEXT_TYPE, HeaderList, Page, Refused, Scope, respond
 from toolwire.wire.http_server.request import check_media, headers_of, path_of, preflight
 from toolwire.wire.http_server.sessions import SessionHost, Sessions
 from toolwire.wire.http_server.sse import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
 from toolwire.wire.http_server.stateless import Stateless
+from toolwire.wire.shares import Caller, Shares, Taken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -74,8 +76,9 @@ class HttpApp:
         sse: bool = False,
         pages: Mapping[str, Page] | None = None,
         gate: Gate | None = None,
+        callers: Callers | None = None,
     ) -> None:
-        """`gate`: who is let in; None for everybody."""
+        """`gate`: who is let in; None for everybody. `callers`: how those are told apart who share the limits."""
         if not path.startswith("/"):
             raise ValueError(f"The path of an endpoint starts with a slash: {path!r}")
         self._endpoint = endpoint
@@ -84,7 +87,14 @@ class HttpApp:
         self._passed: tuple[str | None, str | None, str, Any] | None = None
         self._gate = gate
         self._cors = frozenset(origin.lower().rstrip("/") for origin in cors)
-        self._limits = limits or HttpLimits()
+        self._limits = limits = limits or HttpLimits()
+        self._callers = callers or Callers()
+        self._nobody = None if gate is None else gate.nobody
+        self._exchanges = Shares(limits.exchanges, limits.share, "requests in work")
+        self._uploads = Shares(limits.uploads, limits.share, "bytes on their way")
+        # A session may have several, but most have one at most.
+        self._gets = Shares(limits.sessions, limits.share, "streams open", seconds=5)
+        self._hinted = False
         # One for all exchanges: nothing that a modern request says is remembered (META-6).
         self._lifecycle = ServerLifecycle(endpoint.offer)
         self._lifecycle.era = "modern"
@@ -93,7 +103,6 @@ class HttpApp:
         # The loop on which everything is up, so that a request there has nothing to wait for.
         self._ready_on: asyncio.AbstractEventLoop | None = None
         self._draining = False
-        self._in_flight = 0
         self._stateless = None
         if stateless:
             self._stateless = Stateless(endpoint.offer_alone_to, endpoint.handler, self._limits, endpoint.admit)
@@ -107,7 +116,7 @@ class HttpApp:
     @property
     def authenticates(self) -> bool:
         """Whether callers have to say who they are."""
-        return self._gate is not None
+        return self._gate is not None and self._nobody is None
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         kind = scope["type"]
@@ -161,10 +170,10 @@ class HttpApp:
             if self.sessions is not None:
                 self.sessions.leave()  # Those of an event loop that is gone.
             if self._stateless is None:
-                self.sessions = Sessions(self._endpoint, self._limits)
+                self.sessions = Sessions(self._endpoint, self._limits, self._exchanges)
                 await self.sessions.open()
             if self._offers_sse:
-                self.sse = SseTransport(self._endpoint, self._limits)
+                self.sse = SseTransport(self._endpoint, self._limits, self._exchanges)
                 await self.sse.open()
         except BaseException:
             await self._endpoint.stop()
@@ -202,7 +211,7 @@ class HttpApp:
             if scope["method"] == "POST" and self._is_endpoint(scope):
                 self._check_source(scope, headers)
                 if self._gate is not None:
-                    scope[_PRINCIPAL] = await self._gate.admit(scope, headers)
+                    await self._admit(self._gate, scope, headers)
                 await self._post(scope, headers, receive, send, extra)
                 return
             stream = await self._route(scope, headers, receive, send, extra)
@@ -212,6 +221,9 @@ class HttpApp:
         except InsufficientScope as error:
             await self._forbid(error, scope, headers, send, extra)
             return
+        except Taken as error:
+            await self._turn_away(error, scope, headers, send, extra)
+            return
         except (StoreFailed, StoreFull) as error:
             log.error("a request could not be served: %s", error)
             body = encode_error(None, INTERNAL_ERROR, "The server cannot serve this now; try again later")
@@ -219,8 +231,12 @@ class HttpApp:
             return
         if stream is not None:
             # Here, so that a stream that stays open for hours holds on to nothing that was only needed to open it.
+            caller = self._caller(scope, headers)
             del headers
-            await stream.serve(receive, send, extra)
+            try:
+                await stream.serve(receive, send, extra)
+            finally:
+                self._gets.give_back(caller)
 
     def _is_endpoint(self, scope: Scope) -> bool:
         root: str = scope.get("root_path", "")
@@ -238,6 +254,30 @@ class HttpApp:
         challenge = () if self._gate is None else (self._gate.insufficient(scope, headers, error.scopes),)
         await respond(send, 403, body, (*JSON_TYPE, *challenge, *extra))
 
+    async def _turn_away(
+        self, error: Taken, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
+    ) -> None:
+        """Refuse a request for which there is no room: 429 where its caller holds too much, 503 where others do."""
+        if error.own and not self._hinted and scope.get(_PRINCIPAL) is self._nobody and "x-forwarded-for" in headers:
+            self._hinted = True
+            log.warning(
+                "the address %s has used up the share of one caller, and forwards requests: if it is a proxy,"
+                " name it in trusted_proxies=",
+                self._callers.address(scope, headers),
+            )
+        body = encode_error(error.request_id, error.code, error.message, error.data)
+        later = (b"retry-after", b"%d" % error.seconds)
+        await respond(send, 429 if error.own else 503, body, (*JSON_TYPE, later, *extra))
+
+    async def _admit(self, gate: Gate, scope: Scope, headers: dict[str, str]) -> None:
+        """Let a request in, and leave its principal in the scope; raise `Refused`."""
+        scope[ADDRESS] = self._callers.address(scope, headers)
+        scope[_PRINCIPAL] = await gate.admit(scope, headers)
+
+    def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
+        principal = scope.get(_PRINCIPAL)
+        return self._callers.of(None if principal is self._nobody else principal, scope, headers)
+
     async def _route(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: SendMessage, extra: HeaderList
     ) -> GetStream | None:
@@ -252,13 +292,13 @@ class HttpApp:
             self._check_source(scope, headers)
             page = self._pages[path]
             if self._gate is not None and not page.decides:
-                await self._gate.admit(scope, headers)
+                await self._admit(self._gate, scope, headers)
             await respond(send, *page.answer(headers))
             return None
         if self._offers_sse and path in (STREAM_PATH, MESSAGES_PATH):
             await self._route_sse(path, scope, headers, receive, send, extra)
             return None
-        if self._gate is not None and await self._gate.serve(path, scope, headers, receive, send):
+        if self._gate is not None and await self._served_by(self._gate, path, scope, headers, receive, send):
             return None
         if not self._is_endpoint(scope):
             raise Refused(404, f"There is no endpoint here; it is at {scope.get('root_path', '')}{self._path}")
@@ -267,8 +307,19 @@ class HttpApp:
             await respond(send, 204, b"", (*extra, *preflight(headers)))
             return None
         if self._gate is not None:
-            scope[_PRINCIPAL] = await self._gate.admit(scope, headers)
+            await self._admit(self._gate, scope, headers)
         return await self._other_method(scope, headers, send, extra)
+
+    async def _served_by(
+        self, gate: Gate, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
+    ) -> bool:
+        """Let the gate answer a request for one of its own pages; False when it is for none of them."""
+        scope[ADDRESS] = self._callers.address(scope, headers)
+        upload = Upload(receive, self._uploads, self._caller(scope, headers))
+        try:
+            return await gate.serve(path, scope, headers, upload.receive, send)
+        finally:
+            upload.release()
 
     async def _trouble(self) -> bytes:
         """Why requests should go elsewhere; empty when they need not."""
@@ -294,7 +345,13 @@ class HttpApp:
         assert self.sessions is not None
         if method == "GET":
             self._check_open()
-            return await self.sessions.get(scope.get(_PRINCIPAL), headers)
+            caller = self._caller(scope, headers)
+            self._gets.take(caller)
+            try:
+                return await self.sessions.get(scope.get(_PRINCIPAL), headers)
+            except BaseException:
+                self._gets.give_back(caller)
+                raise
         await self.sessions.delete(scope.get(_PRINCIPAL), headers, send, extra)
         return None
 
@@ -315,16 +372,21 @@ class HttpApp:
         if method != allowed:
             raise Refused(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
         if self._gate is not None:
-            scope[_PRINCIPAL] = await self._gate.admit(scope, headers)
+            await self._admit(self._gate, scope, headers)
         await self._ensure_started()
         assert self.sse is not None
+        caller = self._caller(scope, headers)
         if path == STREAM_PATH:
             self._check_open()
-            await self.sse.stream(scope, scope.get(_PRINCIPAL), headers, receive, send, extra)
+            await self.sse.stream(scope, scope.get(_PRINCIPAL), caller, headers, receive, send, extra)
         else:
             check_media(headers)
-            body = await read_body(headers, receive, self._limits.body, self._limits.upload)
-            await self.sse.post(scope, scope.get(_PRINCIPAL), body, send, extra)
+            upload = Upload(receive, self._uploads, caller)
+            try:
+                body = await read_body(headers, upload.receive, self._limits.body, self._limits.upload)
+                await self.sse.post(scope, scope.get(_PRINCIPAL), body, send, extra)
+            finally:
+                upload.release()
 
     def _check_open(self) -> None:
         """A stream that began now would have to end at once."""
@@ -350,48 +412,40 @@ class HttpApp:
         direct: Direct | None = scope.get(DIRECT)
         if self._ready_on is not (asyncio.get_running_loop() if direct is None else direct.loop):
             await self._ensure_started()
-        body = whole_body(direct, self._limits.body)
-        if body is None:
-            body = await read_body(headers, receive, self._limits.body, self._limits.upload)
-        principal = scope.get(_PRINCIPAL)
-        if not self._is_modern(headers, body):
-            if self._stateless is not None:
-                self._begin()
-                try:
-                    await self._stateless.post(principal, headers, body, receive, send, extra)
-                finally:
-                    self._in_flight -= 1
-            else:
-                assert self.sessions is not None
-                await self.sessions.post(principal, headers, body, receive, send, extra)
-            return
-        paths = self._endpoint.header_paths_for(principal)
-        verdict = classify(headers, body, self._lifecycle, paths, max_depth=self._limits.depth)
-        if isinstance(verdict, Incoming):
-            verdict.headers = headers
-            verdict.principal = principal
-            outlet = ExchangeOutlet(receive, send, verdict.revision, extra, direct)
-            if verdict.method == _LISTEN:
-                await self._exchange(verdict, outlet)
-            else:
-                self._begin()
-                try:
-                    await self._exchange(verdict, outlet)
-                finally:
-                    self._in_flight -= 1
-        elif isinstance(verdict, Rejection):
-            await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
-        elif isinstance(verdict, Acknowledged):
-            await respond(send, 202, b"", extra)
-
-    def _begin(self) -> None:
-        """Count what is being worked on, and refuse what would be too much."""
-        limit = self._limits.exchanges
-        if self._in_flight >= limit:
-            # Not 429: it is not this client who asks too much.
-            text = f"The server works on {limit} requests; try again later"
-            raise refused(503, text, headers=_RETRY_LATER, code=INTERNAL_ERROR)
-        self._in_flight += 1
+        principal, caller = scope.get(_PRINCIPAL), self._caller(scope, headers)
+        upload: Upload | None = None
+        counted = False
+        try:
+            body = whole_body(direct, self._limits.body)
+            if body is None:
+                upload = Upload(receive, self._uploads, caller)
+                body = await read_body(headers, upload.receive, self._limits.body, self._limits.upload)
+            if not self._is_modern(headers, body):
+                if self._stateless is None:
+                    assert self.sessions is not None
+                    await self.sessions.post(principal, caller, headers, body, receive, send, extra)
+                    return
+                self._exchanges.take(caller)
+                counted = True
+                await self._stateless.post(principal, caller, headers, body, receive, send, extra)
+                return
+            paths = self._endpoint.header_paths_for(principal)
+            verdict = classify(headers, body, self._lifecycle, paths, max_depth=self._limits.depth)
+            if isinstance(verdict, Incoming):
+                verdict.headers, verdict.principal, verdict.caller = headers, principal, caller
+                if verdict.method != _LISTEN:
+                    self._exchanges.take(caller)
+                    counted = True
+                await self._exchange(verdict, ExchangeOutlet(receive, send, verdict.revision, extra, direct))
+            elif isinstance(verdict, Rejection):
+                await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
+            elif isinstance(verdict, Acknowledged):
+                await respond(send, 202, b"", extra)
+        finally:
+            if counted:
+                self._exchanges.give_back(caller)
+            if upload is not None:
+                upload.release()
 
     def _is_modern(self, headers: Mapping[str, str], body: bytes) -> bool:
         if not is_modern_post(headers, body):
@@ -409,8 +463,9 @@ class HttpApp:
             if len(body) > self._limits.result:
                 raise ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._limits.result} bytes")
         except ProtocolError as error:
-            if isinstance(error, InsufficientScope) and not outlet.begun:
+            if isinstance(error, InsufficientScope | Taken) and not outlet.begun:
                 await outlet.abandon()
+                error.request_id = incoming.id
                 raise
             status = status_of(error.code, handled=True)
             body = encode_error(incoming.id, error.code, error.message, error.data)

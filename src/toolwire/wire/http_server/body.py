@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from toolwire.wire.http_server.first_step import watched
 from toolwire.wire.http_server.outlet import Direct, Receive
 from toolwire.wire.http_server.reply import Refused
+from toolwire.wire.shares import Caller, Shares
 
 
 def whole_body(direct: Direct | None, limit: int) -> bytes | None:
@@ -17,6 +18,33 @@ def whole_body(direct: Direct | None, limit: int) -> bytes | None:
     if body is not None and len(body) > limit:
         raise _too_long(limit)
     return body
+
+
+class Upload:
+    """The bytes of one request, counted from their arrival until the request is done with."""
+
+    __slots__ = ("_budget", "_caller", "_held", "_receive")
+
+    def __init__(self, receive: Receive, budget: Shares, caller: Caller) -> None:
+        self._receive = receive
+        self._budget = budget
+        self._caller = caller
+        self._held = 0
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """Receive the next part; raise `Taken` where there is no room for it."""
+        message = await self._receive()
+        size = len(message.get("body", b""))
+        if size:
+            self._budget.take(self._caller, size)
+            self._held += size
+        return message
+
+    def release(self) -> None:
+        """Give the room back."""
+        if self._held:
+            self._budget.give_back(self._caller, self._held)
+            self._held = 0
 
 
 async def read_body(headers: Mapping[str, str], receive: Receive, limit: int, seconds: float) -> bytes:

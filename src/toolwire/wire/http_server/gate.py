@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from toolwire.wire.http_server.outlet import Receive, SendMessage
 from toolwire.wire.http_server.reply import Scope
 
+# Where an application leaves the address that a request comes from, before it shows the request to the gate.
+ADDRESS: Final = "toolwire.address"
+
 
 class Gate(Protocol):
     """Every request passes here before anything else of it is read."""
+
+    @property
+    def nobody(self) -> Any:
+        """The principal that stands for all callers who have not said who they are; None where there is none."""
 
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Any:
         """The principal of a request; raises `Refused`. Credentials are gone from the headers afterwards."""

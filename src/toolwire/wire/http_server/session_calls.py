@@ -174,13 +174,15 @@ class Calls:
 
     # --- running ---
 
-    def start(self, incoming: Incoming, stream: PostStream, token: SessionToken, record: Record) -> None:
+    def start(self, incoming: Incoming, stream: PostStream, token: SessionToken, record: Record) -> asyncio.Task[None]:
+        """Begin to handle a call, in a task of its own."""
         connection = SessionConnection(token, record, stream, self._say, self._make_state)
         call = Call(self, incoming, stream, connection)
         stream.expected += 1
         self._running.setdefault(token.id, {})[incoming.id] = call
         # A task of its own: whatever becomes of the HTTP request, the call goes on.
-        call.task = asyncio.get_running_loop().create_task(self._serve(call))
+        call.task = task = asyncio.get_running_loop().create_task(self._serve(call))
+        return task
 
     async def _serve(self, call: Call) -> None:
         incoming = call.incoming

@@ -51,6 +51,7 @@ from toolwire.wire.http_server.session_records import RENEWAL, Record, Records
 from toolwire.wire.http_server.session_streams import SessionStreams
 from toolwire.wire.http_server.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.wire.session import Handler
+from toolwire.wire.shares import Caller, Shares, Taken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -114,11 +115,14 @@ class Sessions:
         self,
         host: SessionHost,
         limits: HttpLimits,
+        exchanges: Shares,
         *,
         clock: Callable[[], float] = time.time,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        """`exchanges` counts the requests of the whole application that run."""
         self._host = host
+        self._exchanges = exchanges
         self._limits = limits
         self._clock = clock
         self._random = random
@@ -136,8 +140,9 @@ class Sessions:
         # Read by one request after the other without a pause in between, so one for each offer and revision is enough.
         self._lifecycles: dict[tuple[str, bool], ServerLifecycle] = {}
         self._nobody = self._digest(None)
-        # When the sessions that this process opened are over, in the order of their last use.
-        self._opened: dict[str, float] = {}
+        # When the sessions that this process opened are over, and whose they are, in the order of their last use.
+        self._opened: dict[str, tuple[float, Caller]] = {}
+        self._shares = Shares(limits.sessions, limits.share, "sessions open", seconds=60)
         self._leave: list[Callable[[], None]] = []
 
     async def open(self) -> None:
@@ -175,6 +180,7 @@ class Sessions:
     async def post(
         self,
         principal: Any,
+        caller: Caller,
         headers: Mapping[str, str],
         body: bytes,
         receive: Receive,
@@ -188,7 +194,7 @@ class Sessions:
         if isinstance(message, Malformed):
             raise refused(400, message.message, identifier, code=message.code or INVALID_REQUEST)
         if isinstance(message, Request) and message.method == "initialize" and SESSION not in headers:
-            await self._initialize(principal, headers, message, send, extra)
+            await self._initialize(principal, caller, headers, message, send, extra)
             return
         token, record = await self._session(principal, headers, identifier)
         extra = (*extra, version_header(token.revision))
@@ -200,13 +206,14 @@ class Sessions:
         for item in items:
             await self._take(item, token, record, ready, calls)
         for call in calls:
-            call.headers, call.principal = headers, principal
+            call.headers, call.principal, call.caller = headers, principal, caller
         if calls:
             await self._host.admit(calls)
             # Without a pause up to their start, or another request could come between and use the same id.
             calls = self._unused(calls, token, ready)
         if calls:
             self._check_room(token, calls, identifier)
+            self._exchanges.take(caller, len(calls))
             stream = PostStream(
                 self.streams,
                 token.id,
@@ -219,7 +226,9 @@ class Sessions:
             )
             self.streams.add(stream)
             for call in calls:
-                self.calls.start(call, stream, token, record)
+                # Counted until its handler has ended, which may be after its client went away.
+                task = self.calls.start(call, stream, token, record)
+                task.add_done_callback(lambda _: self._exchanges.give_back(caller))
             await stream.serve()
         elif ready:
             answer = encode_batch(ready) if isinstance(message, Batch) else ready[0]
@@ -287,7 +296,13 @@ class Sessions:
             raise refused(429, "Too many requests of this session are running", identifier, _RETRY_LATER)
 
     async def _initialize(
-        self, principal: Any, headers: Mapping[str, str], request: Request, send: SendMessage, extra: HeaderList
+        self,
+        principal: Any,
+        caller: Caller,
+        headers: Mapping[str, str],
+        request: Request,
+        send: SendMessage,
+        extra: HeaderList,
     ) -> None:
         _check_accept(headers, request.id)
         lifecycle = ServerLifecycle(self._host.offer_to(principal))
@@ -296,15 +311,18 @@ class Sessions:
             assert lifecycle.revision is not None
             declared = dict(lifecycle.capabilities)
             bits = to_bits(declared)
-            identifier = self._admit(request.id)
+            identifier = self._open_for(caller)
             record = Record(client=lifecycle.client)
             if from_bits(bits) != declared:
                 record.capabilities = declared
             try:
                 await self._records.create(identifier, record)
             except BaseException:
-                self._opened.pop(identifier, None)
+                self._strike(identifier)
                 raise
+        except Taken as error:
+            error.request_id = request.id
+            raise
         except ProtocolError as error:
             status = 400 if error.code == INVALID_REQUEST else 200
             answer = encode_error(request.id, error.code, error.message, error.data)
@@ -326,19 +344,25 @@ class Sessions:
         answer_headers = (*JSON_TYPE, session, version_header(lifecycle.revision), *extra)
         await respond(send, 200, encode_response(request.id, result), answer_headers)
 
-    def _admit(self, request: RequestId) -> str:
-        """Count a new session in, or refuse it."""
+    def _open_for(self, caller: Caller) -> str:
+        """Count a new session in; raise `Taken` where its caller, or the process, has too many."""
         now = asyncio.get_running_loop().time()
-        while len(self._opened) >= self._limits.sessions:
+        # All are kept for the same time after their last use, so those that are over come first.
+        while self._opened:
             oldest = next(iter(self._opened))
-            left = self._opened[oldest] - now
-            if left > 0:
-                later = ((b"retry-after", str(min(60, int(left) + 1)).encode()),)
-                raise refused(503, "No more sessions can be opened now", request, later)
-            del self._opened[oldest]
+            if self._opened[oldest][0] > now:
+                break
+            self._strike(oldest)
+        self._shares.take(caller)
         identifier = encode_base64url(self._random(ID_BYTES))
-        self._opened[identifier] = now + self._limits.session_idle + RENEWAL
+        self._opened[identifier] = (now + self._limits.session_idle + RENEWAL, caller)
         return identifier
+
+    def _strike(self, session: str) -> None:
+        """Count a session out, if this process opened it."""
+        opened = self._opened.pop(session, None)
+        if opened is not None:
+            self._shares.give_back(opened[1])
 
     # --- GET ---
 
@@ -384,7 +408,7 @@ class Sessions:
         await respond(send, 200, b"", extra)
 
     def _end(self, session: str) -> None:
-        self._opened.pop(session, None)
+        self._strike(session)
         self.calls.end(session)
         self.streams.end(session)
 
@@ -400,22 +424,23 @@ class Sessions:
         record = None if token is None else await self._records.find(token)
         if token is None or record is None:
             if token is not None:
-                self._opened.pop(token.id, None)
+                self._strike(token.id)
             raise _no_session(identifier)
         version = headers.get(VERSION)
-        if version is not None and version.strip(" \t") != token.revision:
-            what = "not the revision of this session" if version in LEGACY else "not supported"
-            text = f"MCP-Protocol-Version {version[:40]!r} is {what}, which is {token.revision}"
+        # 2025-06-18 basic/transports: 400 for a version that is not supported. One that is, but was not negotiated,
+        # changes nothing: the session keeps to its own.
+        if version is not None and version.strip(" \t") not in LEGACY:
+            text = f"MCP-Protocol-Version {version[:40]!r} is not supported; this session has {token.revision}"
             raise refused(400, text.replace(DUPLICATE, ", "), identifier)
         self._count_use(token.id)
         return token, record
 
     def _count_use(self, session: str) -> None:
-        over = self._opened.get(session)
+        opened = self._opened.get(session)
         until = asyncio.get_running_loop().time() + self._limits.session_idle
-        if over is not None and over < until:
+        if opened is not None and opened[0] < until:
             del self._opened[session]
-            self._opened[session] = until + RENEWAL
+            self._opened[session] = (until + RENEWAL, opened[1])
 
     def _digest(self, principal: Any) -> bytes:
         return principal_digest(self._host.principal_key(principal))

@@ -21,6 +21,8 @@ from msgspec import Struct
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.http import accepts
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import Bus, Stores
 from toolwire.wire.channel import Channel, Ended, Feed, Inbox
@@ -28,6 +30,9 @@ from toolwire.wire.http_server.limits import HttpLimits
 from toolwire.wire.http_server.outlet import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
 from toolwire.wire.http_server.reply import HeaderList, Scope, refused, respond
 from toolwire.wire.http_server.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import Handler, Session
+from toolwire.wire.shares import Caller, Shares
 
 STREAM_PATH: Final = "/sse"
 MESSAGES_PATH: Final = "/messages"
@@ -49,7 +54,12 @@ class SseHost(Protocol):
 
     def principal_key(self, principal: Any) -> str: ...
 
-    async def serve(self, channel: Channel, principal: Any, revisions: Sequence[str]) -> None:
+    @property
+    def handler(self) -> Handler: ...
+
+    async def serve(
+        self, channel: Channel, principal: Any, revisions: Sequence[str], caller: Caller, handler: Handler
+    ) -> None:
         """Serve one connection, which speaks one of these revisions, until it ends."""
 
 
@@ -166,6 +176,28 @@ class SseChannel(Channel):
         self._inbox.resume()
 
 
+class _Counting:
+    """The handler of one connection: counts its requests, with those of all others, while they run."""
+
+    def __init__(self, handler: Handler, caller: Caller, exchanges: Shares) -> None:
+        self._handler = handler
+        self._caller = caller
+        self._exchanges = exchanges
+
+    async def handle(self, request: Incoming, outlet: Outlet) -> Any:
+        self._exchanges.take(self._caller)
+        try:
+            return await self._handler.handle(request, outlet)
+        finally:
+            self._exchanges.give_back(self._caller)
+
+    def notified(self, notice: Notice, session: Session) -> None:
+        self._handler.notified(notice, session)
+
+    def closing(self, session: Session) -> None:
+        self._handler.closing(session)
+
+
 class _Posted(Struct):
     stream: str
     message: bytes
@@ -178,12 +210,16 @@ class SseTransport:
         self,
         host: SseHost,
         limits: HttpLimits,
+        exchanges: Shares,
         *,
         clock: Callable[[], float] = time.time,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        """`exchanges` counts the requests of the whole application that run."""
         self._host = host
         self._limits = limits
+        self._exchanges = exchanges
+        self._shares = Shares(limits.sessions, limits.share, "streams open", seconds=5)
         self._clock = clock
         self._random = random
         self._bus: Bus = host.stores.bus
@@ -221,6 +257,7 @@ class SseTransport:
         self,
         scope: Scope,
         principal: Any,
+        caller: Caller,
         headers: Mapping[str, str],
         receive: Receive,
         send: SendMessage,
@@ -229,8 +266,7 @@ class SseTransport:
         """GET: open a connection, and serve it until the client goes away."""
         if not accepts(headers, "text/event-stream"):
             raise refused(406, "Accept text/event-stream")
-        if len(self._channels) >= self._limits.sessions:
-            raise refused(503, "No more streams can be opened now", headers=((b"retry-after", b"5"),))
+        self._shares.take(caller)
         identifier = encode_base64url(self._random(ID_BYTES))
         channel = self._channels[identifier] = SseChannel(send)
         watch: asyncio.Task[None] | None = None
@@ -244,10 +280,12 @@ class SseTransport:
             watch = asyncio.create_task(_watch(receive, channel))
             pump = asyncio.create_task(channel.pump())
             # 2025-03-26 basic/transports: this transport belongs to the revision that had it, and to no later one.
-            await self._host.serve(channel, principal, (REVISION,))
+            handler = _Counting(self._host.handler, caller, self._exchanges)
+            await self._host.serve(channel, principal, (REVISION,), caller, handler)
             await pump
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
+            self._shares.give_back(caller)
             del self._channels[identifier]
             if not self._channels:
                 self._emptied.set()

@@ -26,6 +26,7 @@ from toolwire.wire.http_server.limits import HttpLimits
 from toolwire.wire.http_server.outlet import ExchangeOutlet, Receive, SendMessage
 from toolwire.wire.http_server.reply import JSON_TYPE, HeaderList, refused, respond
 from toolwire.wire.session import Handler
+from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -51,6 +52,7 @@ class Stateless:
     async def post(
         self,
         principal: Any,
+        caller: Caller,
         headers: Mapping[str, str],
         body: bytes,
         receive: Receive,
@@ -69,7 +71,7 @@ class Stateless:
         for item in self._batch(message, revision, offer) if isinstance(message, Batch) else [message]:
             self._take(item, revision, offer, isinstance(message, Batch), ready, calls)
         for call in calls:
-            call.headers, call.principal = headers, principal
+            call.headers, call.principal, call.caller = headers, principal, caller
         if calls:
             await self._admit(calls)
             outlet = ExchangeOutlet(receive, send, revision, extra)

@@ -1,0 +1,110 @@
+"""What strangers can make us ask of others: so much at once, and so much in vain from one address.
+
+A token that nobody knows costs its sender nothing and us a question to a provider, who may stop answering us. So one
+question is asked once however many wait for it, only some are asked at a time, and an address that brought many tokens
+in vain is told to wait before its next unknown token is asked about. Tokens that are known need no question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Final, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+from toolwire.auth.verify.verifier import Asker, Unavailable
+
+T = TypeVar("T")
+
+#: Questions of one verifier that are under way at a time.
+AT_ONCE: Final = 32
+#: Tokens in vain, and documents of unknown clients, that one address may cost us at once and in a minute.
+IN_VAIN: Final = 60
+#: Addresses whose tokens are counted; the one that was quiet for longest is forgotten.
+ADDRESSES: Final = 4096
+
+
+class Throttled(Unavailable):
+    """An address has brought too many tokens that nobody knew, and has to wait."""
+
+
+class InVain:
+    """Counts what addresses asked for in vain. A count goes down by one every second.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counts: dict[str, tuple[float, float]] = {}
+        self._lock = threading.Lock()
+
+    def check(self, address: str) -> None:
+        """Raise `Throttled` for an address that has to wait."""
+        over = self._count(address) - (IN_VAIN - 1)
+        if over > 0:
+            raise Throttled("This address brought too many tokens that are not valid", retry_after=over)
+
+    def add(self, address: str) -> None:
+        """Count one more."""
+        with self._lock:
+            count = self._count(address) + 1
+            self._counts.pop(address, None)
+            while len(self._counts) >= ADDRESSES:
+                del self._counts[next(iter(self._counts))]
+            self._counts[address] = (count, self._clock())
+
+    def _count(self, address: str) -> float:
+        count, when = self._counts.get(address, (0.0, 0.0))
+        return max(0.0, count - (self._clock() - when) * IN_VAIN / 60)
+
+
+class FromAddress(NamedTuple):
+    """An `Asker`: an address, and where its vain questions are counted."""
+
+    in_vain: InVain
+    address: str
+
+    def check(self) -> None:
+        """Raise `Throttled` when the address has to wait."""
+        self.in_vain.check(self.address)
+
+    def count_in_vain(self) -> None:
+        """Count that something was asked in vain."""
+        self.in_vain.add(self.address)
+
+
+class Asking:
+    """The questions that are under way: each once, and some at a time."""
+
+    def __init__(self, at_once: int = AT_ONCE) -> None:
+        self._at_once = at_once
+        self._open: dict[tuple[asyncio.AbstractEventLoop, Hashable], asyncio.Task[Any]] = {}
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    async def ask(self, key: Hashable, asker: Asker | None, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ask, or wait for the answer to the same question; raise `Throttled` for an address that has to wait."""
+        loop = asyncio.get_running_loop()
+        task = self._open.get((loop, key))
+        if task is None:
+            if asker is not None:
+                asker.check()
+            task = self._open[loop, key] = loop.create_task(self._in_turn(loop, question))
+            task.add_done_callback(lambda done: self._close((loop, key), done))
+        # Shielded: whoever gives up must not take the answer away from the others who wait for it.
+        answer: T = await asyncio.shield(task)
+        return answer
+
+    async def _in_turn(self, loop: asyncio.AbstractEventLoop, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        turns = self._turns.get(loop)
+        if turns is None:
+            turns = self._turns[loop] = asyncio.Semaphore(self._at_once)
+        async with turns:
+            return await question()
+
+    def _close(self, key: tuple[asyncio.AbstractEventLoop, Hashable], task: asyncio.Task[Any]) -> None:
+        del self._open[key]
+        if not task.cancelled():
+            task.exception()  # Seen, also where nobody waits any more.

@@ -1,0 +1,98 @@
+"""What callers share: so much for all of them together, and for each no more than a share of it.
+
+A caller is whatever its user counts by: a principal, or the address of a peer. None stands for somebody whom no share
+holds: the one at the other end of a pipe, or everybody behind an address that says nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from typing import Any, TypeAlias
+
+from toolwire.protocol.errors import INTERNAL_ERROR, TOO_MANY_CALLS, ProtocolError
+
+Caller: TypeAlias = Hashable | None
+
+
+def caller_of(principal: Any) -> Caller:
+    """The caller that a principal is, whatever kind of object stands for it; None for nobody."""
+    if principal is None:
+        return None
+    subject = getattr(principal, "subject", None)
+    return (getattr(principal, "provider", ""), str(principal) if subject is None else subject)
+
+
+class Taken(ProtocolError):
+    """A refusal: the caller holds all that one may hold (`own`), or nothing is left for anybody.
+
+    Over HTTP it becomes 429 or 503, with `Retry-After`.
+    """
+
+    request_id: str | int | None = None
+
+    def __init__(self, amount: int, what: str, seconds: int, *, own: bool) -> None:
+        who = "You have" if own else "The server has"
+        most = "one caller may have" if own else "it takes"
+        text = f"{who} {amount} {what} at once, and {most} no more; try again in {seconds} s"
+        code = TOO_MANY_CALLS if own else INTERNAL_ERROR
+        super().__init__(code, text, {"retryAfterMs": seconds * 1000})
+        self.own = own
+        self.seconds = seconds
+
+
+class Shares:
+    """Counts what callers hold of something of which there is `limit`; one caller gets `share` of it at most.
+
+    `what` names it in refusals, and `seconds` is when whoever is refused should try again.
+
+    It remembers a caller for as long as that caller holds something, so it holds no more entries than `limit`. It can
+    be used from several threads.
+    """
+
+    __slots__ = ("_held", "_lock", "_seconds", "_what", "limit", "own", "total")
+
+    def __init__(self, limit: int, share: float, what: str, *, of: int | None = None, seconds: int = 1) -> None:
+        """`of`: what the share is a part of, where that is not the limit."""
+        self.limit = limit
+        self.own: int = max(1, int((limit if of is None else of) * share))
+        """How much of it one caller may hold."""
+        self.total = 0
+        self._what = what
+        self._seconds = seconds
+        self._held: dict[Caller, int] = {}
+        self._lock = threading.Lock()
+
+    def take(self, caller: Caller, amount: int = 1) -> None:
+        """Count in what a caller wants to hold; raise `Taken` where that is too much."""
+        with self._lock:
+            held = self._held.get(caller, 0) + amount
+            if held > self.own and caller is not None:
+                raise Taken(self.own, self._what, self._seconds, own=True)
+            if self.total + amount > self.limit:
+                raise Taken(self.limit, self._what, self._seconds, own=False)
+            self._held[caller] = held
+            self.total += amount
+
+    def has_room(self, caller: Caller, amount: int = 1) -> bool:
+        """Say whether a caller could have so much now, and count nothing in."""
+        return self.total + amount <= self.limit and (caller is None or self.held_by(caller) + amount <= self.own)
+
+    def give_back(self, caller: Caller, amount: int = 1) -> None:
+        """Count out what a caller held."""
+        with self._lock:
+            self.total -= amount
+            left = self._held[caller] - amount
+            if left > 0:
+                self._held[caller] = left
+            else:
+                del self._held[caller]
+
+    def held_by(self, caller: Caller) -> int:
+        """Tell how much a caller holds now."""
+        return self._held.get(caller, 0)
+
+    @property
+    def callers(self) -> int:
+        """How many callers hold something."""
+        return len(self._held)

@@ -1,0 +1,434 @@
+"""One caller cannot take everybody's share: of sessions, streams, calls, uploads, tasks or threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.wire.httpclient import BOTH, Answer, HttpClient, SessionClient, initialize_request
+from tests.wire.modernclient import ModernClient
+from tests.wireclient import modern_meta
+
+from toolwire import Context, Limits, Policy, Server
+from toolwire.auth import Principal
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.http import DUPLICATE
+from toolwire.wire.http_server.callers import Callers
+from toolwire.wire.shares import Shares, Taken
+from toolwire.wire.workers import ThreadWorkers
+
+# --- the mechanism ---
+
+
+@given(
+    st.integers(1, 50),
+    st.floats(0.01, 1.0),
+    st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(1, 10), st.booleans())),
+)
+def test_nobody_holds_more_than_a_share_and_all_not_more_than_there_is(
+    limit: int, share: float, steps: list[tuple[str | None, int, bool]]
+) -> None:
+    shares = Shares(limit, share, "things")
+    held: dict[str | None, int] = {}
+    for caller, amount, takes in steps:
+        if takes:
+            with suppress(Taken):
+                shares.take(caller, amount)
+                held[caller] = held.get(caller, 0) + amount
+        elif held.get(caller, 0) >= amount:
+            shares.give_back(caller, amount)
+            held[caller] -= amount
+        assert shares.total == sum(held.values()) <= limit
+        assert all(shares.held_by(each) == count for each, count in held.items())
+        assert all(count <= shares.own for each, count in held.items() if each is not None)
+        assert shares.callers == sum(1 for count in held.values() if count), "nobody is remembered who holds nothing"
+
+
+def test_a_refusal_says_who_has_too_much_and_when_to_try_again() -> None:
+    shares = Shares(4, 0.5, "doors open", seconds=5)
+    shares.take("a", 2)
+    with pytest.raises(Taken, match="You have 2 doors open at once, and one caller may have no more; try again in 5 s"):
+        shares.take("a")
+    shares.take(None, 2)
+    with pytest.raises(Taken, match="The server has 4 doors open at once, and it takes no more") as caught:
+        shares.take("b")
+    assert (caught.value.own, caught.value.data) == (False, {"retryAfterMs": 5000})
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.1])
+def test_shares_that_are_none(share: float) -> None:
+    with pytest.raises(ServerError, match="share="):
+        Limits(share=share)
+
+
+# --- who is a caller ---
+
+
+def caller(client: str | None, headers: dict[str, str] | None = None, trusted: tuple[str, ...] = ()) -> Any:
+    scope = {"client": None if client is None else (client, 1)}
+    return Callers(trusted).of(None, scope, headers or {})
+
+
+@pytest.mark.parametrize(
+    ("client", "found"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("testclient", "testclient"),
+        # This machine: one user, or a proxy that was not named.
+        ("127.0.0.1", None),
+        ("127.8.9.1", None),
+        ("::1", None),
+        ("::ffff:127.0.0.1", None),
+        (None, None),
+    ],
+)
+def test_an_address_is_a_caller(client: str | None, found: str | None) -> None:
+    assert caller(client) == found
+
+
+def test_a_principal_is_a_caller_wherever_it_comes_from() -> None:
+    callers = Callers()
+    ann = callers.of(Principal("ann", provider="x"), {"client": ("127.0.0.1", 1)}, {})
+    assert ann == callers.of(Principal("ann", provider="x", username="Ann"), {"client": ("192.0.2.1", 1)}, {})
+    assert ann != callers.of(Principal("ann", provider="y"), {"client": ("127.0.0.1", 1)}, {})
+    assert callers.of("somebody", {"client": None}, {}) == callers.of("somebody", {}, {})
+
+
+PROXY = "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ({}, PROXY),
+        ({"x-forwarded-for": "192.0.2.1"}, "192.0.2.1"),
+        ({"x-forwarded-for": "192.0.2.1:4711"}, "192.0.2.1"),
+        ({"x-forwarded-for": "[2001:db8::1]:4711"}, "2001:db8::/64"),
+        ({"x-forwarded-for": "2001:db8::1"}, "2001:db8::/64"),
+        # What stands further left was written by whoever comes next, and may be a lie.
+        ({"x-forwarded-for": "203.0.113.9, 192.0.2.1"}, "192.0.2.1"),
+        ({"x-forwarded-for": f"203.0.113.9{DUPLICATE}192.0.2.1"}, "192.0.2.1"),
+        # Other proxies of ours stand in the way.
+        ({"x-forwarded-for": "203.0.113.9, 192.0.2.1, 10.0.0.7 ,10.2.3.4"}, "192.0.2.1"),
+        ({"x-forwarded-for": "10.0.0.7, 10.0.0.8"}, "10.0.0.7"),
+        ({"x-forwarded-for": "192.0.2.1, unknown"}, PROXY),
+        ({"x-forwarded-for": ""}, PROXY),
+        ({"x-forwarded-for": "192.0.2.1," + "10.0.0.2," * 10_000}, PROXY),
+        ({"x-forwarded-for": ",".join(["192.0.2.1", *["10.0.0.2"] * 10_000])}, "10.0.0.2"),
+        ({"forwarded": "for=192.0.2.1;proto=https;by=10.0.0.1"}, "192.0.2.1"),
+        ({"forwarded": 'for=203.0.113.9, For="[2001:db8::1]:4711"'}, "2001:db8::/64"),
+        ({"forwarded": "for=_hidden"}, PROXY),
+        ({"forwarded": "proto=https"}, PROXY),
+        ({"forwarded": "for=203.0.113.9", "x-forwarded-for": "192.0.2.1"}, "192.0.2.1"),
+    ],
+)
+def test_a_proxy_that_was_named_says_who_calls(headers: dict[str, str], found: str) -> None:
+    assert caller(PROXY, headers, ("10.0.0.0/8",)) == found
+    # Nobody else is believed.
+    assert caller(PROXY, headers) == PROXY
+    assert caller(PROXY, headers, ("10.0.0.2", "::1")) == PROXY
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_whatever_a_proxy_writes_there_is_a_caller(first: str, second: str) -> None:
+    assert isinstance(caller(PROXY, {"x-forwarded-for": first}, (PROXY,)), str | None)
+    assert isinstance(caller(PROXY, {"forwarded": second}, (PROXY,)), str | None)
+
+
+@pytest.mark.parametrize("wrong", ["proxy.example", "10.0.0.0/99", ""])
+def test_a_proxy_is_named_by_its_address(wrong: str) -> None:
+    with pytest.raises(ValueError, match="trusted_proxies"):
+        Server("x").http_app(trusted_proxies=[wrong])
+
+
+# --- everything that callers share ---
+
+
+class World:
+    """A server whose calls wait, and the ways to hold something of it."""
+
+    def __init__(self, policy: Policy | None = None, **limits: Any) -> None:
+        self.server = server = Server("world", limits=Limits(**limits, task_window=0.0), policy=policy)
+        self.sessions: dict[str, Any] = {}
+        self.go = asyncio.Event()
+        self.threads = threading.Event()
+        self.begun = threading.Semaphore(0)
+        self.app = server.http_app(sse=True, trusted_proxies=["127.0.0.1"])
+        self.stateless = server.http_app(stateless=True, trusted_proxies=["127.0.0.1"])
+
+        @server.tool
+        async def wait() -> str:
+            await self.go.wait()
+            return "done"
+
+        @server.tool
+        def block() -> str:
+            self.begun.release()
+            self.threads.wait()
+            return "done"
+
+        @server.tool(task="required")
+        async def work(ctx: Context) -> str:
+            await self.go.wait()
+            return "done"
+
+    async def close(self) -> None:
+        self.go.set()
+        self.threads.set()
+        await self.app.stop()
+        await self.stateless.stop()
+
+
+def identified(client: Any, who: str) -> Any:
+    """A client that comes from an address, or as a principal."""
+    if who.startswith("192."):
+        client.headers["x-forwarded-for"] = who
+    else:
+        client.principal = Principal(who)
+    return client
+
+
+async def held(answer: Answer, ready: Callable[[], bool]) -> Any:
+    """What became of a request that should stay open: its refusal, or how to let go of it."""
+    await answer.until(lambda: answer.ended or ready())
+    return (answer.status, answer.headers, None) if answer.ended else (200, {}, answer.disconnect)
+
+
+async def open_session(world: World, who: str) -> Any:
+    client = identified(SessionClient(world.app), who)
+    answer = await client.post(initialize_request())
+    if answer.status != 200:
+        return answer.status, answer.headers, None
+    client.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+    return 200, {}, lambda: client.start("DELETE").finished()
+
+
+async def open_get(world: World, who: str) -> Any:
+    client = world.sessions.get(who)
+    if client is None:
+        client = world.sessions[who] = identified(SessionClient(world.app), who)
+        await client.initialize()
+    answer = client.start("GET", headers={"accept": "text/event-stream"}, body=b"")
+    return await held(answer, lambda: answer.body != b"")
+
+
+async def open_sse(world: World, who: str) -> Any:
+    client = identified(HttpClient(world.app, path="/sse"), who)
+    answer = client.start("GET", headers={"accept": "text/event-stream"})
+    return await held(answer, lambda: answer.body != b"")
+
+
+async def open_listen(world: World, who: str) -> Any:
+    client = identified(ModernClient(world.app), who)
+    answer = client.start_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    return await held(answer, lambda: answer.body != b"")
+
+
+async def begun(world: World, answer: Answer, count: Callable[[], int], before: int) -> Any:
+    """As `held`, for a call that says nothing: it is there when it is counted."""
+    while not answer.ended and count() == before:
+        await asyncio.sleep(0)
+    return (answer.status, answer.headers, None) if answer.ended else (200, {}, answer.disconnect)
+
+
+async def open_exchange(world: World, who: str) -> Any:
+    before = world.app._exchanges.total
+    answer = identified(ModernClient(world.app), who).start_call("wait")
+    return await begun(world, answer, lambda: world.app._exchanges.total, before)
+
+
+async def open_stateless(world: World, who: str) -> Any:
+    client = identified(HttpClient(world.stateless), who)
+    before = world.stateless._exchanges.total
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "wait", "arguments": {}}}
+    answer = client.start_post(message, {"mcp-protocol-version": "2025-11-25"})
+    return await begun(world, answer, lambda: world.stateless._exchanges.total, before)
+
+
+async def open_session_call(world: World, who: str) -> Any:
+    client = identified(SessionClient(world.app), who)
+    await client.initialize()
+    before = world.app._exchanges.total
+    answer = client.start_call("wait", id=7)
+    status, headers, leave = await begun(world, answer, lambda: world.app._exchanges.total, before)
+    if leave is None:
+        return status, headers, None
+
+    async def cancel() -> None:
+        # A client that goes away may come back for the answer: only a cancellation ends the call.
+        running = world.app._exchanges.total
+        await client.notify("notifications/cancelled", {"requestId": 7})
+        await answer.finished()
+        while world.app._exchanges.total == running:
+            await asyncio.sleep(0)
+
+    return 200, {}, cancel
+
+
+async def open_upload(world: World, who: str) -> Any:
+    client = identified(HttpClient(world.app), who)
+    before = world.app._uploads.total
+    answer = client.start("POST", body=None, headers={"content-type": "application/json", "accept": BOTH})
+    answer.send_body(b"x" * 100)
+    return await begun(world, answer, lambda: world.app._uploads.total, before)
+
+
+async def open_task(world: World, who: str) -> Any:
+    client = identified(ModernClient(world.app), who)
+    meta = modern_meta({"extensions": {"io.modelcontextprotocol/tasks": {}}})
+    answer = await client.request("tools/call", {"name": "work", "arguments": {}}, meta=meta)
+    if answer.status != 200:
+        return answer.status, answer.headers, None
+    identifier = answer.json()["result"]["taskId"]
+
+    async def cancel() -> None:
+        cancelled = await client.request("tasks/cancel", {"taskId": identifier}, meta=meta)
+        assert "result" in cancelled.json(), cancelled.body
+
+    return 200, {}, cancel
+
+
+WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "sessions": (open_session, {"sessions": 8}),
+    "streams by GET": (open_get, {"sessions": 8}),
+    "HTTP+SSE connections": (open_sse, {"sessions": 8}),
+    "listen streams": (open_listen, {"listeners": 8}),
+    "exchanges": (open_exchange, {"exchanges": 8}),
+    "stateless exchanges": (open_stateless, {"exchanges": 8}),
+    "calls of sessions": (open_session_call, {"exchanges": 8}),
+    "uploads": (open_upload, {"uploads": 800}),
+    "tasks that run": (open_task, {"tasks_running": 8}),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), [("ann", "bob"), ("192.0.2.1", "192.0.2.2"), ("192.0.2.1", "bob")])
+@pytest.mark.parametrize("way", WAYS)
+async def test_one_caller_cannot_take_everybodys_share(way: str, first: str, second: str) -> None:
+    open_one, limits = WAYS[way]
+    world = World(**limits)
+    try:
+        mine = []
+        for _ in range(2):  # A quarter of eight.
+            status, _, leave = await open_one(world, first)
+            assert status == 200
+            mine.append(leave)
+        status, headers, leave = await open_one(world, first)
+        assert (status, leave) == (429, None)
+        assert int(headers["retry-after"]) > 0
+        status, _, other = await open_one(world, second)
+        assert status == 200, "the other caller still gets in"
+        await mine.pop()()
+        status, _, again = await open_one(world, first)
+        assert status == 200, "who leaves makes room"
+        for each in (*mine, other, again):
+            await each()
+    finally:
+        await world.close()
+
+
+# --- threads ---
+
+
+class Blocked:
+    """Jobs that hold their thread until they are let go, one by one."""
+
+    def __init__(self) -> None:
+        self.begun: asyncio.Queue[str] = asyncio.Queue()
+        self.loop = asyncio.get_running_loop()
+        self.gates: dict[str, threading.Event] = {}
+
+    def job(self, name: str) -> Callable[[], str]:
+        gate = self.gates[name] = threading.Event()
+
+        def work() -> str:
+            self.loop.call_soon_threadsafe(self.begun.put_nowait, name)
+            gate.wait()
+            return name
+
+        return work
+
+    def release(self) -> None:
+        for gate in self.gates.values():
+            gate.set()
+
+
+async def test_a_caller_has_a_share_of_the_threads_and_of_the_queue() -> None:
+    workers, blocked = ThreadWorkers(threads=4, queue=8, share=0.5), Blocked()
+    try:
+        jobs = [workers.run_for("a", blocked.job(f"a{number}")) for number in range(6)]
+        assert {await blocked.begun.get(), await blocked.begun.get()} == {"a0", "a1"}
+        assert workers.waiting == 4
+        with pytest.raises(Taken) as caught:
+            workers.run_for("a", blocked.job("a6"))
+        assert caught.value.own
+        # The other two threads are for somebody else, and nothing of the first caller stands before them.
+        others = [workers.run_for("b", blocked.job(f"b{number}")) for number in range(2)]
+        assert {await blocked.begun.get(), await blocked.begun.get()} == {"b0", "b1"}
+        blocked.gates["a0"].set()
+        assert await jobs[0] == "a0"
+        assert await blocked.begun.get() == "a2", "who has done one job begins the next"
+        jobs.append(workers.run_for("a", blocked.job("a7")))
+        # One that nobody waits for any more is passed over.
+        jobs[3].cancel()
+        blocked.gates["a1"].set()
+        assert await blocked.begun.get() == "a4"
+        blocked.release()
+        assert [await job for number, job in enumerate(jobs) if number != 3] == ["a0", "a1", "a2", "a4", "a5", "a7"]
+        assert [await job for job in others] == ["b0", "b1"]
+        assert workers.waiting == 0
+        assert await workers.run_for("a", lambda: "again") == "again"
+    finally:
+        blocked.release()
+        workers.shutdown()
+
+
+async def test_one_who_shares_with_nobody_has_all_threads() -> None:
+    workers, blocked = ThreadWorkers(threads=4, queue=8, share=0.25), Blocked()
+    try:
+        jobs = [workers.run(blocked.job(str(number))) for number in range(4)]
+        assert {await blocked.begun.get() for _ in jobs} == {"0", "1", "2", "3"}
+        blocked.release()
+        assert [await job for job in jobs] == ["0", "1", "2", "3"]
+    finally:
+        blocked.release()
+        workers.shutdown()
+
+
+async def test_what_waits_for_a_share_is_cancelled_at_the_end() -> None:
+    workers, blocked = ThreadWorkers(threads=4, queue=8, share=0.25), Blocked()
+    jobs = [workers.run_for("a", blocked.job(str(number))) for number in range(2)]
+    await blocked.begun.get()
+    workers.shutdown()
+    with pytest.raises(asyncio.CancelledError):
+        await jobs[1]
+    blocked.release()
+    assert await jobs[0] == "0"
+
+
+@pytest.mark.parametrize("policy", [None, Policy(concurrency=10)])
+@pytest.mark.parametrize(("first", "second"), [("ann", "bob"), ("192.0.2.1", "192.0.2.2")])
+async def test_calls_of_one_caller_do_not_take_all_threads(first: str, second: str, policy: Policy | None) -> None:
+    world = World(policy, threads=4, queue=4)
+    try:
+        mine = [identified(ModernClient(world.app), first).start_call("block") for _ in range(2)]
+        refused = await identified(ModernClient(world.app), first).call("block")
+        assert refused.status == 429
+        assert int(refused.headers["retry-after"]) > 0
+        assert "calls that wait for a thread" in refused.json()["error"]["message"]
+        other = identified(ModernClient(world.app), second).start_call("block")
+        for _ in range(2):
+            await asyncio.to_thread(world.begun.acquire)
+        world.threads.set()
+        for answer in (*mine, other):
+            assert (await answer.finished()).status == 200
+    finally:
+        await world.close()
