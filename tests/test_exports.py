@@ -20,6 +20,7 @@ NAMES = {
     "Tool",
     "Resource",
     "ResourceTemplate",
+    "Progress",
     "Prompt",
     "Argument",
     "Message",
@@ -83,5 +84,6 @@ def test_the_home_of_errors_has_all_that_both_sides_raise() -> None:
         for name, value in vars(protocol_errors).items()
         if isinstance(value, type) and issubclass(value, protocol_errors.ToolwireError)
     }
-    assert set(errors.__all__) == raised
+    codes = {name for name, value in vars(protocol_errors).items() if isinstance(value, int) and name.isupper()}
+    assert set(errors.__all__) == raised | codes
     assert "toolwire.client" not in loaded_after("from toolwire.errors import ToolError")

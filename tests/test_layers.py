@@ -47,6 +47,8 @@ LAYERS = {
     "cli": 5,
     "types": 5,
     "errors": 5,
+    "messages": 5,
+    "transports": 5,
     "": 5,  # toolwire itself, and __main__
     "__main__": 5,
 }

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from toolwire.server.components import ResourceTemplate as ResourceTemplate
     from toolwire.server.components import Tool as Tool
     from toolwire.server.context import Context as Context
+    from toolwire.server.context import Progress as Progress
     from toolwire.server.context import SyncContext as SyncContext
     from toolwire.server.depends import Depends as Depends
     from toolwire.server.discovery import scan as scan
@@ -48,6 +49,7 @@ _HOMES = {
     "Message": "toolwire.content",
     "Middleware": "toolwire.server.middleware",
     "Policy": "toolwire.server.policy",
+    "Progress": "toolwire.server.context",
     "Prompt": "toolwire.server.components",
     "ProtocolError": "toolwire.protocol.errors",
     "Resource": "toolwire.server.components",

@@ -1,4 +1,4 @@
-"""What servers and clients raise, and what a handler may raise, under one public name.
+"""Exceptions that servers, clients and handlers raise, and the codes of JSON-RPC errors, under one public name.
 
 What concerns only the features of a client (`Denied`, `ToolChanged`, …) is in `toolwire.client`.
 """
@@ -6,6 +6,19 @@ What concerns only the features of a client (`Denied`, `ToolChanged`, …) is in
 from __future__ import annotations
 
 from toolwire.protocol.errors import (
+    CALL_FORBIDDEN,
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+    RESOURCE_NOT_FOUND,
+    TOO_MANY_CALLS,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    URL_ELICITATION_REQUIRED,
+    USER_REJECTED,
     CallRefused,
     InsufficientScope,
     InvalidResponse,
@@ -26,6 +39,19 @@ from toolwire.protocol.errors import (
 )
 
 __all__ = [
+    "CALL_FORBIDDEN",
+    "HEADER_MISMATCH",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "MISSING_CLIENT_CAPABILITY",
+    "PARSE_ERROR",
+    "RESOURCE_NOT_FOUND",
+    "TOO_MANY_CALLS",
+    "UNSUPPORTED_PROTOCOL_VERSION",
+    "URL_ELICITATION_REQUIRED",
+    "USER_REJECTED",
     "CallRefused",
     "InsufficientScope",
     "InvalidResponse",

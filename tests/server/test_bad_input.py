@@ -110,6 +110,10 @@ FRAMES: list[tuple[str, bytes, int, Any]] = [
 ]
 
 
+def allowed_ids(identifier: Any) -> tuple[Any, ...]:
+    return identifier if isinstance(identifier, tuple) else (identifier,)
+
+
 @pytest.mark.covers("RPC-1", "RPC-2", "ERR-4", "1.1.2")
 @pytest.mark.parametrize("revision", ERAS)
 @pytest.mark.parametrize(
@@ -119,8 +123,7 @@ async def test_a_bad_frame_is_refused(revision: str, frame: bytes, code: int, id
     async with connect(misbehaving(), revision) as client:
         answer = await next_message(client, frame)
         assert answer["error"]["code"] == code
-        allowed = identifier if isinstance(identifier, tuple) else (identifier,)
-        assert answer.get("id") in allowed
+        assert answer.get("id") in allowed_ids(identifier)
         assert ("id" in answer) is (answer.get("id") is not None)
         await still_works(client)
         assert not client.notifications
@@ -636,7 +639,8 @@ async def test_bad_lines_over_stdio_are_refused_and_the_next_is_served() -> None
         for name, frame, code, identifier in FRAMES:
             server.write(frame.replace(b"\n", b" "))
             answer = await server.read()
-            assert (answer["error"]["code"], answer.get("id")) == (code, identifier), name
+            assert answer["error"]["code"] == code, name
+            assert answer.get("id") in allowed_ids(identifier), name
             assert INTERNALS.search(json.dumps(answer)) is None
         server.write(b"")
         server.write(b"   \r")

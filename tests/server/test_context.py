@@ -15,7 +15,7 @@ import pytest
 from tests.wire.httpclient import serving
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect, modern_meta
 
-from toolwire import Context, Resource, Server, SyncContext, logs, testing
+from toolwire import Context, Progress, Resource, Server, SyncContext, logs, testing
 from toolwire.protocol.errors import ServerError
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -589,3 +589,71 @@ async def test_the_context_of_a_thread_shares_state_with_middleware() -> None:
 
     async with connect(server, MODERN) as client:
         assert text(await client.call("work")) == "from middleware"
+
+
+@pytest.mark.covers("E40", "J31")
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("kind", ["async", "def"])
+async def test_an_object_reports_progress_for_code_that_has_no_context(revision: str, kind: str) -> None:
+    server, kept = Server("s"), []
+
+    def work(progress: Progress) -> None:
+        progress.advance()
+        progress.report(5, message="half")
+
+    @server.tool(name="async")
+    async def on_loop(ctx: Context) -> None:
+        kept.append(ctx.track(total=10))
+        work(kept[-1])
+
+    @server.tool(name="def")
+    def in_thread(ctx: SyncContext) -> None:
+        kept.append(ctx.track(total=10))
+        work(kept[-1])
+        # The loop has sent what was reported before it answers this.
+        ctx.info("done")
+
+    async with connect(server, revision) as client:
+        await client.call(kind, _meta={"progressToken": "p"})
+        await client.notified("notifications/progress")
+        told = client.of("notifications/progress")
+        assert (told[-1]["progressToken"], told[-1]["progress"], told[-1]["total"]) == ("p", 5, 10)
+        assert [each["progress"] for each in told] in ([1, 5], [5])
+        (progress,) = kept
+        assert (progress.token, repr(progress)[:10]) == ("p", "<Progress ")
+        await client.call(kind)
+        progress.advance()
+        kept[-1].advance()
+        await client.result("tools/list")
+        assert client.of("notifications/progress") == told, "nothing is said of a call that is over, or without a token"
+
+
+@pytest.mark.covers("E40")
+async def test_reports_from_a_busy_thread_do_not_pile_up() -> None:
+    server, scheduled = Server("s"), []
+
+    @server.tool
+    async def busy(ctx: Context) -> None:
+        progress = ctx.track(total=1000)
+        loop = asyncio.get_running_loop()
+        schedule = loop.call_soon_threadsafe
+
+        def counted(*args: Any, **options: Any) -> Any:
+            scheduled.append(args)
+            return schedule(*args, **options)
+
+        def work() -> None:
+            for _ in range(1000):
+                progress.advance()
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+        try:
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()  # The loop cannot run meanwhile.
+        finally:
+            loop.call_soon_threadsafe = schedule  # type: ignore[method-assign]
+
+    async with connect(server, MODERN) as client:
+        await client.call("busy", _meta={"progressToken": "p"})
+        assert len(scheduled) == 1

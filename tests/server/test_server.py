@@ -19,7 +19,7 @@ from toolwire import Context, Limits, Prompt, Resource, ResourceTemplate, Server
 from toolwire.client import sync
 from toolwire.protocol.errors import ServerError
 from toolwire.server.life import Life
-from toolwire.wire.channel import Channel, memory_pair
+from toolwire.transports import Channel, memory_pair
 
 ICON = {"src": "https://example.net/i.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "light"}
 
@@ -111,30 +111,75 @@ async def test_adding_chains() -> None:
 
 
 @pytest.mark.covers("J6")
-async def test_the_server_shows_what_it_is_made_of_and_who_is_there() -> None:
-    server = Server("s", version="3", resources=Resource("note://a", content="x"), limits=Limits(tool=7))
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_the_server_shows_what_it_is_made_of_and_who_is_there(revision: str) -> None:
+    server = Server(
+        "s",
+        version="3",
+        title="T",
+        instructions="Be brief.",
+        resources=Resource("note://a", content="x"),
+        templates=ResourceTemplate("note://{id}/text", lambda id: id),
+        prompts=Prompt.text("x", name="p"),
+        limits=Limits(tool=7),
+    )
     started, go = asyncio.Event(), asyncio.Event()
 
-    @server.tool
-    async def wait() -> None:
+    @server.tool(task="optional")
+    async def wait(ctx: Context) -> None:
+        progress = ctx.track(total=4)
+        progress.advance(3)
         started.set()
         await go.wait()
 
     assert (server.name, server.version, server.limits.tool, server.active) == ("s", "3", 7, False)
-    assert [tool.name for tool in server.tools] == ["wait"]
+    assert (server.identity.title, server.instructions) == ("T", "Be brief.")
+    assert server.capabilities(revision)["resources"] == {"subscribe": True, "listChanged": True}
+    shown = [server.tools, server.resources, server.templates, server.prompts]
+    assert [[each.key for each in kind] for kind in shown] == [["wait"], ["note://a"], ["note://{id}/text"], ["p"]]
     assert repr(server) == "Server('s', version='3')"
-    async with connect(server, "2025-06-18") as client:
-        await client.result("resources/subscribe", {"uri": "note://a"})
+    assert callable(server.tasks.create)
+    assert (server.connections, server.subscriptions, server.progress) == ([], {}, [])
+    server.subscribe("note://a", print)
+    async with connect(server, revision) as client:
+        if revision == MODERN:
+            listening = client.start("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["note://a"]}})
+            await client.notified("notifications/subscriptions/acknowledged")
+        else:
+            await client.result("resources/subscribe", {"uri": "note://a"})
         call = client.start("tools/call", {"name": "wait"}, id="w")
         await started.wait()
-        ((session, known),) = server.kernel.hub.clients.items()
-        assert session.channel.is_connected
-        assert known.uris == {"note://a"}
-        assert session.peer.incoming == {"w"}
+        (connection,) = server.connections
+        assert connection.transport.is_connected
+        assert "w" in connection.requests
+        assert connection.revision == (None if revision == MODERN else revision)
+        assert connection.subscriptions == (set() if revision == MODERN else {"note://a"})
+        assert (connection.client is None) is (revision == MODERN)
+        assert server.subscriptions == {"note://a": 2}
+        (progress,) = server.progress
+        assert (progress.request_id, progress.done, progress.total) == ("w", 3, 4)
+        del progress
         go.set()
         await call
-        assert session.peer.incoming == set()
-    assert server.kernel.hub.clients == {}
+        assert "w" not in connection.requests
+        if revision == MODERN:
+            listening.cancel()
+    assert (server.connections, server.subscriptions) == ([], {"note://a": 1})
+
+
+@pytest.mark.covers("J6", "J3")
+async def test_the_server_shows_the_transport_that_it_was_given() -> None:
+    server = Server("s", tools=ping_tool)
+    ours, theirs = memory_pair()
+    serving = asyncio.create_task(server.serve(theirs))
+    client = WireClient(ours)
+    await client.initialize("2025-11-25", name="seen")
+    (connection,) = server.connections
+    assert connection.transport is theirs
+    assert connection.client is not None
+    assert connection.client.name == "seen"
+    await ours.close()
+    await serving
 
 
 @pytest.mark.covers("J9", "J17")

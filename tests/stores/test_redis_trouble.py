@@ -407,12 +407,12 @@ async def test_closing_does_not_wait_for_a_redis_that_is_away(redis: RedisServer
 
 def test_a_process_may_end_without_closing(redis: RedisServer) -> None:
     code = f"""
-import asyncio
+import asyncio, logging
 from toolwire.stores.opening import open_stores
+# On a busy machine the debug mode of asyncio warns of every callback that waited for a core.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 stores = open_stores({redis.url!r})
 async def main():
-    # On a busy machine the debug mode of asyncio complains of every callback that waited for a core.
-    asyncio.get_running_loop().slow_callback_duration = 600
     stores.bus.subscribe("t", print)
     await stores.kv.put("a", b"1")
 asyncio.run(main())

@@ -16,8 +16,7 @@ from toolwire import Client, Context, Server
 from toolwire.client import Decline
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, Unreachable
-from toolwire.protocol.framing import LineDecoder
-from toolwire.wire.channel import Channel
+from toolwire.transports import Channel, LineDecoder
 
 
 class SocketChannel(Channel):

@@ -35,6 +35,8 @@ from toolwire.server.components import (
     icons_of,
 )
 from toolwire.server.components.restriction import VisibleTo
+from toolwire.server.connections import Connection, connections_of, subscriptions_of
+from toolwire.server.context import Progress
 from toolwire.server.direct import Directs, Nowhere
 from toolwire.server.extensions import Extension
 from toolwire.server.kernel import Kernel
@@ -239,6 +241,35 @@ class Server(Registering, Serving):
     @property
     def prompts(self) -> list[Prompt]:
         return [found.component for _, found in sorted(self.catalog.all("prompts").items())]
+
+    @property
+    def identity(self) -> t.Implementation:
+        """The name, version, title, description, address and icons that clients are told."""
+        return self.kernel.implementation
+
+    @property
+    def instructions(self) -> str | None:
+        """The instructions that clients are told."""
+        return self.kernel.instructions or None
+
+    def capabilities(self, revision: str = MODERN) -> dict[str, Any]:
+        """The capabilities that clients of a revision are told."""
+        return dict(self.kernel.capabilities(revision))
+
+    @property
+    def connections(self) -> list[Connection]:
+        """The clients that are connected to this process now. Over HTTP, those whose request is being handled."""
+        return connections_of(self.kernel.hub)
+
+    @property
+    def subscriptions(self) -> Mapping[str, int]:
+        """The addresses that somebody in this process wants to hear of, with how many do."""
+        return subscriptions_of(self.kernel.hub)
+
+    @property
+    def progress(self) -> list[Progress]:
+        """The progress of the calls that report with `ctx.track()`."""
+        return list(self.kernel.tracked)
 
     @property
     def tasks(self) -> HostTasks:

@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -32,7 +33,7 @@ from toolwire.server.access import Access
 from toolwire.server.asking import Asking, Replay
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, ResourceTemplate
-from toolwire.server.context import CURRENT, Context
+from toolwire.server.context import CURRENT, Context, Progress
 from toolwire.server.deadline import Deadline, Deadlines, deadlines_on
 from toolwire.server.failures import Failures, of_handler
 from toolwire.server.limits import Limits
@@ -89,6 +90,7 @@ class Kernel(Operations):
         self.stores = stores
         self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue, limits.share)
         self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue)
+        self.tracked: WeakSet[Progress] = WeakSet()
         self.audit: AuditLog | None = None
         self._tasks: TaskMethods | None = None
         self._making_tasks = threading.Lock()

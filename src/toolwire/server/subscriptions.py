@@ -107,7 +107,7 @@ class Stream:
         self.extra: dict[str, Any] = {}
         self.ended: asyncio.Future[None] = self.loop.create_future()
         self._meta = {t.SUBSCRIPTION_ID_KEY: ctx.request_id}
-        self._uris = set() if accepted.resource_subscriptions is UNSET else set(accepted.resource_subscriptions)
+        self.uris = set() if accepted.resource_subscriptions is UNSET else set(accepted.resource_subscriptions)
         self._held: dict[Change, None] = {}
 
     def acknowledge(self) -> None:
@@ -133,7 +133,7 @@ class Stream:
         self._send(change)
 
     def tell_everything(self) -> None:
-        for change in everything(self._uris):
+        for change in everything(self.uris):
             self.tell(change)
 
     def _wants(self, change: Change) -> bool:
@@ -141,7 +141,7 @@ class Stream:
             wanted = self.extra.get(change.kind)
             return wanted is not None and (not isinstance(wanted, list) or change.uri in wanted)
         if change.kind == "updated":
-            return covers(self._uris, change.uri) and self._hears(change.uri)
+            return covers(self.uris, change.uri) and self._hears(change.uri)
         return getattr(self.accepted, _FILTERS[change.kind]) is True
 
     def _send(self, change: Change) -> None:

@@ -12,6 +12,7 @@ from toolwire.protocol import types as t
 from toolwire.server.asking import Asking
 from toolwire.server.context.context import Context
 from toolwire.server.context.forms import Elicited
+from toolwire.server.context.tracking import Progress
 from toolwire.wire.workers import CancelToken
 
 T = TypeVar("T")
@@ -57,6 +58,12 @@ class SyncContext(Context):
         return cast(bool, self._call(lambda: Context.progress(self, progress, total, message)))
 
     report_progress = progress  # type: ignore[assignment]
+
+    def track(self, total: float | None = None) -> Progress:
+        async def made() -> Progress:
+            return Context.track(self, total)
+
+        return cast(Progress, self._call(made))
 
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
         return cast(bool, self._call(lambda: Context.log(self, level, data, logger)))

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from math import isfinite
 from typing import Any, Final, Literal, Protocol, TypeVar, cast, overload
+from weakref import WeakSet
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -25,6 +26,7 @@ from toolwire.server.asking import Asking, sendable
 from toolwire.server.context.conversation import conversation, preferences
 from toolwire.server.context.deprecation import warn_deprecated
 from toolwire.server.context.forms import Elicited, check_url, form_of
+from toolwire.server.context.tracking import Progress
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
 
@@ -65,6 +67,7 @@ class Host(Protocol):
     access: Any
     lowlevel: Any
     processes: ProcessWorkers
+    tracked: WeakSet[Progress]
 
     @property
     def workers(self) -> Workers: ...
@@ -228,6 +231,21 @@ class Context:
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report progress; False when the client did not ask for it or the value did not rise (PRG-1)."""
+        sent = self.tell_progress(progress, total, message)
+        if self._outlet.congested:
+            await self._outlet.drain()
+        return sent
+
+    report_progress = progress
+
+    def track(self, total: float | None = None) -> Progress:
+        """Make an object that reports the progress of this call, from any thread, in code that has no context."""
+        made = Progress(self, total)
+        self._host.tracked.add(made)
+        return made
+
+    def tell_progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
+        """Report progress without waiting for a client that is slow to read."""
         token = self._request.progress_token
         if self._mask is not None:
             message = self._mask(message)
@@ -247,12 +265,7 @@ class Context:
             total=UNSET if total is None or not isfinite(total) else total,
             message=UNSET if message is None else message,
         )
-        sent = self._outlet.notify("notifications/progress", params)
-        if self._outlet.congested:
-            await self._outlet.drain()
-        return sent
-
-    report_progress = progress
+        return self._outlet.notify("notifications/progress", params)
 
     async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bool:
         """Send a log message to the client, if it wants messages of this level; whether it was sent."""
