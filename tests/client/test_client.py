@@ -18,6 +18,7 @@ from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolFailed
 from toolwire.protocol.revisions import LEGACY, MODERN, REVISIONS
+from toolwire.testing import elapse
 
 OBJECT = {"type": "object"}
 
@@ -213,9 +214,10 @@ async def test_a_wrapped_schema_is_unwrapped_even_where_the_wrapper_would_fit(re
         }
     )
     async with Client(server, revision=revision) as client:
-        assert await client.call_tool("x", returns=dict[str, Any]) == {"result": {"a": 1}}
-        await client.list_tools()
         assert await client.call_tool("x", returns=dict[str, Any]) == {"a": 1}
+    del server.handlers["tools/list"]
+    async with Client(server, revision=revision) as client:
+        assert await client.call_tool("x", returns=dict[str, Any]) == {"result": {"a": 1}}, "nobody knows the schema"
 
 
 @pytest.mark.parametrize(
@@ -313,6 +315,71 @@ def test_a_stub_of_what_can_not_be_called_is_refused() -> None:
 # --- validation ---
 
 
+INTEGER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+@pytest.mark.covers("OUT-2", "R24")
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", MODERN])
+@pytest.mark.parametrize("returns", [None, dict[str, Any]])
+async def test_the_first_structured_result_is_checked_though_nobody_listed_the_tools(
+    revision: str, returns: Any
+) -> None:
+    answers = {"bad": {"n": "one"}, "good": {"n": 1}}
+    server = FakeServer(
+        {
+            "tools/list": listing(*(tool(name, output_schema=INTEGER) for name in answers)),
+            "tools/call": lambda request, o: text("", structured_content=answers[request.params.name]),
+        }
+    )
+    async with Client(server, revision=revision) as client:
+        results = await asyncio.gather(
+            *(client.call_tool(name, returns=returns) for name in ("bad", "good", "bad", "good")),
+            return_exceptions=True,
+        )
+        assert [isinstance(result, InvalidResponse) for result in results] == [True, False, True, False]
+        # However many wait for it, the list is asked for once.
+        assert server.methods().count("tools/list") == 1
+        with pytest.raises(InvalidResponse, match="output schema"):
+            await client.call_tool("bad")
+        assert server.methods().count("tools/list") == 1
+
+
+async def test_a_result_without_structure_costs_no_listing() -> None:
+    server = FakeServer({"tools/list": listing(tool("x")), "tools/call": lambda r, o: text("plain")})
+    async with Client(server) as client:
+        assert (await client.call_tool("x")).text == "plain"
+    assert "tools/list" not in server.methods()
+
+
+@pytest.mark.covers("R24")
+@pytest.mark.parametrize("trouble", ["refused", "broken", "silent", "not there"])
+async def test_a_list_that_cannot_be_had_takes_no_result_away(trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+    asked = asyncio.Event()
+
+    async def listed(request: Any, outlet: Any) -> Any:
+        asked.set()
+        if trouble == "silent":
+            await asyncio.Event().wait()
+        if trouble == "refused":
+            raise ProtocolError(-32603, "no list today")
+        return {"tools": "many"}
+
+    answer = text("", structured_content={"n": "one"})
+    server = FakeServer({"tools/list": listed, "tools/call": lambda r, o: answer})
+    if trouble == "not there":
+        del server.handlers["tools/list"]
+        asked.set()
+    async with Client(server) as client:
+        calling = asyncio.ensure_future(client.call_tool("x"))
+        await asked.wait()
+        if trouble == "silent":
+            await elapse(6)
+        assert (await calling).structured == {"n": "one"}
+        assert (await client.call_tool("x")).structured == {"n": "one"}
+    assert server.methods().count("tools/list") <= 1
+    assert "results are not checked" in caplog.text
+
+
 @pytest.mark.covers("OUT-2", "T-19")
 @pytest.mark.parametrize("revision", ["2025-06-18", MODERN])
 async def test_results_are_checked_against_the_schema_once_it_is_known(revision: str) -> None:
@@ -320,7 +387,6 @@ async def test_results_are_checked_against_the_schema_once_it_is_known(revision:
     answer: t.CallToolResult = text("", structured_content={"n": "one"})
     server = FakeServer({"tools/list": listing(tool("x", output_schema=schema)), "tools/call": lambda r, o: answer})
     async with Client(server, revision=revision) as client:
-        assert (await client.call_tool("x")).structured == {"n": "one"}
         await client.list_tools()
         before = len(server.requests)
         with pytest.raises(InvalidResponse, match=r'does not fit .* output schema.*"n"'):

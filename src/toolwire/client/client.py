@@ -61,6 +61,8 @@ P = TypeVar("P")
 R = TypeVar("R", bound=t.Result)
 
 PROBE_SECONDS: Final = 5.0
+#: How long a result may wait for the list of tools that it is checked by.
+LEARN_SECONDS: Final = 5.0
 # Whoever listens for changes lists the tools again by itself, and has begun to, this many turns of the loop later.
 _TURNS: Final = 5
 
@@ -277,7 +279,10 @@ class Client(Reading):
     # --- tools ---
 
     async def list_tools(self, *, timeout: float | None = None) -> list[t.Tool]:
-        """All tools. From now on results are checked against the output schemas listed here."""
+        """All tools. Results are checked against the output schemas listed here.
+
+        A client that never lists its tools does so once by itself, when it is given the first structured result.
+        """
         self._outdated = None  # This listing serves for every change that was announced before it.
         listed = await self._all_tools(timeout)
         connection = self._keeper.current()
@@ -374,7 +379,30 @@ class Client(Reading):
         if type(result) is TaskAnswer:
             handle, report = self.task(result.task_id, name), on_progress or self._on_progress
             return await driven(handle, patience(timeout, self._timeout), report, returns)
+        if result.structured_content is not UNSET:
+            await self._learn_tools()
         return self._made(name, result, returns)
+
+    async def _learn_tools(self) -> None:
+        """List the tools before the first structured result of a connection is handed on, so that it can be checked.
+
+        2026-07-28 server/tools, output schema: clients should validate structured results. Once is enough, and a list
+        that cannot be had takes no result away from whoever called.
+        """
+        connection = self._keeper.connection
+        if connection is None or connection.tools.listed:
+            return
+        if connection.tools.learning is None:
+            connection.tools.learning = connection.callbacks.start(self._list_quietly(LEARN_SECONDS))
+        await asyncio.wait({connection.tools.learning})
+
+    async def _list_quietly(self, timeout: float | None) -> None:
+        try:
+            await self.list_tools(timeout=timeout)
+        except TransportError:
+            log.debug("the connection ended before the tools were listed")
+        except ToolwireError as error:
+            log.warning("the tools could not be listed, so that results are not checked: %s", error)
 
     def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any:
         """What a caller gets for the result of a tool."""
@@ -489,12 +517,7 @@ class Client(Reading):
             await asyncio.sleep(0)
         if self._outdated is not connection or connection is not self._keeper.connection or connection.ended:
             return
-        try:
-            await self.list_tools()
-        except TransportError:
-            log.debug("the connection ended before the tools were listed again")
-        except ToolwireError as error:
-            log.warning("the tools could not be listed again: %s", error)
+        await self._list_quietly(None)
 
     # --- logging and roots ---
 

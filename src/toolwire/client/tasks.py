@@ -93,6 +93,8 @@ class Caller(Protocol):
         meta: Mapping[str, Any] | None = None,
     ) -> Any: ...
 
+    async def _learn_tools(self) -> None: ...
+
     def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any: ...
 
 
@@ -158,6 +160,8 @@ class TaskHandle:
             result = decode(raw)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise InvalidResponse(f"The result of the task is broken: {error}") from None
+        if result.structured_content is not UNSET:
+            await self._client._learn_tools()
         return self._client._made(self.tool, result, returns)
 
     async def cancel(self, *, timeout: float | None = None) -> None:

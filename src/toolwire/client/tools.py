@@ -1,11 +1,12 @@
 """What a client knows about the tools of its server, and how a result becomes a value.
 
-Definitions are known after `list_tools()`, until the server says that they changed. Only then is a result checked
-against the tool's output schema: a call never costs a second request.
+Definitions are known after `list_tools()`, until the server says that they changed. A result is checked against the
+output schema of its tool. For that the tools are listed once in a connection, with its first structured result.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -108,6 +109,8 @@ class KnownTools:
         self.listed: bool = False
         self.current: bool = False
         """Whether what is known is what the server said last, as far as it told."""
+        self.learning: asyncio.Task[None] | None = None
+        """The listing that the first structured result waits for."""
         self.only_tasks: frozenset[str] = frozenset()
         """Tools of 2025-11-25 that refuse to be called otherwise."""
 
