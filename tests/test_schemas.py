@@ -127,7 +127,7 @@ def test_no_file_is_read(tmp_path: Path) -> None:
 def test_the_engine_itself_refuses_what_is_outside() -> None:
     """Even a reference that the document check does not see is not fetched."""
     with pytest.raises(SchemaError, match="outside the schema"):
-        engine._engine({"$ref": "http://127.0.0.1:1/x"}, "Draft202012Validator", "the schema")
+        engine._engine({"$ref": "http://127.0.0.1:1/x"}, "Draft202012Validator", "the schema", 1 << 20)
 
 
 def test_a_dangling_reference_is_refused() -> None:
@@ -179,12 +179,10 @@ def test_recursion_that_doubles_with_depth_is_bounded_by_the_value() -> None:
     twice = {"allOf": [{"additionalProperties": {"$ref": "#"}}, {"additionalProperties": {"$ref": "#"}}]}
     validator = schemas.compile(twice, what="the schema")
     value: Any = {}
-    for _ in range(5):
+    for _ in range(100):
         value = {"a": value}
+    # The engine judges each part once, however often the schema refers to itself; otherwise this would never end.
     assert validator.check(value) == []
-    for _ in range(60):
-        value = {"a": value}
-    assert "too large" in validator.check(value)[0].message
 
 
 def test_an_ordinary_recursive_schema_takes_deep_values() -> None:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from toolwire.content import Audio, Image, ToolResult
-from toolwire.protocol.errors import ServerError, ToolError
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, ToolError
 from toolwire.protocol.types import CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from toolwire.schemas import SchemaError
 from toolwire.server.binding import Binding, Header, InvalidArguments, ResultError, bind
@@ -547,7 +547,10 @@ def test_a_pattern_that_only_python_knows_still_gets_its_lines() -> None:
     def tool(word: Annotated[str, msgspec.Meta(pattern=r"(?a:\w+)\Z(?#end)")], other: int) -> None: ...
 
     found = refused(binding(tool), {"word": "!", "othr": 1})
-    assert found[:2] == ['Unknown argument "othr": did you mean "other"?', 'Missing argument "other": it is required']
+    assert found[:2] == [
+        'Unknown argument "othr": did you mean "other"?',
+        'Missing argument "other": expected an integer',
+    ]
     assert found[2].startswith('Argument "word": ')
 
 
@@ -563,9 +566,15 @@ def test_what_is_no_object_is_refused() -> None:
     def tool(a: int) -> None: ...
 
     bound = binding(tool)
-    for raw in (b"[]", b"3", b'"x"', b"{", b"", b"\xff", b"[" * 5000):
+    for raw in (b"{", b"", b"\xff"):
         with pytest.raises(InvalidArguments):
             bound.arguments(raw)
+    raw_schema = binding(lambda arguments: None, name="r", input_schema={"type": "object"})
+    for raw in (b"[]", b"3", b'"x"', b'"{}"', b"true", b"[" * 5000):
+        for either in (bound, raw_schema):
+            with pytest.raises(ProtocolError, match="one JSON object") as refusal:
+                either.arguments(raw)
+            assert refusal.value.code == INVALID_PARAMS
 
 
 def test_the_number_of_lines_is_bounded() -> None:

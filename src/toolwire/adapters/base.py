@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
 from toolwire import schemas
 from toolwire.adapters.annotations import type_name
 from toolwire.adapters.hooks import encode_hook
-from toolwire.schemas import Invalid, Problem, Schema, Validator
+from toolwire.schemas import Invalid, Json, Problem, Schema, Validator
 
 Mode = Literal["input", "output"]
+
+# Some clients send null for all that is left out, so that large values are freed of it too.
+_MAX_WITH_NULLS: Final = 100_000
 
 
 class Adapter(ABC):
@@ -46,21 +49,68 @@ class Adapter(ABC):
         try:
             return self.read(data)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
-            first = error
-        repaired = self.understood(data)
-        if repaired is None:
-            raise Invalid(self.problems(data, first)) from None
-        return self.decode(repaired)
+            return self._decode_again(data, error)[1]
 
-    def understood(self, data: bytes | msgspec.Raw) -> bytes | None:
-        """The JSON text with other readings in place of what does not fit, or None if there are none."""
+    def repaired(self, data: msgspec.Raw) -> msgspec.Raw:
+        """Find the JSON text that can be read: as it is, or with other readings. Raises `Invalid` if there is none."""
+        try:
+            self.read(data)
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            return msgspec.Raw(self._decode_again(data, error)[0])
+        return data
+
+    def fitting(self, value: Json) -> Json:
+        """Find the JSON value that fits the schema: as it is, or with other readings. Raises `Invalid` if none does."""
+        validator = self.validator("input")
+        if validator is None or validator.fits(value):
+            return value
+        other, problems = schemas.reread(schemas.without_needless_nulls(value, validator.schema), validator)
+        if problems:
+            raise Invalid(problems)
+        return other
+
+    def _decode_again(self, data: bytes | msgspec.Raw, error: Exception) -> tuple[bytes, Any]:
+        """Put other readings in place of what does not fit. Raises `Invalid` if there are none, or none that helps."""
+        given = self._without_nulls(data)
+        if given is not None:
+            try:
+                return given, self.read(given)
+            except (msgspec.DecodeError, RecursionError, ValueError) as again:
+                data, error = given, again
+        if isinstance(error, RecursionError) or not self._is_explained(data):
+            raise Invalid(self.problems(data, error)) from None
         try:
             sent = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError):
-            return None
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            raise Invalid([Problem((), "not valid JSON")]) from None
         validator = self.validator("input")
-        repaired = sent if validator is None else schemas.understood(sent, validator)
-        return None if repaired is sent else msgspec.json.encode(repaired)
+        if validator is None:
+            raise Invalid(self.refusal(error)) from None
+        meant, problems = schemas.reread(sent, validator)
+        if meant is not sent:
+            other = msgspec.json.encode(meant)
+            try:
+                return other, self.read(other)
+            except (msgspec.DecodeError, RecursionError, ValueError) as again:
+                error = again
+        raise Invalid(problems or self.refusal(error)) from None
+
+    def _without_nulls(self, data: bytes | msgspec.Raw) -> bytes | None:
+        """Leave out what is null and may be left out; None when there is nothing of that kind."""
+        text = bytes(data)
+        if b"null" not in text or schemas.parts_in(text) > _MAX_WITH_NULLS:
+            return None
+        try:
+            sent = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            return None
+        given = schemas.without_needless_nulls(sent, schemas.inline(self.document("input")))
+        return None if given is sent else msgspec.json.encode(given)
+
+    @staticmethod
+    def _is_explained(data: bytes | msgspec.Raw) -> bool:
+        """Whether a text is so short that finding out what is wrong costs no more than reading it did."""
+        return schemas.parts_in(bytes(data)) <= schemas.MAX_EXPLAINED
 
     def decode_output(self, data: bytes | msgspec.Raw) -> Any:
         """A value that someone else wrote (`returns=`): like `decode`, but with keys that the type does not know."""
@@ -95,9 +145,11 @@ class Adapter(ABC):
     def problems(self, data: bytes | msgspec.Raw, error: Exception, mode: Mode = "input") -> list[Problem]:
         if isinstance(error, RecursionError):
             return [Problem((), "too deeply nested")]
+        if not self._is_explained(data):
+            return self.refusal(error)
         try:
             instance = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, RecursionError, ValueError):
             return [Problem((), "not valid JSON")]
         validator = self.validator(mode)
         return (validator.check(instance) if validator else []) or self.refusal(error)

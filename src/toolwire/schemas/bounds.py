@@ -1,4 +1,4 @@
-"""Which schemas are taken, and how much work a value may cause: dialects, limits, references, effort.
+"""Schemas that are taken: their dialects, their limits, and their references.
 
 Nothing outside the document is ever fetched: a reference that leaves it is refused here, before the engine sees it.
 """
@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import unquote, urldefrag, urljoin
 
 from toolwire.protocol.errors import ToolwireError
+from toolwire.schemas.patterns import MAX_PATTERNS, repetitions, share
 from toolwire.schemas.walking import SAME_VALUE_LIST, Json, Schema, at_pointer, direct, listed, mapped
 from toolwire.schemas.wording import show
 
@@ -19,12 +20,9 @@ MAX_SUBSCHEMAS: Final = 5_000
 MAX_BYTES: Final = 1 << 20
 # How many subschemas in a row may hand the same value on: the engine follows them on its stack.
 MAX_CHAIN: Final = 200
-MAX_INSTANCE_DEPTH: Final = 256
-# How many times a subschema may be applied while one value is checked; the engine does roughly ten million a second.
-MAX_EFFORT: Final = 10_000_000
-# Every reported error costs the engine microseconds and memory; beyond this effort only the bad members are named.
-MAX_EFFORT_WITH_DETAIL: Final = 20_000
-_MAX_COUNTED: Final = 500_000
+# Every reference is joined with the `$id` around it, and a `$dynamicRef` leads to every anchor of its name.
+MAX_ID: Final = 2_048
+MAX_LINKS: Final = 4 * MAX_SUBSCHEMAS
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DIALECTS: Final = {
@@ -41,7 +39,7 @@ class SchemaError(ToolwireError, ValueError):
 
 
 def dialect_of(schema: Schema, what: str) -> str:
-    """The dialect that a schema is written in, by the name of its validator class."""
+    """Find the dialect that a schema is written in, by the name of its validator class."""
     # 2025-11-25 basic, 2026-07-28 server/tools: no `$schema` means 2020-12; an unsupported one is named in the error.
     declared = schema.get("$schema", DIALECT)
     name = _DIALECTS.get(declared.rstrip("#")) if isinstance(declared, str) else None
@@ -65,18 +63,57 @@ _ANY_ITEM: Final = ("items", "additionalItems", "unevaluatedItems", "contains")
 _UNUSED_MAP: Final = ("$defs", "definitions")
 
 
-class _Node:
+class Node:
     """One subschema: which others judge the same value, and which judge its members."""
 
-    __slots__ = ("any_item", "any_member", "item", "member", "same", "weight")
+    __slots__ = ("any_item", "any_member", "atoms", "extreme", "item", "member", "refs", "same", "weight", "whole")
 
-    def __init__(self, weight: int) -> None:
-        self.weight: int = weight
-        self.same: list[_Node] = []
-        self.member: dict[str, _Node] = {}
-        self.any_member: list[_Node] = []
-        self.item: list[_Node] = []
-        self.any_item: list[_Node] = []
+    def __init__(self, schema: Schema) -> None:
+        self.same: list[Node] = []
+        self.refs: list[Node] = []
+        """What the references of this subschema lead to. These judge the same value too."""
+        self.member: dict[str, Node] = {}
+        self.any_member: list[Node] = []
+        self.item: list[Node] = []
+        self.any_item: list[Node] = []
+        self.weight: int = 1
+        """How many steps it takes by itself to judge a value; a step is about 30 ns of the engine."""
+        self.whole: int = 1 if schema.get("uniqueItems") is True else 0
+        """How often it looks at a value as a whole, with all that is in it."""
+        for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
+            if isinstance(values, list):
+                self.weight += len(values) // 16
+                self.whole += sum(isinstance(value, (dict, list)) for value in values)
+        # The engine divides exactly, as fractions: 3 to 5 µs for a number, and 100 µs for very large or small ones.
+        divisor = schema.get("multipleOf")
+        self.extreme: bool = isinstance(divisor, (int, float))
+        if isinstance(divisor, (int, float)):
+            self.weight += 4_000 if is_extreme(divisor) else 150
+        patterns = [schema["pattern"]] if isinstance(schema.get("pattern"), str) else []
+        patterns += [name for name, _ in mapped(schema, ("patternProperties",))]
+        self.atoms: int = sum(repetitions(pattern) for pattern in patterns)
+        """How many characters, with their repetitions, its regular expressions are made of."""
+
+    def judges(self) -> list[Node]:
+        """All that judge the same value."""
+        return [*self.same, *self.refs]
+
+    def below(self) -> Iterator[Node]:
+        """All that judge what is inside the value."""
+        yield from self.member.values()
+        yield from self.any_member
+        yield from self.item
+        yield from self.any_item
+
+
+def _kinds(schema: Schema) -> list[Json]:
+    kinds = schema.get("type")
+    return kinds if isinstance(kinds, list) else [kinds]
+
+
+def is_extreme(number: float) -> bool:
+    """Whether a number has so many digits that exact arithmetic with it is slow."""
+    return number != 0 and not 1e-15 < abs(number) < 1e18
 
 
 class Document:
@@ -85,30 +122,49 @@ class Document:
     def __init__(self, schema: Schema, what: str) -> None:
         self._what = what
         self._root = schema
-        self._nodes: dict[int, _Node] = {}
+        self._nodes: dict[int, Node] = {}
+        self._schemas: list[Schema] = []
+        self._links = 0
         self._resources: dict[str, Json] = {"": schema}
         self._anchors: dict[tuple[str, str], Json] = {}
         self._dynamic: dict[str, list[Json]] = {}
-        self._references: list[tuple[_Node, str, str, str]] = []
-        self.root: _Node = self._read(schema, "", 1)
+        self._references: list[tuple[Schema, Node, str, str, str]] = []
+        self.targets: dict[int, list[Json]] = {}
+        """What the references of a subschema lead to, by the identity of the subschema."""
+        self.root: Node = self._read(schema, "", 1)
         while self._references:
             self._link(*self._references.pop())
         self._refuse_endless()
+        count = len(set(self._patterns()))
+        self.pattern_bytes: int = share(count)
+        """How much memory each regular expression of the document may take."""
+        self.weight: int = 1_000 * len(self._nodes) + 2 * count * self.pattern_bytes
+        """How much memory all of it may take when it is compiled, about."""
+        self.wants_integers: bool = any("integer" in _kinds(schema) for schema in self._schemas)
+        """Whether it asks for an integer anywhere."""
+        if not self.pattern_bytes:
+            raise SchemaError(f"{what} has more than {MAX_PATTERNS} regular expressions")
 
     @property
-    def nodes(self) -> Iterable[_Node]:
+    def nodes(self) -> Iterable[Node]:
         return self._nodes.values()
 
-    def _read(self, schema: Json, base: str, depth: int) -> _Node:
+    def _patterns(self) -> Iterator[str]:
+        for schema in self._schemas:
+            if isinstance(schema.get("pattern"), str):
+                yield schema["pattern"]
+            yield from (name for name, _ in mapped(schema, ("patternProperties",)))
+
+    def _read(self, schema: Json, base: str, depth: int) -> Node:
         known = self._nodes.get(id(schema))
         if known is not None and isinstance(schema, dict):
             return known
         if depth > MAX_DEPTH:
             raise SchemaError(f"{self._what} is nested more than {MAX_DEPTH} levels deep")
         if not isinstance(schema, dict):
-            return _Node(1)
-        values = schema.get("enum")
-        node = self._nodes[id(schema)] = _Node(1 + (len(values) // 16 if isinstance(values, list) else 0))
+            return Node({})
+        node = self._nodes[id(schema)] = Node(schema)
+        self._schemas.append(schema)
         if len(self._nodes) > MAX_SUBSCHEMAS:
             raise SchemaError(f"{self._what} has more than {MAX_SUBSCHEMAS} subschemas")
         base = self._register(schema, base)
@@ -125,12 +181,14 @@ class Document:
             self._read(part, base, below)
         for keyword in _REFERENCES:
             if isinstance(reference := schema.get(keyword), str):
-                self._references.append((node, keyword, reference, base))
+                self._references.append((schema, node, keyword, reference, base))
         return node
 
     def _register(self, schema: Schema, base: str) -> str:
         identifier = schema.get("$id")
         if isinstance(identifier, str):
+            if len(identifier) > MAX_ID or len(base) > MAX_ID:
+                raise SchemaError(f"{self._what} has an $id of more than {MAX_ID} characters")
             base = urldefrag(urljoin(base, identifier)).url
             self._resources[base] = schema
         if "$schema" in schema:
@@ -142,7 +200,7 @@ class Document:
             self._dynamic.setdefault(anchor, []).append(schema)
         return base
 
-    def _link(self, node: _Node, keyword: str, reference: str, base: str) -> None:
+    def _link(self, schema: Schema, node: Node, keyword: str, reference: str, base: str) -> None:
         location, fragment = urldefrag(urljoin(base, reference)) if reference else (base, "")
         targets = list(self._dynamic.get(fragment, ())) if keyword == "$dynamicRef" else []
         target = self._target(location, unquote(fragment))
@@ -153,7 +211,11 @@ class Document:
             )
         if target is not None and not any(target is other for other in targets):
             targets.append(target)
-        node.same += [self._read(each, location, 2) for each in targets]
+        self._links += len(targets)
+        if self._links > MAX_LINKS:
+            raise SchemaError(f"{self._what} has more than {MAX_LINKS} references")
+        self.targets.setdefault(id(schema), []).extend(targets)
+        node.refs += [self._read(each, location, 2) for each in targets]
 
     def _target(self, location: str, fragment: str) -> Json | None:
         if location not in self._resources:
@@ -166,10 +228,10 @@ class Document:
         return at_pointer(target, fragment)
 
     def _refuse_endless(self) -> None:
-        """A schema that applies itself to the same value never ends."""
+        """Refuse a schema that applies itself to the same value: judging it never ends."""
         longest: dict[int, int] = {}
         for start in list(self._nodes.values()):
-            chain: dict[int, Iterator[_Node]] = {} if id(start) in longest else {id(start): iter(start.same)}
+            chain: dict[int, Iterator[Node]] = {} if id(start) in longest else {id(start): iter(start.judges())}
             lengths = [1]
             while chain:
                 here = next(reversed(chain))
@@ -184,109 +246,7 @@ class Document:
                 elif id(following) in longest:
                     lengths[-1] = max(lengths[-1], 1 + longest[id(following)])
                 else:
-                    chain[id(following)] = iter(following.same)
+                    chain[id(following)] = iter(following.judges())
                     lengths.append(1)
         if max(longest.values(), default=0) > MAX_CHAIN:
             raise SchemaError(f"{self._what} has a chain of more than {MAX_CHAIN} references")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The effort of checking
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-class Effort:
-    """How much work a value may cause: how often some subschema is applied to some part of the value.
-
-    Repeating a reference multiplies work at every level, so that a short schema and a short value can keep the engine
-    busy for years. Counting is cheap because each pair of subschema and part is counted once and remembered.
-    """
-
-    def __init__(self, document: Document) -> None:
-        self._root = document.root
-        self._most_per_part = _most_per_part(document)
-
-    def of(self, instance: Json) -> int:
-        parts = _parts(instance)
-        if self._most_per_part is not None and parts * self._most_per_part <= MAX_EFFORT:
-            return parts * self._most_per_part
-        return self._exactly(self._root, instance, {})
-
-    def _exactly(self, node: _Node, instance: Json, seen: dict[tuple[int, int], int]) -> int:
-        key = (id(node), id(instance))
-        if key in seen:
-            return seen[key]
-        if len(seen) > _MAX_COUNTED:
-            return MAX_EFFORT + 1
-        effort = node.weight
-        for other in node.same:
-            effort += self._exactly(other, instance, seen)
-        if isinstance(instance, dict):
-            for name, value in instance.items():
-                if name in node.member:
-                    effort += self._exactly(node.member[name], value, seen)
-                for other in node.any_member:
-                    effort += self._exactly(other, value, seen)
-        elif isinstance(instance, list):
-            for position, value in enumerate(instance):
-                if position < len(node.item):
-                    effort += self._exactly(node.item[position], value, seen)
-                for other in node.any_item:
-                    effort += self._exactly(other, value, seen)
-        seen[key] = effort
-        return effort
-
-
-def _most_per_part(document: Document) -> int | None:
-    """The most subschemas that one part of a value can meet, or None when that grows with the depth of the value."""
-    nodes = list(document.nodes)
-    most = 0
-    here: dict[int, int] = {}
-    for depth in range(min(MAX_DEPTH * 2, 2 + 50_000 // len(nodes))):
-        above, here = here, {}
-        for node in nodes:
-            _meets(node, above, here, first=depth == 0)
-        now = here[id(document.root)]
-        if now > MAX_EFFORT:
-            return None
-        most = max(most, now)
-        if not any(here.values()) or here == above:
-            return most
-    return None if here[id(document.root)] > 64 else most
-
-
-def _meets(node: _Node, above: dict[int, int], here: dict[int, int], *, first: bool) -> int:
-    if id(node) in here:
-        return here[id(node)]
-    if first:
-        total = node.weight
-    else:
-        members = max((above.get(id(each), 1) for each in node.member.values()), default=0)
-        members += sum(above.get(id(each), 1) for each in node.any_member)
-        items = max((above.get(id(each), 1) for each in node.item), default=0)
-        items += sum(above.get(id(each), 1) for each in node.any_item)
-        total = max(members, items)
-    total += sum(_meets(other, above, here, first=first) for other in node.same)
-    here[id(node)] = min(total, MAX_EFFORT + 1)
-    return here[id(node)]
-
-
-def _parts(instance: Json) -> int:
-    """How many values a value is made of; long strings count for more."""
-    count = depth = 0
-    level = [instance]
-    while level:
-        count += len(level)
-        depth += 1
-        if depth > MAX_INSTANCE_DEPTH:
-            raise RecursionError
-        below: list[Json] = []
-        for value in level:
-            if isinstance(value, dict):
-                below.extend(value.values())
-            elif isinstance(value, list):
-                below.extend(value)
-            elif isinstance(value, str):
-                count += len(value) >> 6
-        level = below
-    return count

@@ -13,40 +13,47 @@ from typing import Any, Final
 
 import msgspec
 
-from toolwire.schemas.bounds import (
-    MAX_BYTES,
-    MAX_EFFORT,
-    MAX_EFFORT_WITH_DETAIL,
-    Document,
-    Effort,
-    SchemaError,
-    dialect_of,
-)
+from toolwire.protocol.steps import Steps, TooManySteps
+from toolwire.schemas.bounds import MAX_BYTES, Document, SchemaError, dialect_of
+from toolwire.schemas.effort import Effort, measure, parts_in
+from toolwire.schemas.faults import Faults, Leaves, Search
 from toolwire.schemas.walking import Json, Schema
+from toolwire.schemas.whole_numbers import whole_numbers
 from toolwire.schemas.wording import MAX_PROBLEMS, Problem, expected, explained, missing_key, unknown_key
 
 _BACKTRACK_LIMIT: Final = 10_000
-_REGEX_BYTES: Final = 1 << 20
+#: A value with more parts than this is neither repaired nor explained in detail: that would cost more than checking it.
+MAX_EXPLAINED: Final = 4_000
+_STEPS_OF_ANY: Final = 2_000
+_STEPS_PER_PART: Final = 40
+# Each member of a large object is checked by an engine of its own, which is kept.
+_MAX_MEMBERS: Final = 64
+
+TOO_LARGE: Final = Problem((), "too large or too deeply nested for this schema")
 
 
 class Validator:
     """A compiled schema. `check` returns what is wrong, an empty list when nothing is."""
 
-    def __init__(self, schema: Schema, engine: Any, effort: Effort, build: Callable[[Schema], Any]) -> None:
+    def __init__(self, schema: Schema, document: Document, build: Callable[[Schema], Any]) -> None:
         self.schema = schema
-        self.engine = engine
-        self.effort = effort
+        self.weight: int = document.weight
+        """About how many bytes it takes."""
+        self._engine = build(schema)
+        self._effort = Effort(document)
+        self._targets = document.targets
+        self._wants_integers = document.wants_integers
+        self._leaves = Leaves(build)
         self._build = build
+        self._members: dict[str, Any] = {}
 
-    def check(self, instance: Json) -> list[Problem]:
+    def check(self, instance: Json, text: bytes | None = None) -> list[Problem]:
+        """Say all that is wrong with a value; `text` is its JSON, where that is at hand, to measure it by."""
         try:
-            effort = self.effort.of(instance)
-            if effort > MAX_EFFORT:
-                return [Problem((), "too large or too deeply nested for this schema")]
-            if self.engine.is_valid(instance):
+            if not self._is_cheap(instance, text):
+                return [TOO_LARGE]
+            if self._engine.is_valid(instance):
                 return []
-            if effort > MAX_EFFORT_WITH_DETAIL:
-                return self._bad_members(instance)
             return self._explain(instance)
         except RecursionError:
             return [Problem((), "too deeply nested")]
@@ -54,38 +61,73 @@ class Validator:
             # The engine reads JSON values only; anything else cannot have come from, or go to, the wire.
             return [Problem((), "not a JSON value")]
 
+    def fits(self, instance: Json, text: bytes | None = None) -> bool:
+        """Whether nothing is wrong with a value."""
+        try:
+            return self._is_cheap(instance, text) and bool(self._engine.is_valid(instance))
+        except (RecursionError, ValueError, TypeError):
+            return False
+
+    def faults(self, instance: Json) -> Faults | None:
+        """Find where a value that does not fit goes wrong; None when it is too large to look."""
+        parts = measure(instance).parts
+        if parts > MAX_EXPLAINED:
+            return None
+        steps = Steps(_STEPS_OF_ANY + _STEPS_PER_PART * parts)
+        try:
+            return Search(self._targets, self._leaves, steps, MAX_EXPLAINED).faults(self.schema, instance)
+        except (TooManySteps, RecursionError):
+            return None
+
+    def whole(self, instance: Json, text: bytes | None = None) -> Json:
+        """Write `3.0` as `3` wherever the schema asks for an integer; `TooManySteps` where that is too much work."""
+        if not self._wants_integers:
+            return instance
+        size = measure(instance) if text is None else None
+        if size is not None and not size.floats:
+            return instance
+        parts = parts_in(text or b"") if size is None else size.parts
+        return whole_numbers(instance, self.schema, self._targets, parts)
+
+    def _is_cheap(self, instance: Json, text: bytes | None) -> bool:
+        return (text is not None and self._effort.fits_text(text)) or self._effort.fits(instance)
+
     def _explain(self, instance: Json) -> list[Problem]:
+        faults = self.faults(instance)
+        return self._bad_members(instance) if faults is None else self.explained(faults)
+
+    def explained(self, faults: Faults) -> list[Problem]:
+        """Put faults in words."""
         problems: dict[Problem, None] = {}
-        for error in self.engine.iter_errors(instance):
-            for problem in explained(error, self.schema, instance):
+        for fault in faults[:MAX_PROBLEMS]:
+            for problem in explained(fault, self.schema):
                 problems.setdefault(problem)
-            if len(problems) >= MAX_PROBLEMS:
-                break
         return list(problems)[:MAX_PROBLEMS] or [Problem((), f"expected {expected(self.schema, self.schema)}")]
 
     def _bad_members(self, instance: Json) -> list[Problem]:
-        """A large value: which members of the root object fail, without the engine's full list of errors."""
+        """Say of a large value which members of the root object fail."""
         problems: list[Problem] = []
         properties = self.schema.get("properties")
         if isinstance(instance, dict) and isinstance(properties, dict):
             required = [name for name in self.schema.get("required", ()) if name not in instance]
-            problems += [missing_key((), name, self.schema, self.schema) for name in required]
+            problems += [missing_key((), name, self.schema, self.schema) for name in required[:MAX_PROBLEMS]]
             if self.schema.get("additionalProperties") is False and "patternProperties" not in self.schema:
-                unknown = (unknown_key((), name, properties) for name in instance if name not in properties)
-                problems += islice(unknown, MAX_PROBLEMS)
-            shared: Schema = {
-                key: self.schema[key] for key in ("$schema", "$defs", "definitions") if key in self.schema
-            }
-            for name, member in properties.items():
-                if name in instance and self._fails(shared, member, instance[name]):
+                unknown = (name for name in instance if name not in properties)
+                problems += [unknown_key((), name, properties) for name in islice(unknown, MAX_PROBLEMS)]
+            for name, member in islice(properties.items(), _MAX_MEMBERS):
+                if name in instance and not self._member_fits(name, member, instance[name]):
                     problems.append(Problem((name,), f"expected {expected(member, self.schema)}"))
         return problems[:MAX_PROBLEMS] or [Problem((), f"expected {expected(self.schema, self.schema)}")]
 
-    def _fails(self, shared: Schema, member: Json, value: Json) -> bool:
-        try:
-            return not self._build({**shared, "allOf": [member]}).is_valid(value)
-        except SchemaError:  # a reference by position, which only the whole document resolves
-            return False
+    def _member_fits(self, name: str, member: Json, value: Json) -> bool:
+        if name not in self._members:
+            kept: Schema = {key: self.schema[key] for key in ("$schema", "$defs", "definitions") if key in self.schema}
+            try:
+                self._members[name] = self._build({**kept, "allOf": [member]})
+            except SchemaError:  # a reference by position, which only the whole document resolves
+                self._members[name] = None
+        engine = self._members[name]
+        return engine is None or bool(engine.is_valid(value))
 
 
 def compile(schema: Json, *, what: str) -> Validator:
@@ -100,24 +142,25 @@ def compile(schema: Json, *, what: str) -> Validator:
         raise SchemaError(f"{what} is {size} bytes long, the limit is {MAX_BYTES}")
     dialect = dialect_of(schema, what)
     document = Document(schema, what)
+    pattern_bytes = document.pattern_bytes
 
     def build(part: Schema) -> Any:
-        return _engine(part, dialect, what)
+        return _engine(part, dialect, what, pattern_bytes)
 
-    return Validator(schema, build(schema), Effort(document), build)
+    return Validator(schema, document, build)
 
 
-def _engine(schema: Schema, dialect: str, what: str) -> Any:
-    """The one door to jsonschema-rs: no retrieval of anything, bounded regular expressions."""
+def _engine(schema: Schema, dialect: str, what: str, pattern_bytes: int) -> Any:
+    """Make an engine of a schema: it fetches nothing, and its regular expressions are bounded."""
     import jsonschema_rs
 
     def refuse(uri: str) -> Json:
         raise ValueError(f"{uri} is outside the schema")
 
     validator: Callable[..., Any] = getattr(jsonschema_rs, dialect)
-    linear = jsonschema_rs.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES)
+    linear = jsonschema_rs.RegexOptions(size_limit=pattern_bytes, dfa_size_limit=pattern_bytes)
     backtracking = jsonschema_rs.FancyRegexOptions(
-        backtrack_limit=_BACKTRACK_LIMIT, size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES
+        backtrack_limit=_BACKTRACK_LIMIT, size_limit=pattern_bytes, dfa_size_limit=pattern_bytes
     )
     reason = ""
     # The linear engine cannot be made slow; look-around and back references need the other one, which counts its steps.

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import unquote
 
+from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas.bounds import MAX_DEPTH
 from toolwire.schemas.walking import SAME_VALUE_LIST, Json, Schema, at_pointer, listed
 
 NULL: Final[Schema] = {"type": "null"}
+# A step takes less than a microsecond.
+_MAX_STEPS: Final = 200_000
 
 
 def takes_null(schema: Json, root: Schema, above: frozenset[int] = frozenset()) -> bool:
@@ -71,17 +74,21 @@ def without_needless_nulls(value: Json, schema: Schema) -> Json:
     """Read null as "left out" for each member that may be left out and that null does not fit.
 
     Strict modes of vendors make every member required and nullable, and send null for what the model leaves out.
-    Returns the value itself when there is nothing to change.
+    Returns the value itself when there is nothing to change, or when it is too large to be looked through.
     """
-    return _left_out(value, [schema], schema, 0)
+    try:
+        return _left_out(value, [schema], schema, Steps(_MAX_STEPS), 0)
+    except TooManySteps:
+        return value
 
 
-def _left_out(value: Json, candidates: list[Json], root: Schema, depth: int) -> Json:
+def _left_out(value: Json, candidates: list[Json], root: Schema, steps: Steps, depth: int) -> Json:
     if depth > MAX_DEPTH or not isinstance(value, (dict, list)):
         return value
     found = _alternatives(candidates, root)
+    steps.spend(1 + len(value) * (1 + len(found)))
     if isinstance(value, list):
-        items = [_left_out(item, _of_item(found, index), root, depth + 1) for index, item in enumerate(value)]
+        items = [_left_out(item, _of_item(found, index), root, steps, depth + 1) for index, item in enumerate(value)]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
     kept: dict[str, Json] = {}
     changed = False
@@ -89,7 +96,7 @@ def _left_out(value: Json, candidates: list[Json], root: Schema, depth: int) -> 
         if member is None and _may_be_left_out(name, found, root):
             changed = True
             continue
-        kept[name] = _left_out(member, _of_member(found, name), root, depth + 1)
+        kept[name] = _left_out(member, _of_member(found, name), root, steps, depth + 1)
         changed = changed or kept[name] is not member
     return kept if changed else value
 

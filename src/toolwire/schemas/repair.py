@@ -1,158 +1,129 @@
-"""What models send instead of the right type, read as what was meant."""
+"""Other readings of a value: what models send instead of the right type, read as what was meant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 import msgspec
 
-from toolwire.schemas.bounds import MAX_DEPTH, MAX_EFFORT_WITH_DETAIL
+from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas.engine import Validator
-from toolwire.schemas.walking import SAME_VALUE_LIST, Json, Schema, at_pointer, listed, mapped, walk
-from toolwire.schemas.wording import Path, meant
+from toolwire.schemas.faults import Fault, has_type
+from toolwire.schemas.walking import Json, Path, Schema, at_pointer, listed
+from toolwire.schemas.wording import Problem
+
+_NO_READING: Final = object()
+# JSON in a string may hold a number in a string.
+_ROUNDS: Final = 4
+_WRONG_TYPE: Final = ("type", "enum", "const", "anyOf", "oneOf")
+# How many subschemas are looked at to find out what one text may stand for.
+_LOOKS: Final = 50
 
 
 def understood(instance: Json, validator: Validator) -> Json:
-    """The value with `"3"`, `3.0` and JSON in a string read as what the schema asks for.
+    """Read `"3"`, `3.0` and JSON in a string as what the schema asks for.
 
-    Only parts that fail as sent are touched, and never where a string is among the things expected.
+    Only parts that fail as sent are touched, and never where a string is among the things expected. A value that is too
+    large to be explained is left as it is.
     """
+    return reread(instance, validator)[0]
+
+
+def reread(instance: Json, validator: Validator) -> tuple[Json, list[Problem]]:
+    """Read a value as what the schema asks for, and say what is still wrong with it then."""
     try:
-        for _ in range(4):  # JSON in a string may hold a number in a string
-            if validator.effort.of(instance) > MAX_EFFORT_WITH_DETAIL or validator.engine.is_valid(instance):
+        for _ in range(_ROUNDS):
+            if validator.fits(instance):
+                return validator.whole(instance), []
+            faults = validator.faults(instance)
+            if faults is None:
                 break
-            before = instance
-            for error in _innermost(validator.engine.iter_errors(instance)):
-                reading = _reading(error, validator.schema)
-                if reading is not _NO_READING:
-                    instance = _with(instance, tuple(error.instance_path), reading)
-            if instance is before:
-                break
-        return whole_numbers(instance, validator.schema, validator.schema)
-    except (RecursionError, ValueError, TypeError):
-        return instance
+            root = validator.schema
+            readings = {fault.path: found for fault in faults if (found := _reading(fault, root)) is not _NO_READING}
+            if not readings:
+                return validator.whole(instance), validator.explained(faults)
+            instance = _with(instance, readings)
+    except (TooManySteps, RecursionError, ValueError, TypeError):
+        pass
+    return instance, validator.check(instance)
 
 
-_NO_READING: Final = object()
-
-
-def _innermost(errors: Iterable[Any]) -> Iterator[Any]:
-    for error in errors:
-        branch = meant(error) if error.kind.name in ("anyOf", "oneOf") else None
-        if branch is None:
-            yield error
-        else:
-            yield from _innermost(branch)
-
-
-def _reading(error: Any, root: Schema) -> Json:
-    value = error.instance
-    if error.kind.name not in ("type", "enum", "const", "anyOf", "oneOf") or not isinstance(value, str):
+def _reading(fault: Fault, root: Schema) -> Json:
+    value = fault.value
+    if fault.keyword not in _WRONG_TYPE or not isinstance(value, str):
         return _NO_READING
-    schema = walk(root, error.schema_path[:-1])
-    if _takes_string(schema, root):
+    look = _Look(root)
+    if look.takes_string(fault.schema):
         return _NO_READING
     text = value.strip()
     try:
-        reading = msgspec.json.decode(text.lower() if text.casefold() in ("true", "false") else text)
+        reading = msgspec.json.decode(text.lower() if text[:6].casefold() in ("true", "false") else text)
     except (msgspec.DecodeError, RecursionError):
         return _NO_READING
-    return reading if _has_type(reading, schema, root) else _NO_READING
+    return reading if _Look(root).takes(fault.schema, reading) else _NO_READING
 
 
-def _has_type(value: Json, schema: Json, root: Schema, depth: int = 0) -> bool:
-    if not isinstance(schema, dict) or depth > 8:
-        return False
+class _Look:
+    """A look at what a schema takes, through its references and choices, of bounded length."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._steps = Steps(_LOOKS)
+
+    def takes_string(self, schema: Json) -> bool:
+        """Whether some string could fit."""
+        self._steps.spend()
+        if not isinstance(schema, dict):
+            return True
+        if (target := _target(schema, self._root)) is not None:
+            return self.takes_string(target)
+        if "const" in schema:
+            return isinstance(schema["const"], str)
+        if isinstance(values := schema.get("enum"), list):
+            return any(isinstance(value, str) for value in values)
+        for keyword in ("anyOf", "oneOf"):
+            if isinstance(choices := schema.get(keyword), list):
+                return any(self.takes_string(choice) for choice in choices)
+        return has_type("", schema.get("type"))
+
+    def takes(self, schema: Json, value: Json) -> bool:
+        """Whether a value is of the type, or among the values, that a schema asks for."""
+        self._steps.spend()
+        if not isinstance(schema, dict):
+            return False
+        if (target := _target(schema, self._root)) is not None:
+            return self.takes(target, value)
+        if "const" in schema:
+            return bool(schema["const"] == value)
+        if isinstance(values := schema.get("enum"), list):
+            return value in values
+        if choices := list(listed(schema, ("anyOf", "oneOf"))):
+            return any(self.takes(choice, value) for choice in choices)
+        return "type" in schema and has_type(value, schema["type"])
+
+
+def _target(schema: Schema, root: Schema) -> Json | None:
     if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-        return _has_type(value, at_pointer(root, unquote(reference[1:])), root, depth + 1)
-    if "const" in schema:
-        return bool(schema["const"] == value)
-    if isinstance(values := schema.get("enum"), list):
-        return value in values
-    if choices := list(listed(schema, ("anyOf", "oneOf"))):
-        return any(_has_type(value, choice, root, depth + 1) for choice in choices)
-    kinds = schema.get("type", ())
-    return _type_of(value) in ([kinds] if isinstance(kinds, str) else kinds) or (
-        isinstance(value, int) and not isinstance(value, bool) and "number" in kinds
-    )
+        return at_pointer(root, unquote(reference[1:]))
+    return None
 
 
-def _type_of(value: Json) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "integer" if value.is_integer() else "number"
-        case str():
-            return "string"
-        case dict():
-            return "object"
-        case _:
-            return "array"
+def _with(instance: Json, readings: dict[Path, Json]) -> Json:
+    """Copy a value with other values at some places. Each object and array on the way is copied once."""
+    if () in readings:
+        return readings[()]
+    copies: dict[Path, Json] = {(): _copied(instance)}
+    for path, reading in readings.items():
+        here = copies[()]
+        for length, step in enumerate(path[:-1], 1):
+            place = path[:length]
+            if place not in copies:
+                copies[place] = here[step] = _copied(here[step])
+            here = copies[place]
+        here[path[-1]] = reading
+    return copies[()]
 
 
-def _takes_string(schema: Json, root: Schema, depth: int = 0) -> bool:
-    """Whether some string could fit."""
-    if not isinstance(schema, dict) or depth > 8:
-        return True
-    if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-        return _takes_string(at_pointer(root, unquote(reference[1:])), root, depth + 1)
-    if "const" in schema:
-        return isinstance(schema["const"], str)
-    if isinstance(values := schema.get("enum"), list):
-        return any(isinstance(value, str) for value in values)
-    for keyword in ("anyOf", "oneOf"):
-        if isinstance(choices := schema.get(keyword), list):
-            return any(_takes_string(choice, root, depth + 1) for choice in choices)
-    kinds = schema.get("type")
-    return kinds is None or kinds == "string" or (isinstance(kinds, list) and "string" in kinds)
-
-
-def whole_numbers(instance: Json, schema: Json, root: Schema, depth: int = 0) -> Json:
-    """The value with `3.0` as `3` wherever the schema asks for an integer: to JSON Schema they are the same."""
-    if isinstance(schema, dict) and isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-        schema = at_pointer(root, unquote(reference[1:]))
-    if not isinstance(schema, dict) or depth > MAX_DEPTH * 2:
-        return instance
-    if isinstance(instance, float):
-        return int(instance) if instance.is_integer() and _wants_integer(schema, root) else instance
-    if isinstance(instance, dict):
-        members = dict(mapped(schema, ("properties",)))
-        rest = schema.get("additionalProperties")
-        instance = {
-            name: whole_numbers(value, members.get(name, rest), root, depth + 1) for name, value in instance.items()
-        }
-    elif isinstance(instance, list):
-        first = schema.get("prefixItems", ())
-        rest = schema.get("items")
-        instance = [
-            whole_numbers(value, first[position] if position < len(first) else rest, root, depth + 1)
-            for position, value in enumerate(instance)
-        ]
-    for part in listed(schema, SAME_VALUE_LIST):
-        instance = whole_numbers(instance, part, root, depth + 1)
-    return instance
-
-
-def _wants_integer(schema: Schema, root: Schema, depth: int = 0) -> bool:
-    if schema.get("type") == "integer":
-        return True
-    choices = [part for part in listed(schema, ("anyOf", "oneOf")) if isinstance(part, dict)]
-    if any(part.get("type") == "number" for part in choices) or depth > 4:
-        return False
-    return any(_wants_integer(part, root, depth + 1) for part in choices)
-
-
-def _with(document: Json, path: Path, value: Json) -> Json:
-    if not path:
-        return value
-    step, rest = path[0], path[1:]
-    copy: Json = dict(document) if isinstance(document, dict) else list(document)
-    copy[step] = _with(copy[step], rest, value)
-    return copy
+def _copied(value: Json) -> Json:
+    return dict(value) if isinstance(value, dict) else list(value)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 Json = Any
 Schema = dict[str, Any]
+Path = tuple[str | int, ...]
 
 # Keywords with a list of subschemas that judge the same value.
 SAME_VALUE_LIST: Final = ("allOf", "anyOf", "oneOf")
@@ -31,7 +32,7 @@ def mapped(schema: Schema, keywords: Iterable[str]) -> Iterator[tuple[str, Json]
 
 
 def at_pointer(document: Json, pointer: str) -> Json | None:
-    """What a JSON pointer (`/$defs/Row`) leads to, or None."""
+    """Follow a JSON pointer (`/$defs/Row`); None where it leads to nothing."""
     for token in pointer.split("/")[1:]:
         name = token.replace("~1", "/").replace("~0", "~")
         if isinstance(document, dict) and name in document:
@@ -41,14 +42,3 @@ def at_pointer(document: Json, pointer: str) -> Json | None:
         else:
             return None
     return document
-
-
-def walk(root: Json, steps: Iterable[str | int]) -> Json:
-    """What a path leads to, or None."""
-    schema: Json = root
-    for step in steps:
-        try:
-            schema = schema[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return schema

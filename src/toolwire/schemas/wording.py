@@ -1,16 +1,17 @@
-"""What is wrong with a value, in plain words for a model to read; and a schema in words."""
+"""Plain words for a model to read: for what is wrong with a value, and for a schema."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final, Literal, NamedTuple
+from itertools import islice
+from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 from toolwire.protocol.errors import ToolwireError
-from toolwire.schemas.walking import Json, Schema, at_pointer, walk
+from toolwire.schemas.faults import Fault
+from toolwire.schemas.walking import Json, Path, Schema, at_pointer
 
-Path = tuple[str | int, ...]
 Kind = Literal["invalid", "missing", "unknown"]
 
 MAX_PROBLEMS: Final = 20
@@ -33,7 +34,7 @@ class Invalid(ToolwireError):
 
 
 def sentence(problem: Problem, noun: str = "argument") -> str:
-    """One line for a model to read: what is wrong, where, and what was expected."""
+    """Write one line for a model to read: what is wrong, where, and what was expected."""
     path, message, kind = problem
     if kind == "invalid":
         whole = "The arguments" if noun == "argument" else f"The {noun}"
@@ -44,24 +45,34 @@ def sentence(problem: Problem, noun: str = "argument") -> str:
 
 
 def place(path: Path) -> str:
-    """`rows[2].name` for `("rows", 2, "name")`."""
+    """Write a path as text: `rows[2].name` for `("rows", 2, "name")`. Of a long one, the end is left out."""
     text = ""
     for step in path:
+        if len(text) > 300:
+            return text + "…"
         text += f"[{step}]" if isinstance(step, int) else f".{_clipped(step)}" if text else _clipped(step)
     return text
 
 
+# Comparing two names takes up to a millisecond where they are long, so that few long ones are compared.
+_LONG_NAME: Final = 64
+_MANY_NAMES: Final = 100
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name that was probably meant."""
+    """Find the name that was probably meant."""
     from difflib import get_close_matches
 
-    folded = {other.casefold(): other for other in known}
-    close = get_close_matches(name[:64].casefold(), list(folded)[:200], n=1, cutoff=0.6)
+    if len(name) > _LONG_NAME:
+        return None
+    folded = {other.casefold(): other for other in islice(known, _MANY_NAMES) if len(other) <= _LONG_NAME}
+    close = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     return folded[close[0]] if close else None
 
 
 def unknown_key(path: Path, name: str, known: Iterable[str]) -> Problem:
-    names = list(known)
+    """Name a key that is not known, and the one that may be meant."""
+    names = list(islice(known, _MANY_NAMES))
     if (meant := nearest(name, names)) is not None:
         return Problem((*path, name), f"did you mean {show(meant)}?", "unknown")
     if not names:
@@ -70,63 +81,43 @@ def unknown_key(path: Path, name: str, known: Iterable[str]) -> Problem:
     return Problem((*path, name), f"expected one of {some}", "unknown")
 
 
-def missing_key(path: Path, name: str, schema: Json, root: Schema) -> Problem:
-    member = schema.get("properties", {}).get(name) if isinstance(schema, dict) else None
+def missing_key(path: Path, name: str, schema: Schema, root: Schema) -> Problem:
+    """Name a key that is missing, and what is expected there."""
+    members = schema.get("properties")
+    member = members.get(name) if isinstance(members, dict) else None
     return Problem((*path, name), f"expected {expected(member, root)}", "missing")
 
 
-def explained(error: Any, root: Schema, whole: Json) -> list[Problem]:
-    kind, path = error.kind, tuple(error.instance_path)
-    schema = walk(root, error.schema_path[:-1])
-    match kind.name:
+def explained(fault: Fault, root: Schema) -> list[Problem]:
+    """Say what is wrong in plain words: one problem for each key at fault, or one for the value."""
+    path, keyword, schema, value, names = fault
+    match keyword:
         case "required":
-            return [missing_key(path, kind.property, schema, root)]
-        case "additionalProperties" | "unevaluatedProperties":
-            known = schema.get("properties", {}) if isinstance(schema, dict) else {}
-            return [unknown_key(path, name, known) for name in kind.unexpected[:MAX_PROBLEMS]]
-        case "anyOf" | "oneOf" if (branch := meant(error)) is not None:
-            return [problem for inner in branch for problem in explained(inner, root, whole)]
+            return [missing_key(path, name, schema, root) for name in names]
+        case "additionalProperties":
+            known = schema.get("properties")
+            # Of many unknown keys the first ones are compared with the known ones, for comparing takes long.
+            known = known if isinstance(known, dict) else {}
+            compared = [unknown_key(path, name, known) for name in names[:_COMPARED]]
+            rest = [Problem((*path, name), "it is not expected", "unknown") for name in names[_COMPARED:]]
+            return (compared + rest)[:MAX_PROBLEMS]
         case "not":
-            return [Problem(path, f"{show(error.instance)} is not allowed")]
-        case "falseSchema" if error.schema_path[-1:] == ["additionalProperties"]:
-            value = walk(whole, path)
-            names = list(value)[:MAX_PROBLEMS] if isinstance(value, dict) else []
-            return [unknown_key(path, name, ()) for name in names]
-        case "falseSchema":
+            return [Problem(path, f"{show(value)} is not allowed")]
+        case "false":
             return [Problem(path, "nothing is allowed here")]
         case "uniqueItems":
             return [Problem(path, "expected items that are all different")]
         case "contains":
             return [Problem(path, "an item that is required is not there")]
         case "propertyNames":
-            return [Problem(path, f"a key is not allowed: {_clipped(kind.error.message)}")]
-    if not isinstance(schema, dict):
-        return [Problem(path, _clipped(error.message, 200))]
-    if kind.name == "oneOf" and type(kind).__name__ == "OneOfMultipleValid":
-        return [Problem(path, f"fits more than one of: {expected(schema, root)}")]
-    return [Problem(path, f"expected {expected(schema, root)}, got {show(error.instance)}")]
+            return [Problem(path, f"a key is not allowed: {show(names[0])}")]
+        case "several":
+            return [Problem(path, f"fits more than one of: {expected(schema, root)}")]
+    return [Problem(path, f"expected {expected(schema, root)}, got {show(value)}")]
 
 
-# Keywords that tell branches apart, and how far below the choice they do.
-_TELLING: Final = ((("type", "enum", "const"), 0), (("enum", "const"), 1), (("required", "additionalProperties"), 0))
-
-
-def meant(error: Any) -> list[Any] | None:
-    """Of a failed choice, the errors of the one branch that was clearly meant: by its type, its tag or its keys."""
-    if not isinstance(error.instance, (dict, list)):
-        return None
-    branches: list[list[Any]] = getattr(error.kind, "context", None) or []
-    here = list(error.instance_path)
-    for telling, below in _TELLING:
-        branches = [
-            branch
-            for branch in branches
-            if not any(inner.kind.name in telling and len(inner.instance_path) == len(here) + below for inner in branch)
-        ]
-        if len(branches) == 1:
-            return branches[0]
-    return None
-
+# How many unknown keys are compared with the known ones.
+_COMPARED: Final = 5
 
 _FORMATS: Final = {
     "date-time": 'a date and time such as "2026-01-31T09:30:00Z"',
@@ -149,40 +140,60 @@ _TYPES: Final = {
 }
 
 
-def expected(schema: Json, root: Schema, depth: int = 0) -> str:
-    """A schema in words: `an integer of at least 1`, `one of "a", "b"`, `a string or null`."""
-    if not isinstance(schema, dict) or depth > 4:
-        return "a value"
-    if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-        return expected(at_pointer(root, unquote(reference[1:])), root, depth + 1)
-    if "const" in schema:
-        return show(schema["const"])
-    if isinstance(values := schema.get("enum"), list):
-        shown = ", ".join(show(value) for value in values[:20]) + (", …" if len(values) > 20 else "")
-        return f"one of {shown}" if len(values) != 1 else shown
-    for keyword in ("anyOf", "oneOf"):
-        if isinstance(choices := schema.get(keyword), list):
-            return " or ".join(dict.fromkeys(expected(choice, root, depth + 1) for choice in choices[:8]))
-    kinds = schema.get("type", ())
-    names = [kinds] if isinstance(kinds, str) else [kind for kind in kinds if isinstance(kind, str)]
-    if not names:
-        names = ["object"] if "properties" in schema else ["array"] if "items" in schema else []
-    phrase = " or ".join(_TYPES.get(name, "a value") for name in names) or "a value"
-    if phrase == "an object" and isinstance(members := schema.get("properties"), dict) and members:
-        shown = ", ".join(show(name) for name in list(members)[:6]) + (", …" if len(members) > 6 else "")
-        phrase = f"an object with {shown}"
-    if phrase == "a string" and schema.get("format") in _FORMATS:
-        phrase = _FORMATS[schema["format"]]
-    phrase += _bounds(schema)
-    item = schema.get("items")
-    if names == ["array"] and isinstance(item, dict) and item and depth < 2:
-        phrase += f", each item {expected(item, root, depth + 1)}"
-    return phrase
+# How many subschemas one description names, and how long it becomes.
+_NAMED: Final = 24
+_LONG: Final = 600
+
+
+def expected(schema: Json, root: Schema) -> str:
+    """Put a schema in words: `an integer of at least 1`, `one of "a", "b"`, `a string or null`."""
+    return _clipped(_Words(root).of(schema, 0), _LONG)
+
+
+class _Words:
+    """The words for one schema, which name a bounded number of its parts."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._left = _NAMED
+
+    def of(self, schema: Json, depth: int) -> str:
+        self._left -= 1
+        if not isinstance(schema, dict) or depth > 4 or self._left < 0:
+            return "a value"
+        if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
+            return self.of(at_pointer(self._root, unquote(reference[1:])), depth + 1)
+        if "const" in schema:
+            return show(schema["const"])
+        if isinstance(values := schema.get("enum"), list):
+            shown = ", ".join(show(value) for value in values[:20]) + (", …" if len(values) > 20 else "")
+            return f"one of {shown}" if len(values) != 1 else shown
+        for keyword in ("anyOf", "oneOf"):
+            if isinstance(choices := schema.get(keyword), list):
+                return " or ".join(dict.fromkeys(self.of(choice, depth + 1) for choice in choices[:8]))
+        return self._of_type(schema, depth)
+
+    def _of_type(self, schema: Schema, depth: int) -> str:
+        kinds = schema.get("type", ())
+        names = [kinds] if isinstance(kinds, str) else [kind for kind in kinds if isinstance(kind, str)]
+        if not names:
+            names = ["object"] if "properties" in schema else ["array"] if "items" in schema else []
+        phrase = " or ".join(_TYPES.get(name, "a value") for name in names[:8]) or "a value"
+        if phrase == "an object" and isinstance(members := schema.get("properties"), dict) and members:
+            shown = ", ".join(show(name) for name in islice(members, 6)) + (", …" if len(members) > 6 else "")
+            phrase = f"an object with {shown}"
+        if phrase == "a string" and isinstance(form := schema.get("format"), str) and form in _FORMATS:
+            phrase = _FORMATS[form]
+        phrase += _bounds(schema)
+        item = schema.get("items")
+        if names == ["array"] and isinstance(item, dict) and item and depth < 2:
+            phrase += f", each item {self.of(item, depth + 1)}"
+        return phrase
 
 
 def _bounds(schema: Schema) -> str:
     words = [
-        f"{text} {schema[keyword]}{unit}"
+        f"{text} {show(schema[keyword])}{unit}"
         for keyword, text, unit in (
             ("minimum", "of at least", ""),
             ("exclusiveMinimum", "greater than", ""),
@@ -204,11 +215,13 @@ def _bounds(schema: Schema) -> str:
 
 
 def show(value: Json) -> str:
-    """A value as a reader should see it: short, on one line."""
+    """Write a value as a reader should see it: short, on one line."""
     if isinstance(value, dict):
         return "an object" if value else "an empty object"
     if isinstance(value, list):
         return "an array" if value else "an empty array"
+    if isinstance(value, str):
+        value = _clipped(value)
     try:
         return _clipped(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError):

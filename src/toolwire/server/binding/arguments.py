@@ -9,18 +9,22 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire import adapters, schemas
 from toolwire.adapters import Adapter, FreshDefault, Invalid, Problem
-from toolwire.protocol.errors import ServerError, ToolwireError
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, ToolwireError
+from toolwire.protocol.steps import TooManySteps
 from toolwire.schemas import Json, Schema, Validator
 from toolwire.server.binding.signature import Signature
 
 _MAX_LINES: Final = 20
+
+_Sent = TypeVar("_Sent")
 
 
 class InvalidArguments(ToolwireError):
@@ -69,11 +73,11 @@ class _Argument(msgspec.Struct, frozen=True):
 
 
 def typed_reader(
-    signature: Signature, texts: dict[str, str], name: str, profile: schemas.Profile = "portable"
+    signature: Signature, texts: dict[str, str], profile: schemas.Profile = "portable"
 ) -> tuple[tuple[Parameter, ...], Reader]:
     arguments = [_argument(signature, parameter, texts) for parameter in signature.rest]
     document = _input_document(arguments)
-    reader = _StructReader(arguments, document, f"the input schema of {name!r}")
+    reader = _StructReader(arguments, document)
     parameters = tuple(argument.parameter for argument in arguments)
     return parameters, Reader(schemas.portable(document, profile), reader.read, reader.meant, reader.read_in_order)
 
@@ -131,11 +135,9 @@ def _input_document(arguments: list[_Argument]) -> Schema:
 class _StructReader:
     """Reads the arguments object into a Struct made for the function."""
 
-    def __init__(self, arguments: list[_Argument], document: Schema, what: str) -> None:
+    def __init__(self, arguments: list[_Argument], document: Schema) -> None:
         self._arguments = arguments
         self._document = document
-        self._what = what
-        self._validator: Validator | None = None
         late = [each for each in arguments if not _is_direct(each)]
         self._late = tuple((each.name, each.adapter.read) for each in late)
         self._late_defaults = tuple((each.name, _maker(each)) for each in late if not each.parameter.required)
@@ -181,62 +183,39 @@ class _StructReader:
         return values
 
     def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
-        validator = self._explainer()
-        sent = schemas.without_needless_nulls(sent, self._document)
-        return sent if validator is None else _fitting(sent, validator)
+        return self._each(sent, lambda adapter, value: adapter.fitting(value))
 
     def _reread(self, raw: bytes | Raw | UnsetType, decode: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:
-        """Arguments refused as sent: read them as what they may stand for, or say all that is wrong."""
-        sent = _sent_object(raw)
-        given = schemas.without_needless_nulls(sent, self._document)
-        if given is not sent:
-            try:
-                return decode(msgspec.json.encode(given))
-            except (msgspec.DecodeError, RecursionError, ValueError):
-                sent = given
-        validator = self._explainer()
-        meant = sent if validator is None else schemas.understood(sent, validator)
+        """Read refused arguments as what they may stand for, or say all that is wrong."""
+        texts = self._each(_sent_members(raw), lambda adapter, text: adapter.repaired(text))
         try:
-            return decode(msgspec.json.encode(meant))
+            return decode(msgspec.json.encode(texts))
         except (msgspec.DecodeError, RecursionError, ValueError):
-            problems = self._by_name(meant) if validator is None else validator.check(meant)
-            refused = self._refused(meant)
-            # The types decide what is wrong, the schema says it better: 12.5 is a Decimal, though the schema says text.
-            kept = [problem for problem in problems if problem.kind != "invalid" or _argument_of(problem) in refused]
-            named = {_argument_of(problem) for problem in kept}
-            more = [problem for name, found in refused.items() if name not in named for problem in found]
-            raise InvalidArguments(_lines(kept + more or problems)) from None
+            raise InvalidArguments(["The arguments do not fit"]) from None
 
-    def _explainer(self) -> Validator | None:
-        """The schema as a validator, made for the first refusal; None if the engine cannot take a pattern in it."""
-        if self._validator is None:
-            try:
-                self._validator = schemas.compile(self._document, what=self._what)
-            except schemas.SchemaError:
-                return None
-        return self._validator
-
-    def _by_name(self, meant: dict[str, Json]) -> list[Problem]:
+    def _each(self, sent: dict[str, _Sent], read: Callable[[Adapter, _Sent], _Sent]) -> dict[str, _Sent]:
+        """Read each argument by itself, so that a mistake in a small one never costs the size of a large one."""
         known = {argument.wire_name: argument for argument in self._arguments}
-        unknown = [schemas.unknown_key((), name, known) for name in list(meant)[:_MAX_LINES] if name not in known]
-        required = [name for name, argument in known.items() if argument.parameter.required and name not in meant]
-        return unknown + [Problem((name,), "it is required", "missing") for name in required]
+        unknown = islice((name for name in sent if name not in known), _MAX_LINES)
+        problems = [schemas.unknown_key((), name, known) for name in unknown]
+        missing = [name for name, argument in known.items() if argument.parameter.required and name not in sent]
+        problems += [schemas.missing_key((), name, self._document, self._document) for name in missing]
+        found: dict[str, _Sent] = {}
+        for name, argument in known.items():
+            if name not in sent or self._is_left_out(name, sent[name]):
+                continue
+            try:
+                found[name] = read(argument.adapter, sent[name])
+            except Invalid as error:
+                problems += [problem._replace(path=(name, *problem.path)) for problem in error.problems]
+        if problems:
+            raise InvalidArguments(_lines(problems))
+        return found
 
-    def _refused(self, meant: dict[str, Json]) -> dict[str, list[Problem]]:
-        """The arguments that do not fit their types, each read by itself, since msgspec stops at its first error."""
-        refused: dict[str, list[Problem]] = {}
-        for argument in self._arguments:
-            name = argument.wire_name
-            if name in meant:
-                try:
-                    argument.adapter.decode(msgspec.json.encode(meant[name]))
-                except Invalid as error:
-                    refused[name] = [problem._replace(path=(name, *problem.path)) for problem in error.problems]
-        return refused
-
-
-def _argument_of(problem: Problem) -> str | int | None:
-    return problem.path[0] if problem.path else None
+    def _is_left_out(self, name: str, value: Any) -> bool:
+        """Whether an argument is null that does not take null, and may be left out."""
+        is_null = value is None or (isinstance(value, Raw) and bytes(value) == b"null")
+        return is_null and not schemas.without_needless_nulls({name: None}, self._document)
 
 
 def _is_direct(argument: _Argument) -> bool:
@@ -275,33 +254,34 @@ def record_reader(
     if document.get("type") != "object" or "properties" not in document:
         raise ServerError(f"{what} is a class with named members, such as a dataclass, or a JSON Schema")
     handed, context = _handed(signature, document, True, name)
-    reader = _RecordReader(adapter, document, handed)
+    reader = _RecordReader(adapter, handed)
     return Reader(schemas.portable(document, profile), reader.read, reader.meant), context
 
 
 class _RecordReader:
     """Reads the arguments object into a record."""
 
-    def __init__(self, adapter: Adapter, document: Schema, handed: str | tuple[str, ...]) -> None:
+    def __init__(self, adapter: Adapter, handed: str | tuple[str, ...]) -> None:
         self._adapter = adapter
-        self._document = document
         self._handed = handed
 
     def read(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
+        text = b"{}" if isinstance(raw, UnsetType) else raw
         try:
-            record = self._adapter.read(b"{}" if isinstance(raw, UnsetType) else raw)
+            record = self._adapter.read(text)
         except (msgspec.DecodeError, RecursionError, ValueError):
-            sent = schemas.without_needless_nulls(_sent_object(raw), self._document)
             try:
-                record = self._adapter.decode_lenient(msgspec.json.encode(sent))
+                record = self._adapter.decode_lenient(msgspec.json.encode(_sent_members(text)))
             except Invalid as error:
                 raise InvalidArguments(_lines(error.problems)) from None
         return {self._handed: record} if isinstance(self._handed, str) else {}
 
     def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
-        sent = schemas.without_needless_nulls(sent, self._document)
-        validator = self._adapter.validator("input")
-        return sent if validator is None else _fitting(sent, validator)
+        try:
+            meant: dict[str, Json] = self._adapter.fitting(sent)
+        except Invalid as error:
+            raise InvalidArguments(_lines(error.problems)) from None
+        return meant
 
 
 # -- Raw schemas ------------------------------------------------------------------------------------------------------
@@ -380,7 +360,8 @@ class _RawReader:
         self._handed = handed
 
     def read(self, raw: bytes | Raw | UnsetType = UNSET) -> dict[str, Any]:
-        sent = self._checked(_sent_object(raw), raw)
+        text = b"{}" if isinstance(raw, UnsetType) else bytes(raw)
+        sent = self._checked(_sent_object(text), text)
         for name, default in self._defaults.items():
             if name not in sent:
                 sent[name] = msgspec.json.decode(msgspec.json.encode(default))
@@ -389,14 +370,23 @@ class _RawReader:
         return {self._handed: sent if self._decoder is None else self._decoded(sent)}
 
     def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
-        return _fitting(schemas.without_needless_nulls(sent, self._validator.schema), self._validator)
+        given = schemas.without_needless_nulls(sent, self._validator.schema)
+        meant: dict[str, Json]
+        meant, problems = schemas.reread(given, self._validator)
+        if problems:
+            raise InvalidArguments(_lines(problems))
+        return meant
 
-    def _checked(self, sent: dict[str, Json], raw: bytes | Raw | UnsetType) -> dict[str, Json]:
-        if self._validator.check(sent):
+    def _checked(self, sent: dict[str, Json], text: bytes) -> dict[str, Json]:
+        if not self._validator.fits(sent, text):
             return self.meant(sent)
-        if not isinstance(raw, UnsetType) and b"." in bytes(raw):
-            sent = schemas.whole_numbers(sent, self._validator.schema, self._validator.schema)
-        return sent
+        if b"." not in text:
+            return sent
+        try:
+            whole: dict[str, Json] = self._validator.whole(sent, text)
+        except (TooManySteps, RecursionError):
+            raise InvalidArguments(_lines([schemas.TOO_LARGE])) from None
+        return whole
 
     def _decoded(self, sent: dict[str, Json]) -> Any:
         assert self._decoder is not None
@@ -412,37 +402,40 @@ class _UncheckedReader(_RawReader):
     def meant(self, sent: dict[str, Json]) -> dict[str, Json]:
         return sent
 
-    def _checked(self, sent: dict[str, Json], raw: bytes | Raw | UnsetType) -> dict[str, Json]:
+    def _checked(self, sent: dict[str, Json], text: bytes) -> dict[str, Json]:
         return sent
 
 
 # -- What was sent, and what is wrong with it -------------------------------------------------------------------------
 
 
-def _sent_object(raw: bytes | Raw | UnsetType) -> dict[str, Json]:
+_decode_values = msgspec.json.Decoder(dict[str, Any] | None).decode
+_decode_texts = msgspec.json.Decoder(dict[str, Raw] | None).decode
+
+
+def _sent_object(text: bytes) -> dict[str, Json]:
+    """Decode the arguments object."""
+    return _decoded(text, _decode_values)
+
+
+def _sent_members(raw: bytes | Raw | UnsetType) -> dict[str, Raw]:
+    """Take the arguments object apart, each argument still as JSON text."""
+    return {} if isinstance(raw, UnsetType) else _decoded(raw, _decode_texts)
+
+
+def _decoded(raw: bytes | Raw, decode: Callable[[bytes | Raw], dict[str, _Sent] | None]) -> dict[str, _Sent]:
     try:
-        sent = {} if isinstance(raw, UnsetType) else msgspec.json.decode(raw)
+        sent = decode(raw)
+    except msgspec.ValidationError:
+        # 2026-07-28 server/tools, error handling: a request that does not fit the schema of the request.
+        raise ProtocolError(
+            INVALID_PARAMS, "The arguments must be one JSON object with a member for each argument"
+        ) from None
     except RecursionError:
         raise InvalidArguments(["The arguments are too deeply nested"]) from None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError):
         raise InvalidArguments(["The arguments are not valid JSON"]) from None
-    if isinstance(sent, str):  # the whole object in a string
-        try:
-            sent = msgspec.json.decode(sent)
-        except (msgspec.DecodeError, RecursionError):
-            pass
-    if sent is None:
-        return {}
-    if not isinstance(sent, dict):
-        raise InvalidArguments(["The arguments must be one JSON object with a member for each argument"])
-    return sent
-
-
-def _fitting(sent: dict[str, Json], validator: Validator) -> dict[str, Json]:
-    meant: dict[str, Json] = schemas.understood(sent, validator)
-    if problems := validator.check(meant):
-        raise InvalidArguments(_lines(problems))
-    return meant
+    return sent or {}
 
 
 def _lines(problems: list[Problem]) -> list[str]:

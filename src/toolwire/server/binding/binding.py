@@ -130,7 +130,7 @@ def bind(
         plain_function(function).__doc__ if not isinstance(function, type) else function.__doc__
     )
     if input_schema is None:
-        parameters, reader = typed_reader(signature, documented.parameters, name, schema_profile)
+        parameters, reader = typed_reader(signature, documented.parameters, schema_profile)
         context = signature.context
     elif isinstance(input_schema, type) or typing.get_origin(input_schema) is not None:
         parameters = ()
