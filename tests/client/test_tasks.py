@@ -107,6 +107,41 @@ async def test_progress_reaches_the_caller_while_the_task_runs(revision: str) ->
         assert connection.reports == {}, "and nothing is left of it"
 
 
+@pytest.mark.covers("PRG-1")
+@pytest.mark.parametrize("numbers", [True, False], ids=["with numbers", "with words alone"])
+async def test_progress_never_runs_backwards_when_a_call_becomes_a_task(
+    numbers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server("steps", limits=Limits(task_window=3600.0, task_poll=0.01))
+    told: list[tuple[float, Any, Any]] = []
+    seen = {f"step {step}": asyncio.Event() for step in range(1, 7)}
+
+    @server.tool(task="optional")
+    async def work(ctx: Context) -> str:
+        for step in range(1, 7):
+            if step == 3:
+                await ctx.elicit("Go on?", bool)  # Asking makes it a task.
+            await ctx.progress(step, 12, f"step {step}")
+            await seen[f"step {step}"].wait()
+        return "done"
+
+    if not numbers:
+        # As with a server that is not made with Toolwire.
+        monkeypatch.setattr("toolwire.client.tasks.PROGRESS_KEY", "not there")
+
+    def on_progress(params: types.ProgressNotificationParams) -> None:
+        told.append((params.progress, params.total, params.message))
+        seen[str(params.message)].set()
+
+    async with Client(server, on_progress=on_progress, elicit=lambda message, form: Accept({"value": True})) as client:
+        assert (await client.call_tool("work")).text == "done"
+    if numbers:
+        assert told == [(step, 12, f"step {step}") for step in range(1, 7)]
+    else:
+        reported = [number for number, _, _ in told]
+        assert reported == sorted(set(reported))
+
+
 @dialects
 @pytest.mark.covers("T-11", "TSK-15")
 async def test_a_call_that_is_given_up_cancels_its_task(revision: str) -> None:

@@ -57,6 +57,19 @@ def test_who_gets_a_task(support: Any, revision: str, client: Any, wanted: bool,
     assert caught.value.code == expected
 
 
+@pytest.mark.covers("TSK-2")
+@pytest.mark.parametrize("support", ["forbidden", "optional", "required"])
+@pytest.mark.parametrize("client", [ABLE, {}], ids=["declared", "not declared"])
+def test_on_2026_07_28_the_client_has_no_say(support: Any, client: dict[str, Any]) -> None:
+    def judged(wanted: bool) -> Any:
+        try:
+            return verdict(support, "2026-07-28", client, OFFERED, wanted)
+        except ProtocolError as refusal:
+            return refusal.code
+
+    assert judged(True) == judged(False)
+
+
 @pytest.mark.covers("T-30")
 @pytest.mark.parametrize("support", ["forbidden", "optional", "required"])
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
@@ -144,8 +157,28 @@ def test_an_answer_of_the_wrong_shape_is_refused(answer: bytes) -> None:
     assert list(task.questions) == ["a"]
 
 
-def test_a_task_is_kept_for_its_time_to_live() -> None:
-    assert record().expires == 1_800_000_060.5
+@pytest.mark.covers("J84", "E37", "T-28")
+def test_the_ttl_counts_from_the_creation_and_grows_while_the_task_runs() -> None:
+    task = record()
+    for now in (task.created, task.created + 0.25, task.created + 86_400):
+        assert task.shown_ttl(now) == 60_000 + (now - task.created) * 1000
+    assert task.shown_ttl(task.created - 5) == 60_000, "another machine's clock may be behind"
+    rules.cancel(task)
+    task.updated = task.created + 90
+    assert task.shown_ttl(task.created + 86_400) == 150_000
+
+
+def test_a_question_that_is_taken_back_is_no_longer_waited_for() -> None:
+    task = record()
+    rules.ask(task, {"a": question(), "b": question()})
+    assert rules.withdraw(task, "a")
+    assert (list(task.questions), task.status) == (["b"], "input_required")
+    assert not rules.withdraw(task, "a")
+    assert rules.withdraw(task, "b")
+    assert (task.questions, task.status) == ({}, "working")
+    rules.ask(task, {"c": question()})
+    rules.cancel(task)
+    assert not rules.withdraw(task, "c")
 
 
 def test_a_task_cannot_ask_for_ever() -> None:
@@ -184,7 +217,7 @@ def test_a_time_to_live_that_cannot_be_read(task: bytes) -> None:
 def test_the_core_dialect() -> None:
     task = record()
     rules.say(task, "half")
-    shown = msgspec.json.decode(msgspec.json.encode(rules.core_task(task, t.GetTaskResult)))
+    shown = msgspec.json.decode(msgspec.json.encode(rules.core_task(task, t.GetTaskResult, task.created)))
     assert shown == {
         "taskId": "t1",
         "status": "working",
@@ -195,7 +228,7 @@ def test_the_core_dialect() -> None:
         "pollInterval": 1000,
     }
     rules.complete(task, Raw(b'{"content":[],"isError":true}'), "it broke")
-    failed = rules.core_task(task, t.Task)
+    failed = rules.core_task(task, t.Task, 0.0)
     assert (failed.status, failed.status_message) == ("failed", "it broke")
 
 
@@ -212,16 +245,16 @@ def test_the_extension() -> None:
     created = msgspec.json.decode(msgspec.json.encode(rules.task_created(task)))
     assert (created["resultType"], created["ttlMs"], created["pollIntervalMs"]) == ("task", 60_000, 1000)
     rules.ask(task, {"a": question("why")})
-    asking = msgspec.json.decode(msgspec.json.encode(rules.detailed_task(task, t.DetailedTaskResult)))
+    asking = msgspec.json.decode(msgspec.json.encode(rules.detailed_task(task, t.DetailedTaskResult, 0.0)))
     assert asking["inputRequests"] == {"a": {"method": "elicitation/create", "params": {"message": "why"}}}
     assert asking["resultType"] == "complete"
     broken = record()
     rules.complete(broken, Raw(b'{"content":[],"isError":true}'), "it broke")
-    shown = msgspec.json.decode(msgspec.json.encode(rules.detailed_task(broken, t.DetailedTaskResult)))
+    shown = msgspec.json.decode(msgspec.json.encode(rules.detailed_task(broken, t.DetailedTaskResult, 0.0)))
     assert (shown["status"], shown["result"]) == ("completed", {"content": [], "isError": True})
     failed = record()
     rules.fail(failed, ProtocolError(-32099, "broken", {"why": 1}))
-    shown = msgspec.json.decode(msgspec.json.encode(rules.detailed_task(failed, t.DetailedTaskResult)))
+    shown = msgspec.json.decode(msgspec.json.encode(rules.detailed_task(failed, t.DetailedTaskResult, 0.0)))
     assert shown["error"] == {"code": -32099, "message": "broken", "data": {"why": 1}}
     assert "result" not in shown
 

@@ -939,6 +939,79 @@ async def test_a_question_that_is_never_answered_is_given_up(revision: str) -> N
         assert params["requestId"] == client.requests[0]["id"]
 
 
+@pytest.mark.parametrize("revision", OLD)
+@pytest.mark.parametrize("plain", [False, True])
+async def test_each_question_may_have_a_time_of_its_own(revision: str, plain: bool) -> None:
+    server = Server("asks")
+    capable = ("elicit",) if revision < "2025-11-25" else ("elicit", "elicit_url")
+
+    async def ask(ctx: Context, what: str) -> str:
+        if what == "elicit":
+            await ctx.elicit("First name?", str, timeout=0.01)
+        elif what == "elicit_url":
+            await ctx.elicit_url("Sign in", "https://example.com/", timeout=0.01)
+        elif what == "sample":
+            await ctx.sample("Hello", timeout=0.01)
+        else:
+            await ctx.list_roots(timeout=0.01)
+        return "answered"
+
+    def ask_plainly(ctx: SyncContext, what: str) -> str:
+        if what == "elicit":
+            ctx.elicit("First name?", str, timeout=0.01)
+        elif what == "elicit_url":
+            ctx.elicit_url("Sign in", "https://example.com/", timeout=0.01)
+        elif what == "sample":
+            ctx.sample("Hello", timeout=0.01)
+        else:
+            ctx.list_roots(timeout=0.01)
+        return "answered"
+
+    server.tool("ask")(ask_plainly if plain else ask)
+    async with connect(server, revision, EVERYTHING) as client:
+        for what in (*capable, "sample", "list_roots"):
+            result = await client.call("ask", {"what": what})
+            assert result["isError"]
+            assert result["content"][0]["text"].startswith("The client did not answer ")
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+async def test_a_time_for_an_answer_is_above_zero(timeout: float) -> None:
+    server = Server("asks", debug=True)
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return str(await ctx.elicit("First name?", str, timeout=timeout))
+
+    async with connect(server, MODERN, EVERYTHING) as client:
+        assert "a number of seconds above zero" in (await client.call("ask"))["content"][0]["text"]
+
+
+@pytest.mark.covers("MRTR-6")
+async def test_the_shortest_time_counts_for_all_questions_of_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_000_000.0]
+    monkeypatch.setattr("toolwire.server.questions.time.time", lambda: now[0])
+    server = Server("asks", limits=Limits(state=60))
+
+    @server.tool
+    async def ask(ctx: Context, times: list[float | None]) -> str:
+        await asyncio.gather(*(ctx.elicit(f"{n}?", bool, key=f"{n}", timeout=time) for n, time in enumerate(times)))
+        return "answered"
+
+    async with connect(server, MODERN, EVERYTHING) as client:
+        cases: list[tuple[list[float | None], float]] = [([5], 5), ([5, None, 30], 5), ([3600], 3600), ([None], 60)]
+        for times, seconds in cases:
+            for late in (0, 1):
+                first = await client.call("ask", {"times": times})
+                more = {
+                    "requestState": first["requestState"],
+                    "inputResponses": {key: accept(True) for key in first["inputRequests"]},
+                }
+                now[0] += seconds + late
+                answer = await client.request("tools/call", {"name": "ask", "arguments": {"times": times}, **more})
+                assert ("error" in answer) is bool(late), answer
+
+
 # --- Time ------------------------------------------------------------------------------------------------------------
 
 

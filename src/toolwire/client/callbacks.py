@@ -30,7 +30,9 @@ class Callbacks:
         self._waiting: dict[int, deque[Callable[[], Any]]] = {}
 
     def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        waiting = self._waiting.get(id(callback))
+        # What is wrapped for one call keeps its place among the others of the same callback.
+        name = id(getattr(callback, "__wrapped__", callback))
+        waiting = self._waiting.get(name)
         if waiting is not None:
             waiting.append(partial(callback, *arguments))
             return
@@ -40,12 +42,12 @@ class Callbacks:
             log.exception("a callback failed")
             return
         if asyncio.iscoroutine(value):
-            self._waiting[id(callback)] = deque([lambda: value], maxlen=MAX_WAITING)
+            self._waiting[name] = deque([lambda: value], maxlen=MAX_WAITING)
             # Closed, in case it never began: because of what came after it, or of the end of the connection.
-            self.start(self._in_order(callback)).add_done_callback(lambda _: value.close())
+            self.start(self._in_order(name)).add_done_callback(lambda _: value.close())
 
-    async def _in_order(self, callback: Callable[..., Any]) -> None:
-        waiting = self._waiting[id(callback)]
+    async def _in_order(self, name: int) -> None:
+        waiting = self._waiting[name]
         try:
             while waiting:
                 try:
@@ -53,7 +55,7 @@ class Callbacks:
                 except Exception:
                     log.exception("a callback failed")
         finally:
-            del self._waiting[id(callback)]
+            del self._waiting[name]
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something until the connection closes."""

@@ -27,7 +27,7 @@ from toolwire.client.opening import Opener, name_card
 from toolwire.client.pins import Pins
 from toolwire.client.reading import Reading
 from toolwire.client.stub import make_stub
-from toolwire.client.tasks import TaskHandle, driven, patience, start_task
+from toolwire.client.tasks import Rising, TaskHandle, driven, patience, start_task
 from toolwire.client.tools import (
     TaskAnswer,
     decode_called,
@@ -352,6 +352,8 @@ class Client(Reading):
         params = t.CallToolRequestParams(
             name=name, arguments=UNSET if arguments is None else Raw(encode_arguments(arguments))
         )
+        if on_progress is not None or self._on_progress is not None:
+            on_progress = Rising(cast("OnProgress", on_progress or self._on_progress))
         connection = self._keeper.connection
         if connection is not None and name in connection.tools.only_tasks:
             return await self._drive(params, timeout, on_progress, meta, headers, returns)
@@ -377,8 +379,7 @@ class Client(Reading):
                 "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta, headers=sent
             )
         if type(result) is TaskAnswer:
-            handle, report = self.task(result.task_id, name), on_progress or self._on_progress
-            return await driven(handle, patience(timeout, self._timeout), report, returns)
+            return await driven(self.task(result.task_id, name), patience(timeout, self._timeout), on_progress, returns)
         if result.structured_content is not UNSET:
             await self._learn_tools()
         return self._made(name, result, returns)
@@ -425,10 +426,9 @@ class Client(Reading):
         returns: Any,
     ) -> Any:
         """Call a tool as a task, and wait for its result."""
-        report = on_progress or self._on_progress
         connection = await self._usable()
-        handle = await start_task(self, connection, params, None, report, meta, timeout=timeout, headers=headers)
-        return await driven(handle, patience(timeout, self._timeout), report, returns)
+        handle = await start_task(self, connection, params, None, on_progress, meta, timeout=timeout, headers=headers)
+        return await driven(handle, patience(timeout, self._timeout), on_progress, returns)
 
     async def call_tool_as_task(
         self,

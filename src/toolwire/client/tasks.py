@@ -30,7 +30,7 @@ from toolwire.protocol.errors import (
     TransportError,
 )
 from toolwire.protocol.revisions import supports
-from toolwire.protocol.tasks import TERMINAL
+from toolwire.protocol.tasks import PROGRESS_KEY, TERMINAL
 
 T = TypeVar("T")
 
@@ -38,6 +38,7 @@ T = TypeVar("T")
 _POLL: Final = 1.0
 _SHORTEST_POLL: Final = 0.01
 _LONGEST_POLL: Final = 60.0
+_MOST: Final = 1e300
 
 
 class TaskCancelled(ToolwireError):
@@ -56,6 +57,9 @@ class TaskState(Struct, frozen=True):
     """Seconds that the server keeps it from its creation on; None for ever."""
     poll_interval: float
     """Seconds to wait before looking again."""
+    progress: float | None = None
+    """How far it is, where the server says so in numbers (2026-07-28: servers made with Toolwire do)."""
+    total: float | None = None
     questions: Mapping[str, t.InputRequest] = {}
     """What it asks, by key (2026-07-28; on 2025-11-25 questions come as requests while `wait()` runs)."""
     result: Raw | UnsetType = UNSET
@@ -130,8 +134,10 @@ class TaskHandle:
         last: TaskState | None = None
         while last is None or not last.over:
             state = await self.status()
-            if state != last:
-                last = state
+            # The ttl may grow while the task runs, which is no news of the task.
+            seen = msgspec.structs.replace(state, ttl=None)
+            if seen != last:
+                last = seen
                 yield state
             if not state.over:
                 await asyncio.sleep(state.poll_interval)
@@ -223,14 +229,16 @@ class TaskHandle:
 
     async def _polled(self, on_progress: OnProgress | None) -> Raw:
         """2026-07-28: look, answer what is asked, and look again."""
-        said, count = None, 0
+        report = on_progress if on_progress is None or isinstance(on_progress, Rising) else Rising(on_progress)
+        said: Any = None
         while True:
             state = await self.status()
             if state.over:
                 return _result_of(state)
-            if state.message != said:
-                said, count = state.message, count + 1
-                await self._report(on_progress, count, said)
+            says = (state.message, state.progress, state.total)
+            if report is not None and says != said:
+                said = says
+                await self._report(report, state)
             if state.status == "input_required":
                 await self._answer(state.questions)
             await asyncio.sleep(state.poll_interval)
@@ -246,18 +254,39 @@ class TaskHandle:
         await self._client._ask("tasks/update", params, _decode_nothing)
         self._answered.update(fresh)
 
-    async def _report(self, on_progress: OnProgress | None, count: int, message: str | None) -> None:
-        if on_progress is None or message is None:
+    async def _report(self, report: Rising, state: TaskState) -> None:
+        if state.message is None and state.progress is None:
             return
-        # The extension has no progress; what it says instead looks like some.
-        params = t.ProgressNotificationParams(progress_token=self.id, progress=count, message=message)
-        (await self._client._usable()).callbacks.call(on_progress, params)
+        # The extension has no progress; without numbers, what it says instead counts as one step further.
+        params = t.ProgressNotificationParams(
+            progress_token=self.id,
+            progress=report.last + 1 if state.progress is None else state.progress,
+            total=UNSET if state.total is None else state.total,
+            message=UNSET if state.message is None else state.message,
+        )
+        if report.rises(params):
+            (await self._client._usable()).callbacks.call(report, params)
 
     def _reported(self) -> None:
         """2025-11-25: a task that is over reports no more."""
         if self._stop_reports is not None:
             self._stop_reports()
             self._stop_reports = None
+
+
+class Rising:
+    """The progress callback of one call, which remembers how far the call was when it became a task."""
+
+    def __init__(self, callback: OnProgress) -> None:
+        self.__wrapped__ = callback
+        self.last: float = 0.0
+
+    def rises(self, params: t.ProgressNotificationParams) -> bool:
+        return params.progress > self.last
+
+    def __call__(self, params: t.ProgressNotificationParams) -> Any:
+        self.last = max(self.last, params.progress)
+        return self.__wrapped__(params)
 
 
 async def start_task(
@@ -394,7 +423,21 @@ def _decode_detailed(raw: Raw) -> TaskState:
         # A view into the message would keep all of it alive.
         result=UNSET if task.result is UNSET else task.result.copy(),
         error=task.error,
+        **_numbers(task.meta),
     )
+
+
+def _numbers(meta: Any) -> dict[str, Any]:
+    """How far a task is, if the server says so; nothing for what are no numbers."""
+    told = meta.get(PROGRESS_KEY) if isinstance(meta, dict) else None
+    if not isinstance(told, dict):
+        return {}
+    numbers: dict[str, Any] = {name: told.get(name) for name in ("progress", "total")}
+    return {
+        name: float(value)
+        for name, value in numbers.items()
+        if type(value) in (int, float) and -_MOST <= value <= _MOST
+    }
 
 
 def _common(task: t.Task | t.TaskFields, ttl: int | None, poll: int | UnsetType) -> dict[str, Any]:

@@ -137,6 +137,7 @@ class Rounds:
         self._answers: dict[str, Answered] = {}
         self._keys = Keys()
         self._offered: dict[str, Raw] = {}
+        self._seconds: float | None = None
         self._max_rounds = max_rounds
 
     def resume(self, payload: bytes, responses: Mapping[str, Raw], now: float) -> State:
@@ -169,8 +170,10 @@ class Rounds:
         """Take answers that came before anything was asked: a client may know what a named question will be."""
         self._offered = dict(responses)
 
-    def ask(self, kind: Kind, params: t.Wire | None, key: str | None = None) -> Raw | None:
-        """The answer to a question; None when it has to wait for the next round."""
+    def ask(
+        self, kind: Kind, params: t.Wire | None, key: str | None = None, seconds: float | None = None
+    ) -> Raw | None:
+        """The answer to a question; None when it has to wait for the next round, which comes within `seconds`."""
         asked = Asked(kind, digest(kind, params))
         named, key = key is not None, self._keys.choose(kind, asked.digest, key)
         if named and key in self._offered:
@@ -179,6 +182,8 @@ class Rounds:
         if answered is not None and answered.digest == asked.digest:
             return answered.result
         # A question that changed between rounds is asked again, never answered with another's answer.
+        if seconds is not None:
+            self._seconds = seconds if self._seconds is None else min(seconds, self._seconds)
         request = _REQUESTS[kind]
         self.pending[key] = (asked, request() if params is None else request(params=params))
         return None
@@ -194,7 +199,7 @@ class Rounds:
             id=identifier,
             request=self.request,
             principal=self.principal,
-            expires=now + lifetime,
+            expires=now + (lifetime if self._seconds is None else self._seconds),
             round=self.round + 1,
             asked=self._asked(),
             # Only answers that this run used, so that a stale one does not travel for ever.

@@ -31,6 +31,8 @@ TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 MAX_QUESTIONS: Final = 100
 #: Characters of a status message that are kept.
 MAX_MESSAGE: Final = 1000
+#: Where a task of the extension says how far it is: its `_meta` has the numbers, and its status message the words.
+PROGRESS_KEY: Final = "toolwire/progress"
 # Kept free in the record of a task that runs: a store that is full takes what is no longer than what it replaces, and
 # so the end of a task can always be written down.
 _ROOM: Final = "." * 512
@@ -99,7 +101,10 @@ def wanted_ttl(task: Raw | UnsetType) -> int | UnsetType:
 
 
 def lifetime(wanted: int | UnsetType | None, default: float, longest: float) -> int:
-    """How long a task is kept, in milliseconds: what was asked for, within bounds; -32602 for what is no time."""
+    """How long a task is kept after its end, in milliseconds: what was asked for, within bounds.
+
+    2025-11-25 tasks, ttl: the receiver may override what was asked for. Raises -32602 for what is no time.
+    """
     if wanted is UNSET or wanted is None:
         wanted = int(default * 1000)
     if wanted <= 0:
@@ -145,29 +150,44 @@ class Record(Struct, omit_defaults=True):
     id: str
     created: float
     updated: float
+    """When it was changed last; for a task that is over, when it ended."""
     ttl_ms: int
+    """How long it is kept after its end."""
     poll_ms: int
     status: t.TaskStatus = "working"
     message: str = ""
     tool: str = ""
     """The tool whose call it is, under the name that clients know; empty where there is none."""
+    progress: float | None = None
+    total: float | None = None
     process: str = ""
     """Who runs it; empty for a task that the host drives."""
     questions: dict[str, Question] = {}
     answers: dict[str, Reply] = {}
     result: Raw | UnsetType = UNSET
+    revision: str = ""
+    """The revision that the result is written for."""
     is_error: bool = False
     error: t.Error | UnsetType = UNSET
     again: Again | UnsetType = UNSET
+    name: str = ""
+    """What the host calls a task that it drives; clients do not see it."""
+    metadata: dict[str, Any] = {}
+    """What the host wants to know of such a task later on."""
     room: str = ""
 
     @property
     def over(self) -> bool:
         return self.status in TERMINAL
 
-    @property
-    def expires(self) -> float:
-        return self.created + self.ttl_ms / 1000
+    def shown_ttl(self, now: float) -> int:
+        """The ttl as both dialects have it, in milliseconds from the creation on.
+
+        A task that runs is never dropped, so that its ttl grows for as long as it runs: whoever looks now is sure to
+        find the task, or its outcome, until then.
+        """
+        lived = (self.updated if self.over else max(now, self.updated)) - self.created
+        return self.ttl_ms + max(int(lived * 1000), 0)
 
 
 encode: Final = msgspec.json.Encoder().encode
@@ -188,12 +208,12 @@ def new_record(identifier: str, now: float, ttl_ms: int, poll_ms: int, **details
 # --- What may happen to it: each says whether anything changed -------------------------------------------------------
 
 
-def complete(record: Record, result: Raw, failure: str | None = None) -> bool:
-    """The call has a result; `failure` is what a result that is a tool's error says."""
+def complete(record: Record, result: Raw, failure: str | None = None, revision: str = "") -> bool:
+    """The call has a result, written for `revision`; `failure` is what a result that is a tool's error says."""
     if record.over:
         return False  # A result that comes late is discarded.
     _end(record, "completed")
-    record.result, record.is_error = result, failure is not None
+    record.result, record.revision, record.is_error = result, revision, failure is not None
     record.message = (failure or "")[:MAX_MESSAGE]
     return True
 
@@ -236,11 +256,14 @@ def _end(record: Record, status: t.TaskStatus) -> None:
     record.room = record.process = ""
 
 
-def say(record: Record, message: str) -> bool:
+def say(record: Record, message: str, progress: float | None = None, total: float | None = None) -> bool:
+    """The task is so far; without numbers those that it said last stay."""
     message = message[:MAX_MESSAGE]
-    if record.over or record.message == message:
+    if progress is None:
+        progress, total = record.progress, record.total
+    if record.over or (record.message, record.progress, record.total) == (message, progress, total):
         return False
-    record.message = message
+    record.message, record.progress, record.total = message, progress, total
     return True
 
 
@@ -251,6 +274,15 @@ def ask(record: Record, questions: Mapping[str, Question]) -> bool:
         raise ProtocolError(INVALID_PARAMS, f"The task asked more than {MAX_QUESTIONS} questions")
     record.questions = {**record.questions, **questions}
     record.status = "input_required"
+    return True
+
+
+def withdraw(record: Record, key: str) -> bool:
+    """Take back a question that nobody answered."""
+    if record.over or record.questions.pop(key, None) is None:
+        return False
+    if not record.questions:
+        record.status = "working"
     return True
 
 
@@ -292,20 +324,19 @@ def rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def core_task(record: Record, type_: type[W]) -> W:
+def core_task(record: Record, type_: type[W], now: float) -> W:
     """The task as 2025-11-25 knows it, as a value of `Task` or of a type made from it."""
     # 2025-11-25 tasks: there a tool's error fails the task.
     failed = record.status == "completed" and record.is_error
-    return type_(
-        **_fields(record, "failed" if failed else record.status), ttl=record.ttl_ms, poll_interval=record.poll_ms
-    )
+    fields = _fields(record, "failed" if failed else record.status)
+    return type_(**fields, ttl=record.shown_ttl(now), poll_interval=record.poll_ms)
 
 
 def task_created(record: Record) -> t.TaskCreatedResult:
     return t.TaskCreatedResult(**_fields(record), ttl_ms=record.ttl_ms, poll_interval_ms=record.poll_ms)
 
 
-def detailed_task(record: Record, type_: type[W]) -> W:
+def detailed_task(record: Record, type_: type[W], now: float) -> W:
     """The task as the extension knows it, with its questions or its outcome (TSK-10)."""
     details: dict[str, Any] = {}
     if record.status == "input_required":
@@ -314,7 +345,10 @@ def detailed_task(record: Record, type_: type[W]) -> W:
         details["result"] = record.result
     elif record.status == "failed":
         details["error"] = record.error
-    return type_(**_fields(record), **details, ttl_ms=record.ttl_ms, poll_interval_ms=record.poll_ms)
+    if record.progress is not None and not record.over:
+        numbers = {"progress": record.progress, "total": record.total}
+        details["meta"] = {PROGRESS_KEY: {name: value for name, value in numbers.items() if value is not None}}
+    return type_(**_fields(record), **details, ttl_ms=record.shown_ttl(now), poll_interval_ms=record.poll_ms)
 
 
 def _fields(record: Record, status: str | None = None) -> dict[str, Any]:

@@ -43,7 +43,15 @@ class Refused(ToolError):
 class Asking(Protocol):
     """One way of asking."""
 
-    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None, threaded: bool = False) -> Raw: ...
+    async def ask(
+        self,
+        kind: Kind,
+        params: t.Wire | None,
+        key: str | None,
+        threaded: bool = False,
+        timeout: float | None = None,
+    ) -> Raw:
+        """Return the answer; the client has `timeout` seconds for it, or as long as the server allows."""
 
     async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any: ...
 
@@ -59,12 +67,20 @@ class BackChannel:
         self._keys: set[str] = set()
         self._names: set[str] = set()
 
-    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None, threaded: bool = False) -> Raw:
+    async def ask(
+        self,
+        kind: Kind,
+        params: t.Wire | None,
+        key: str | None,
+        threaded: bool = False,
+        timeout: float | None = None,
+    ) -> Raw:
         if key is not None:
             # Not needed here, but what is wrong on one revision should be found on every one.
             check_key(key, self._keys)
         try:
-            return await self._outlet.request(kind, params or t.RequestParams(), timeout=self._timeout)
+            seconds = self._timeout if timeout is None else timeout
+            return await self._outlet.request(kind, params or t.RequestParams(), timeout=seconds)
         except ProtocolError as error:
             raise Refused(f"The client refused {kind}: {error.message}", error.code) from error
         except (Timeout, TransportError) as error:
@@ -95,13 +111,20 @@ class Replay:
         self._names: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
 
-    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None, threaded: bool = False) -> Raw:
+    async def ask(
+        self,
+        kind: Kind,
+        params: t.Wire | None,
+        key: str | None,
+        threaded: bool = False,
+        timeout: float | None = None,
+    ) -> Raw:
         if self.unwinding and not threaded:
             # A handler that caught its unwinding and asks on: this round is over.
             raise asyncio.CancelledError
         if self.rounds.unfinished is not None:
             raise Unwind
-        answer = self.rounds.ask(kind, params, key)
+        answer = self.rounds.ask(kind, params, key, timeout)
         if answer is not None:
             return answer
         if threaded:
@@ -179,7 +202,14 @@ class NoReplay:
     def __init__(self) -> None:
         self._names: set[str] = set()
 
-    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None, threaded: bool = False) -> Raw:
+    async def ask(
+        self,
+        kind: Kind,
+        params: t.Wire | None,
+        key: str | None,
+        threaded: bool = False,
+        timeout: float | None = None,
+    ) -> Raw:
         raise ToolError(
             "This handler asked a question, but it is registered with replay=False: on protocol revision 2026-07-28 "
             "asking means running the handler again from the top once the answer is there. Allow it with replay=True, "

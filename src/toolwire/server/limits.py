@@ -55,8 +55,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds after which every legacy HTTP session is over."""
     streams: int = 8
     """Streams that one legacy HTTP session may have open by GET."""
+    task: float = 24 * 3600.0
+    """Seconds a task may run, unless its tool has a timeout of its own; the time of open questions does not count."""
     task_ttl: float = 300.0
-    """Seconds that a task is kept from its creation on, unless its client asks for another time."""
+    """Seconds that a task is kept after its end, unless its client asks for another time."""
     task_ttl_max: float = 3600.0
     """The longest such time."""
     task_poll: float = 1.0

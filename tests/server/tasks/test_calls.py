@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 from tests.server import process_handlers
@@ -38,8 +39,23 @@ TASK_FIELDS = {
 }
 
 
+@over
+@pytest.mark.covers("TSK-2")
+@pytest.mark.parametrize("wish", [{}, {"ttl": 5}, True, None], ids=str)
+async def test_a_client_of_2026_07_28_cannot_ask_for_a_task(over: Over, wish: Any) -> None:
+    held = Held(limits=Limits(task_window=3600.0))
+    held.go.set()
+    async with talk(held.server, MODERN, over) as client:
+        # The work is done within the window, so the answer is the result; the wish changes nothing.
+        result = await client.call("hold", task=wish)
+        assert (result["resultType"], text_in(result)) == ("complete", "held x")
+        assert held.seen == [("done", False)]
+        assert text_in(await client.call("plain", task=wish)) == "Hello, you!"
+
+
 @ways
 @pytest.mark.covers("J66", "TSK-2", "TSK-6", "TSK-7")
+@pytest.mark.usefixtures("clock")
 async def test_a_call_is_answered_at_once_with_a_task_and_goes_on(way: Way) -> None:
     held = Held()
     async with way.talk(held.server) as client:

@@ -8,9 +8,13 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
+from tests.server.tasks.conftest import Clock
+from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
     CORE,
+    RELATED,
     Way,
+    begin,
     changes,
     dialects,
     look,
@@ -22,10 +26,12 @@ from tests.server.tasks.talking import (
     wait_for_end,
     ways,
 )
+from tests.wireclient import MODERN
 
-from toolwire import Context, ProtocolError, Server, ToolResult
+from toolwire import Context, Limits, ProtocolError, Server, ToolResult
 from toolwire.client import sync
 from toolwire.protocol.errors import ServerError
+from toolwire.protocol.types import SERVER_INFO_KEY
 from toolwire.server.tasks import methods
 
 
@@ -80,6 +86,82 @@ async def test_a_task_fails_or_is_cancelled_by_the_host(way: Way) -> None:
         assert record.status == "failed"
 
 
+@pytest.mark.covers("E36")
+async def test_each_client_reads_the_result_of_a_task_in_the_words_of_its_own_revision() -> None:
+    """A host task belongs to a principal, who may look at it with a client of either dialect."""
+    server, _ = office()
+    cases: list[tuple[Any, Any, Any]] = [
+        (ToolResult("stamped", structured=[1, 2]), {"result": [1, 2]}, [1, 2]),
+        (ToolResult(structured={"pages": 2}, meta={"mine": 1}), {"pages": 2}, {"pages": 2}),
+        ("stamped", None, None),
+    ]
+    for value, in_core, in_modern in cases:
+        task = await server.tasks.create(principal="ada")
+        await server.tasks.finish(task, value)
+        async with talk(server, CORE, principal="ada") as client:
+            result = await client.result("tasks/result", {"taskId": task.id})
+            assert "resultType" not in result
+            assert result.get("structuredContent") == in_core
+            meta = result["_meta"]
+            assert meta.pop(RELATED) == {"taskId": task.id}
+            assert meta == ({"mine": 1} if in_core == {"pages": 2} else {})
+        async with talk(server, MODERN, principal="ada") as client:
+            result = (await look(client, task.id))["result"]
+            assert result["resultType"] == "complete"
+            assert result.get("structuredContent") == in_modern
+            assert SERVER_INFO_KEY in result["_meta"]
+
+
+@pytest.mark.covers("E36")
+async def test_a_task_of_a_call_is_read_in_the_words_of_either_revision() -> None:
+    held = Held()
+    held.go.set()
+    async with talk(held.server, CORE, principal="ada") as old, talk(held.server, MODERN, principal="ada") as new:
+        made_there, made_here = await begin(old, "hold"), await begin(new, "hold")
+        for task in (made_there, made_here):
+            result = (await reaches(new, task, "completed"))["result"]
+            assert result["resultType"] == "complete"
+            assert SERVER_INFO_KEY in result["_meta"]
+            result = await old.result("tasks/result", {"taskId": task})
+            assert "resultType" not in result
+            assert result["_meta"].keys() == {RELATED}
+
+
+async def test_a_host_names_its_tasks_and_keeps_what_it_has_to_know() -> None:
+    server, _ = office()
+    task = await server.tasks.create(principal="ada", name="reindex", metadata={"folder": "a", "pages": [1]})
+    record = await server.tasks.get(task)
+    assert record is not None
+    assert (record.name, record.metadata) == ("reindex", {"folder": "a", "pages": [1]})
+    async with talk(server, MODERN, principal="ada") as client:
+        assert "reindex" not in str(await look(client, task.id))
+    await server.tasks.finish(task, "done")
+    record = await server.tasks.get(task)
+    assert record is not None
+    assert (record.name, record.metadata) == ("reindex", {"folder": "a", "pages": [1]})
+
+
+@ways
+async def test_a_task_of_the_host_runs_as_long_as_any_other(
+    way: Way, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("office", stores=clock.stores, limits=Limits(task=7200.0, session_idle=1e6, session_age=1e6))
+    async with way.talk(server, principal="ada") as client:
+        left, ended = [await server.tasks.create(principal="ada", ttl=60) for _ in range(2)]
+        await clock.elapse(7000)
+        assert await status_of(client, left.id) == "working"
+        await server.tasks.finish(ended, "done")
+        await clock.elapse(199)
+        assert (await client.error("tasks/get", {"taskId": ended.id}))["code"] == -32602
+        assert caplog.records == []
+        await clock.elapse(1)
+        shown = await reaches(client, left.id, "failed")
+        assert shown["statusMessage"] == "The task did not end within 7200 seconds"
+        assert [record.getMessage() for record in caplog.records] == [
+            f"the task {left.id} of the host failed: it did not end within 7200 seconds"
+        ]
+
+
 @dialects
 async def test_a_client_cancels_a_task_of_the_host(revision: str) -> None:
     server, jobs = office()
@@ -114,7 +196,7 @@ async def test_whoever_waits_on_another_loop_is_woken_there(monkeypatch: pytest.
     waits, rings = threading.Event(), methods._rings
     woken: list[bool] = []
 
-    def noticed(bell: asyncio.Event, expires: float) -> Awaitable[None]:
+    def noticed(bell: asyncio.Event) -> Awaitable[None]:
         thread, ring = threading.current_thread(), bell.set
 
         def set_bell() -> None:
@@ -123,7 +205,7 @@ async def test_whoever_waits_on_another_loop_is_woken_there(monkeypatch: pytest.
 
         monkeypatch.setattr(bell, "set", set_bell)
         waits.set()
-        return rings(bell, expires)
+        return rings(bell)
 
     monkeypatch.setattr(methods, "_rings", noticed)
 
@@ -146,9 +228,9 @@ def test_a_loop_that_is_gone_takes_no_bell_with_it(monkeypatch: pytest.MonkeyPat
     async def serve() -> str:
         gate = asyncio.Event()
 
-        def noticed(bell: asyncio.Event, expires: float) -> Awaitable[None]:
+        def noticed(bell: asyncio.Event) -> Awaitable[None]:
             gate.set()
-            return rings(bell, expires)
+            return rings(bell)
 
         monkeypatch.setattr(methods, "_rings", noticed)
         async with talk(server, CORE) as client:

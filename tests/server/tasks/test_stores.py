@@ -91,6 +91,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @dialects
+@pytest.mark.usefixtures("clock")
 async def test_any_process_answers_for_any_task(revision: str, file: Path) -> None:
     async with process(file, revision) as (here, a), process(file, revision) as (_, b):
         task = await begin(a, "hold")

@@ -145,11 +145,11 @@ class Tool(Component):
         else:
             result = self.binding.convert(await self._invoke(ctx, arguments))  # type: ignore[misc]
         if ctx._request.revision != MODERN and result.structured_content is not UNSET:
-            result.structured_content = _as_object(result.structured_content, self.wraps, ctx._request.revision)
+            result.structured_content = as_object(result.structured_content, self.wraps, ctx._request.revision)
         return result
 
 
-def _as_object(structured: Any, wraps: bool, revision: str) -> Any:
+def as_object(structured: Any, wraps: bool, revision: str) -> Any:
     """Structured content as the revisions before 2026-07-28 know it: an object, or none at all."""
     if not supports(revision, "structured_output"):
         return UNSET

@@ -81,22 +81,34 @@ class SyncContext(Context):
         return self.log("error", data, logger)
 
     @overload  # type: ignore[override]
-    def elicit(self, message: str, *, key: str | None = None) -> Elicited[bool]: ...
+    def elicit(self, message: str, *, key: str | None = None, timeout: float | None = None) -> Elicited[bool]: ...
 
     @overload
-    def elicit(self, message: str, type: list[str], *, key: str | None = None) -> Elicited[str]: ...
+    def elicit(
+        self, message: str, type: list[str], *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[str]: ...
 
     @overload
-    def elicit(self, message: str, type: type[T], *, key: str | None = None) -> Elicited[T]: ...
+    def elicit(
+        self, message: str, type: type[T], *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[T]: ...
 
     @overload
-    def elicit(self, message: str, type: Any, *, key: str | None = None) -> Elicited[Any]: ...
+    def elicit(
+        self, message: str, type: Any, *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[Any]: ...
 
-    def elicit(self, message: str, type: Any = bool, *, key: str | None = None) -> Elicited[Any]:
-        return cast("Elicited[Any]", self._call(lambda: Context.elicit(self, message, type, key=key)))
+    def elicit(
+        self, message: str, type: Any = bool, *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[Any]:
+        return cast("Elicited[Any]", self._call(lambda: Context.elicit(self, message, type, key=key, timeout=timeout)))
 
-    def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Elicited[None]:  # type: ignore[override]
-        return cast("Elicited[None]", self._call(lambda: Context.elicit_url(self, message, url, key=key)))
+    def elicit_url(  # type: ignore[override]
+        self, message: str, url: str, *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[None]:
+        return cast(
+            "Elicited[None]", self._call(lambda: Context.elicit_url(self, message, url, key=key, timeout=timeout))
+        )
 
     def elicitation_complete(self, id: str | None) -> bool:  # type: ignore[override]
         return cast(bool, self._call(lambda: Context.elicitation_complete(self, id)))
@@ -104,8 +116,10 @@ class SyncContext(Context):
     def sample(self, messages: Any, **options: Any) -> t.CreateMessageResult:  # type: ignore[override]
         return cast("t.CreateMessageResult", self._call(lambda: Context.sample(self, messages, **options)))
 
-    def list_roots(self, *, key: str | None = None) -> list[t.Root]:  # type: ignore[override]
-        return cast("list[t.Root]", self._call(lambda: Context.list_roots(self, key=key)))
+    def list_roots(  # type: ignore[override]
+        self, *, key: str | None = None, timeout: float | None = None
+    ) -> list[t.Root]:
+        return cast("list[t.Root]", self._call(lambda: Context.list_roots(self, key=key, timeout=timeout)))
 
     def step(self, name: str, function: Callable[[], Any]) -> Any:
         async def in_thread() -> Any:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Final, Literal, Protocol, TypeVar, cast, overload
 from weakref import WeakSet
 
@@ -298,27 +298,38 @@ class Context:
     # --- questions ---
 
     @overload
-    async def elicit(self, message: str, *, key: str | None = None) -> Elicited[bool]: ...
+    async def elicit(self, message: str, *, key: str | None = None, timeout: float | None = None) -> Elicited[bool]: ...
 
     @overload
-    async def elicit(self, message: str, type: list[str], *, key: str | None = None) -> Elicited[str]: ...
+    async def elicit(
+        self, message: str, type: list[str], *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[str]: ...
 
     @overload
-    async def elicit(self, message: str, type: type[T], *, key: str | None = None) -> Elicited[T]: ...
+    async def elicit(
+        self, message: str, type: type[T], *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[T]: ...
 
     @overload
-    async def elicit(self, message: str, type: Any, *, key: str | None = None) -> Elicited[Any]: ...
+    async def elicit(
+        self, message: str, type: Any, *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[Any]: ...
 
-    async def elicit(self, message: str, type: Any = bool, *, key: str | None = None) -> Elicited[Any]:
+    async def elicit(
+        self, message: str, type: Any = bool, *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[Any]:
         """Ask the user for a value of a flat type: a primitive, an Enum or Literal, or a record of those.
 
         A list of texts lets the user choose one of them. A form written by hand, as a JSON Schema of the kind that the
         protocol allows, works too; its value is a dict.
+
+        The user has `timeout` seconds to answer (by default `Limits.state`, ten minutes). On 2026-07-28 a later answer
+        is refused; elsewhere, and in a task, `Refused` is raised here.
         """
         self._require("elicitation.form", {"elicitation": {"form": {}}}, "forms (elicitation)")
         schema, unpack = form_of(type)
         params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
-        answer = self._decode(_ELICIT, await self._ask("elicitation/create", params, key), "elicitation")
+        answer = self._decode(_ELICIT, await self._ask("elicitation/create", params, key, timeout), "elicitation")
         if answer.action != "accept":
             return Elicited(answer.action)
         try:
@@ -331,7 +342,9 @@ class Context:
                 raise ProtocolError(INVALID_PARAMS, f"{text}; start again without requestState") from None
             raise ToolError(text) from None
 
-    async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Elicited[None]:
+    async def elicit_url(
+        self, message: str, url: str, *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[None]:
         """Ask the user to open a page; accepting means that they agreed to, not that they finished there."""
         self._require("elicitation.url", {"elicitation": {"url": {}}}, "URL elicitation")
         check_url(url)
@@ -339,7 +352,7 @@ class Context:
         params = t.ElicitRequestParams(
             mode="url", message=message, url=url, elicitation_id=UNSET if identifier is None else identifier
         )
-        answer = self._decode(_ELICIT, await self._ask("elicitation/create", params, key), "elicitation")
+        answer = self._decode(_ELICIT, await self._ask("elicitation/create", params, key, timeout), "elicitation")
         return Elicited(answer.action, None, identifier)
 
     async def elicitation_complete(self, id: str | None) -> bool:
@@ -362,6 +375,7 @@ class Context:
         tools: Sequence[t.Tool] | None = None,
         tool_choice: Literal["auto", "required", "none"] | None = None,
         key: str | None = None,
+        timeout: float | None = None,
     ) -> t.CreateMessageResult:
         """Ask the client's model. `messages` is a text, a message, or a list of them.
 
@@ -390,15 +404,15 @@ class Context:
             tools=UNSET if tools is None else list(tools),
             tool_choice=UNSET if tool_choice is None else t.ToolChoice(mode=tool_choice),
         )
-        raw = await self._ask("sampling/createMessage", params, key)
+        raw = await self._ask("sampling/createMessage", params, key, timeout)
         return cast("t.CreateMessageResult", self._decode(_SAMPLE, raw, "sampling"))
 
-    async def list_roots(self, *, key: str | None = None) -> list[t.Root]:
+    async def list_roots(self, *, key: str | None = None, timeout: float | None = None) -> list[t.Root]:
         """The directories the client lets this server know of. Information, not a boundary that anyone enforces."""
         self._require("roots", {"roots": {}}, "roots")
         if self._request.modern:
             warn_deprecated("Roots")
-        raw = await self._ask("roots/list", None, key)
+        raw = await self._ask("roots/list", None, key, timeout)
         return cast("list[t.Root]", self._decode(_ROOTS, raw, "roots").roots)
 
     async def step(self, name: str, function: Callable[[], Any]) -> Any:
@@ -444,7 +458,9 @@ class Context:
         self._asking = self._asking or opened
         return self._asking
 
-    async def _ask(self, kind: Kind, params: t.Wire | None, key: str | None) -> Raw:
+    async def _ask(self, kind: Kind, params: t.Wire | None, key: str | None, timeout: float | None) -> Raw:
+        if timeout is not None and not 0 < timeout < inf:
+            raise ValueError(f"The timeout of a question is a number of seconds above zero, not {timeout!r:.100}")
         if self._mask is not None:
             params = self._mask(params)
         if params is not None:
@@ -452,11 +468,11 @@ class Context:
         asking = self._asking or await self._open_asking()
         deadline = self._deadline
         if deadline is None:
-            return await asking.ask(kind, params, key, self._threaded)
+            return await asking.ask(kind, params, key, self._threaded, timeout)
         # A person may take longer than a tool: the tool's own time stands still while it waits.
         deadline.pause()
         try:
-            return await asking.ask(kind, params, key, self._threaded)
+            return await asking.ask(kind, params, key, self._threaded, timeout)
         finally:
             deadline.resume()
 

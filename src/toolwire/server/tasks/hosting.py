@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from toolwire.content import ToolResult
@@ -38,11 +39,19 @@ class HostTasks:
         self._tasks = tasks
 
     async def create(
-        self, ctx: Context | None = None, *, principal: Any = None, ttl: float | None = None, message: str = ""
+        self,
+        ctx: Context | None = None,
+        *,
+        principal: Any = None,
+        ttl: float | None = None,
+        message: str = "",
+        name: str = "",
+        metadata: Mapping[str, Any] | None = None,
     ) -> HostTask:
-        """A new task for the client of `ctx`, or for a principal; kept for `ttl` seconds.
+        """Create a task for the client of `ctx`, or for a principal; it is kept for `ttl` seconds after its end.
 
-        The client is told of changes on the connection of `ctx`, as far as its revision has a way.
+        The client is told of changes on the connection of `ctx`, as far as its revision has a way. `name` and
+        `metadata`, in JSON types, are for the host: `get` returns them, and clients do not see them.
         """
         limits = self._tasks.limits
         owner = owner_of(ctx) if ctx is not None else principal_key(principal) or "local"
@@ -53,8 +62,9 @@ class HostTasks:
             tool = called_tool(ctx)
         longest = limits.task_ttl_max
         ttl_ms = rules.lifetime(int((limits.task_ttl if ttl is None else ttl) * 1000), limits.task_ttl, longest)
-        await self._tasks.create(owner, ttl_ms, followed, message=message, tool=tool)
-        self._tasks.forget_later(followed, ttl_ms / 1000)
+        details = {} if metadata is None else msgspec.json.decode(msgspec.json.encode(dict(metadata)))
+        await self._tasks.create(owner, ttl_ms, followed, message=message, tool=tool, name=name, metadata=details)
+        self._tasks.await_end(followed)
         return HostTask(followed.id, owner)
 
     async def get(self, task: HostTask) -> Record | None:

@@ -19,11 +19,13 @@ from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.readable import encode_readable
+from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.tasks import Record
 from toolwire.server.access import Access, Permission
 from toolwire.server.asking import Asking
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Tool
+from toolwire.server.components.tools import as_object
 from toolwire.server.context import Context
 from toolwire.server.keeping import Keeping
 from toolwire.server.subject import subject_of
@@ -71,7 +73,9 @@ class Tasks:
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
         self.limits: Any = kernel.limits
-        self.records: Records = Records(kernel.implementation.name, kernel.stores, self._heard, self._lost)
+        # A task that is out of its time gets some more to end.
+        longest = kernel.limits.task + kernel.limits.state
+        self.records: Records = Records(kernel.implementation.name, kernel.stores, longest, self._heard, self._lost)
         self.quota: Quota = Quota(self.records, self.limits)
         self._results = Keeping(self.limits.task_results, self.limits.share)
         self._host: Host | None = None
@@ -139,11 +143,12 @@ class Tasks:
         assert run.created is not None
         if run.ctx._request.modern:
             return self.signed(rules.task_created(run.created))
-        return t.CreateTaskResult(task=rules.core_task(run.created, t.Task))
+        return t.CreateTaskResult(task=rules.core_task(run.created, t.Task, run.created.created))
 
     def signed(self, result: Any) -> Any:
         """META-8: every modern result names its server."""
-        result.meta = self._kernel._result_meta
+        meta = getattr(result, "meta", UNSET)
+        result.meta = {**self._kernel._server_info, **meta} if isinstance(meta, dict) else self._kernel._result_meta
         return result
 
     def abandon(self, run: Run) -> None:
@@ -220,6 +225,8 @@ class Tasks:
                 run.ttl_ms,
                 run,
                 message=run.said,
+                progress=run.numbers[0],
+                total=run.numbers[1],
                 tool=called_tool(run.ctx),
                 process=process,
                 again=again,
@@ -255,9 +262,15 @@ class Tasks:
         if isinstance(followed, Run):
             self._running.add(key)
 
-    def forget_later(self, followed: Followed, seconds: float) -> None:
-        """Follow a task that nobody runs here to the end of its time."""
-        asyncio.get_running_loop().call_later(seconds, self.over, followed)
+    def await_end(self, followed: Followed) -> None:
+        """Let a task of the host run as long as any other task may, and let it fail then."""
+        followed.timer = asyncio.get_running_loop().call_later(self.limits.task, self._out_of_time, followed)
+
+    def _out_of_time(self, followed: Followed) -> None:
+        text = f"The task did not end within {self.limits.task:g} seconds"
+        log.warning("the task %s of the host failed: it did not end within %g seconds", followed.id, self.limits.task)
+        failure = ProtocolError(INTERNAL_ERROR, text)
+        self.in_background(self.settle(followed.key, lambda record: rules.fail(record, failure)))
 
     async def change(self, key: str, edit: Callable[[Record], bool]) -> Record | None:
         """Change a record, and tell of it; None when there is no such task."""
@@ -288,12 +301,25 @@ class Tasks:
         def complete(record: Record) -> bool:
             nonlocal admitted
             # Counted once, however often it has to be written.
-            admitted = admitted or record.over or self._results.admit(caller, len(result), record.expires - time.time())
+            admitted = admitted or record.over or self._results.admit(caller, len(result), record.ttl_ms / 1000)
             if not admitted:
                 raise NoRoom
-            return rules.complete(record, result, _failure_in(outcome))
+            return rules.complete(record, result, _failure_in(outcome), revision)
 
         return complete
+
+    def in_words_of(self, revision: str, record: Record) -> Record:
+        """The record with its result as the revision has it: a task may be read by another client than it is for."""
+        if record.result is UNSET or record.revision == revision:
+            return record
+        result = t.decode(t.CallToolResult, record.result)
+        if isinstance(result.meta, dict):
+            result.meta.pop(t.SERVER_INFO_KEY, None)
+            result.meta = result.meta or UNSET
+        if revision != MODERN and result.structured_content is not UNSET:
+            result.structured_content = as_object(result.structured_content, False, revision)
+        record.result = Raw(encode_readable(self._kernel.finish(revision, result)))
+        return record
 
     async def settle(self, key: str, ending: Callable[[Record], bool]) -> Record | None:
         """Write down the end of a task, also where the store is full or out of reach for a while."""
@@ -308,7 +334,13 @@ class Tasks:
         log.error("the end of a task could not be kept")
         return None
 
+    def answer_time(self, ttl_ms: int) -> float:
+        """How many seconds the client has to answer a question of a task; whoever asked for a long ttl has as long."""
+        return float(max(self.limits.state, ttl_ms / 1000))
+
     def over(self, run: Followed) -> None:
+        if run.timer is not None:
+            run.timer.cancel()
         self._followed.pop(run.key, None)
         self._running.discard(run.key)
         self._count_out(run)
@@ -346,7 +378,7 @@ class Tasks:
         self._tell(key, record)
         listeners = self._listeners(identifier, loop)
         if record is not None and listeners:
-            task = rules.detailed_task(record, t.TaskNotificationParams)
+            task = rules.detailed_task(self.in_words_of(MODERN, record), t.TaskNotificationParams, time.time())
             params = FrozenParams(msgspec.json.decode(msgspec.json.encode(task)))
             for stream in listeners:
                 if await self.permissions(stream.ctx, [record]) == ["usable"]:
@@ -436,7 +468,7 @@ class Tasks:
         run = self.new_run(ctx, found, record.ttl_ms)
         run.id, run.created = record.id, record
         self.follow(key, run)
-        run.follow(record, record.expires - time.time())
+        run.announced = record.status
         run.start()
         assert run.worker is not None
         await asyncio.wait({run.worker})

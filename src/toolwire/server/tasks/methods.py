@@ -33,6 +33,7 @@ from toolwire.server.tasks.owners import owner_of
 
 _PAGE: Final = 100
 _LONGEST_ID: Final = 200
+_LOOK_SECONDS: Final = 30.0
 
 
 class TaskMethods:
@@ -116,7 +117,7 @@ class TaskMethods:
     # --- 2025-11-25 ---
 
     async def _get(self, ctx: Context) -> t.GetTaskResult:
-        return rules.core_task(await self._find(ctx), t.GetTaskResult)
+        return rules.core_task(await self._find(ctx), t.GetTaskResult, time.time())
 
     async def _cancel(self, ctx: Context) -> t.CancelTaskResult:
         cancelled = False
@@ -129,7 +130,7 @@ class TaskMethods:
         record = await self._change(ctx, edit)
         if not cancelled:
             raise ProtocolError(INVALID_PARAMS, "The task is over, so it cannot be cancelled")
-        return rules.core_task(record, t.CancelTaskResult)
+        return rules.core_task(record, t.CancelTaskResult, time.time())
 
     async def _list(self, ctx: Context) -> t.ListTasksResult:
         try:
@@ -137,8 +138,9 @@ class TaskMethods:
         except ValueError as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from None
         ids = await self._records.ids(owner_of(ctx), after, _PAGE + 1)
+        now = time.time()
         return t.ListTasksResult(
-            tasks=[rules.core_task(record, t.Task) for record in await self._usable(ctx, ids[:_PAGE])],
+            tasks=[rules.core_task(record, t.Task, now) for record in await self._usable(ctx, ids[:_PAGE])],
             next_cursor=encode_cursor("tasks", ids[_PAGE - 1]) if len(ids) > _PAGE else UNSET,
         )
 
@@ -152,9 +154,9 @@ class TaskMethods:
                     bell.clear()
                     record = await self._find(ctx)
                     if record.over:
-                        return rules.payload(record)
+                        return rules.payload(self._tasks.in_words_of(ctx.revision, record))
                     self._ask(ctx, key, record, relays)
-                    await _rings(bell, record.expires)
+                    await _rings(bell)
             finally:
                 for relay in relays.values():
                     relay.cancel()
@@ -191,7 +193,7 @@ class TaskMethods:
         """Ask one question of a task, and put the answer into its record."""
         params: Any = rules.related_params(question, record.id)
         try:
-            answer = await ctx._outlet.request(question.kind, params, timeout=record.expires - time.time())
+            answer = await ctx._outlet.request(question.kind, params, timeout=self._tasks.answer_time(record.ttl_ms))
             await self._tasks.change(key, lambda record: rules.take_answers(record, {name: answer}))
         except ProtocolError as error:
             refusal = error
@@ -205,7 +207,8 @@ class TaskMethods:
     # --- the extension ---
 
     async def _get_detailed(self, ctx: Context) -> t.DetailedTaskResult:
-        return rules.detailed_task(await self._find(ctx), t.DetailedTaskResult)
+        record = self._tasks.in_words_of(ctx.revision, await self._find(ctx))
+        return rules.detailed_task(record, t.DetailedTaskResult, time.time())
 
     async def _update(self, ctx: Context) -> t.Result:
         responses = ctx.params.input_responses
@@ -233,10 +236,10 @@ class TaskMethods:
         return {FILTER: [each for each in wanted if each in usable]}
 
 
-async def _rings(bell: asyncio.Event, expires: float) -> None:
-    """Wait for a change, or for the end of the record's time."""
+async def _rings(bell: asyncio.Event) -> None:
+    """Wait for a change; look again after a while, since the store may have lost the record."""
     try:
-        async with asyncio.timeout(max(expires - time.time(), 0.0) + 0.01):
+        async with asyncio.timeout(_LOOK_SECONDS):
             await bell.wait()
     except TimeoutError:
         pass

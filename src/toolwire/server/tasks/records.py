@@ -41,11 +41,20 @@ class NoRoom(ProtocolError):
 class Records:
     """All tasks of one server."""
 
-    def __init__(self, server: str, stores: Stores, heard: Callable[[str], None], lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        server: str,
+        stores: Stores,
+        longest: float,
+        heard: Callable[[str], None],
+        lost: Callable[[], None],
+    ) -> None:
+        """Keep records in `stores`; `longest` is how many seconds may pass between two changes of a task that runs."""
         name = digest(server)[:16]
         self.prefix: str = f"toolwire:task:{name}:"
         self._topic = f"toolwire:tasks:{name}"
         self._stores = stores
+        self._longest = longest
         self._heard = heard
         self._lost = lost
         self._ears: dict[asyncio.AbstractEventLoop, _Ear] = {}
@@ -62,8 +71,11 @@ class Records:
     async def create(self, key: str, record: Record) -> None:
         """TSK-7: when this returns, everybody can find the task."""
         self.listen()
-        left = record.expires - time.time()
-        await _reached(self._stores.kv.put(key, rules.encode(record), ttl=left, if_absent=True))
+        await _reached(self._stores.kv.put(key, rules.encode(record), ttl=self._kept(record), if_absent=True))
+
+    def _kept(self, record: Record) -> float:
+        """How long the store keeps a record from this change on: one that runs, for longer than it may run."""
+        return record.ttl_ms / 1000 + (0.0 if record.over else self._longest)
 
     async def find(self, key: str) -> Record | None:
         data = await _reached(self._stores.kv.get(key))
@@ -79,9 +91,8 @@ class Records:
             record = rules.decode(data)
             if not edit(record):
                 return record, False
-            now = time.time()
-            record.updated = max(record.updated, now)
-            changed = self._stores.kv.put(key, rules.encode(record), ttl=max(record.expires - now, 0.001), expect=data)
+            record.updated = max(record.updated, time.time())
+            changed = self._stores.kv.put(key, rules.encode(record), ttl=self._kept(record), expect=data)
             if await _reached(changed):
                 await self._ring(key)
                 return record, True

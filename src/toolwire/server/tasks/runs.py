@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
+from math import inf, isfinite
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -47,6 +49,8 @@ class Keeper(Protocol):
 
     async def finish(self, run: Run, outcome: Any) -> None: ...
 
+    def answer_time(self, ttl_ms: int) -> float: ...
+
     def over(self, run: Run) -> None: ...
 
     def call(self, run: Run) -> Coroutine[Any, Any, Any]: ...
@@ -65,12 +69,13 @@ class Followed:
         self.announced: str = "working"
         # Whether the client may be told of a record now.
         self.may_tell: Callable[[Record], bool] = lambda record: True
+        self.timer: asyncio.TimerHandle | None = None
 
     def announce(self, record: Record) -> None:
         """2025-11-25 tasks, status notification: each transition; 2026-07-28 has listen streams instead."""
         if not supports(self.revision, "core_tasks"):
             return
-        task = rules.core_task(record, t.TaskStatusNotificationParams)
+        task = rules.core_task(record, t.TaskStatusNotificationParams, time.time())
         if task.status != self.announced and self.may_tell(record):
             self.announced = task.status
             self.notify("notifications/tasks/status", task)
@@ -107,7 +112,7 @@ class Run(Followed):
         self._opened: asyncio.Event | None = None
         self._saying: asyncio.Task[None] | None = None
         self.said: str = ""
-        self._timer: asyncio.TimerHandle | None = None
+        self.numbers: tuple[float | None, float | None] = (None, None)
         self._finishing = False
         self._unwanted = False
         ctx._outlet = TaskOutlet(self, ctx._outlet)
@@ -143,26 +148,19 @@ class Run(Followed):
         ctx._asking = None  # From here on questions are those of the task.
 
     async def _open(self) -> None:
-        record = await self._keeper.open(self)
-        self.follow(record)
+        self.announced = (await self._keeper.open(self)).status
         self._take_over()
         self._opening = None
         if self._opened is not None:
             self._opened.set()
 
-    def follow(self, record: Record, left: float | None = None) -> None:
-        """From now on the call is the task of this record."""
-        self.announced = record.status
-        # At the end of its time the record is gone, and the work is for nobody.
-        self._timer = self.loop.call_later(record.ttl_ms / 1000 if left is None else left, self.stop)
-
     def _take_over(self) -> None:
         self.ctx._asking = None
         deadline = self.ctx._deadline
         if deadline is not None and self.tool.timeout is None and deadline.seconds >= self._keeper.limits.tool:
-            # The limit for all calls is not meant for tasks, which have their own end; that of a tool or a policy is.
-            lifetime = self.ttl_ms / 1000
-            deadline.allow(lifetime if self.policy_timeout is None else min(lifetime, self.policy_timeout))
+            # The limit for all calls is not meant for tasks, which have their own; that of a tool or a policy is.
+            longest = self._keeper.limits.task
+            deadline.allow(longest if self.policy_timeout is None else min(longest, self.policy_timeout))
 
     async def settled(self, window: float | None) -> None:
         """Wait until the call is done or a task; after `window` seconds it is made one."""
@@ -179,7 +177,7 @@ class Run(Followed):
     # --- running ---
 
     def start(self) -> None:
-        # A short time to live may be over, or another may have cancelled it, before the work begins.
+        # Another may have cancelled it before the work begins.
         if not self._unwanted:
             self.worker = self.loop.create_task(self._perform())
 
@@ -228,8 +226,6 @@ class Run(Followed):
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if self._saying is not None:
             self._saying.cancel()
         self._keeper.over(self)
@@ -250,6 +246,9 @@ class Run(Followed):
     def report(self, progress: float, total: float | None, message: str | None) -> bool:
         """Progress as the status message; whether that is all that there is to it."""
         self.said = rules.status_text(progress, total, message)
+        # PRG-1: progress rises; JSON has no infinite numbers.
+        if isfinite(progress) and progress > (-inf if self.numbers[0] is None else self.numbers[0]):
+            self.numbers = (progress, total if total is not None and isfinite(total) else None)
         if not self.is_task:
             return False
         if self._saying is None or self._saying.done():
@@ -257,11 +256,11 @@ class Run(Followed):
         return not supports(self.revision, "core_tasks")
 
     async def _say(self) -> None:
-        written = None
-        while self.said != written:
-            written = self.said
+        written: Any = None
+        while written != (self.said, self.numbers):
+            written = (self.said, self.numbers)
             try:
-                await self._keeper.change(self.key, lambda record: rules.say(record, self.said))
+                await self._keeper.change(self.key, lambda record: rules.say(record, self.said, *self.numbers))
             except ProtocolError:
                 return  # The next report tries again; the outcome does not depend on it.
             await asyncio.sleep(_SAY_SECONDS)
@@ -273,6 +272,14 @@ class Run(Followed):
         return super().notify(method, params)
 
     # --- questions ---
+
+    def answer_time(self, wanted: float | None) -> float:
+        """How many seconds the client has to answer: never more than a task may run."""
+        return self._keeper.answer_time(self.ttl_ms) if wanted is None else min(wanted, self._keeper.limits.task)
+
+    async def withdraw(self, name: str) -> None:
+        """Take a question back that nobody answered in time."""
+        await self._keeper.change(self.key, lambda record: rules.withdraw(record, name))
 
     async def ask(self, questions: dict[str, Question]) -> Record | None:
         def edit(record: Record) -> bool:
@@ -322,7 +329,14 @@ class TaskAsking:
         self._new: dict[str, Question] = {}
         self._writing: asyncio.Task[None] | None = None
 
-    async def ask(self, kind: Kind, params: t.Wire | None, key: str | None, threaded: bool = False) -> Raw:
+    async def ask(
+        self,
+        kind: Kind,
+        params: t.Wire | None,
+        key: str | None,
+        threaded: bool = False,
+        timeout: float | None = None,
+    ) -> Raw:
         revision = self._run.revision
         try:
             said = UNSET if params is None else Raw(msgspec.json.encode(shape(params, revision)))
@@ -339,7 +353,11 @@ class TaskAsking:
         if self._writing is None or self._writing.done():
             self._writing = loop.create_task(self._write())
         try:
-            return await future
+            async with asyncio.timeout(self._run.answer_time(timeout)):
+                return await future
+        except TimeoutError:
+            await self._run.withdraw(name)
+            raise Refused(f"The client did not answer {kind}") from None
         finally:
             del self._waiting[name]
             self._new.pop(name, None)
