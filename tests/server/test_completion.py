@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import json
 import threading
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any, Literal, Optional
 
 import pytest
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Context, Limits, Prompt, ResourceTemplate, Server, types
+from toolwire import Context, Depends, Limits, Prompt, ResourceTemplate, Server, SyncContext, testing, types
 from toolwire.protocol.errors import ServerError
 
 CITIES = ["Oslo", "Osaka", "Lima"]
@@ -74,6 +76,37 @@ async def test_what_a_completion_returns(value: Any, expected: dict[str, Any]) -
         return value
 
     assert await complete(suggesting(function), params()) == expected
+
+
+@pytest.mark.covers("E31")
+@pytest.mark.parametrize(
+    "value",
+    ["short", b"short", {"a": 1}, ("short", True), ({"a": 1}, False), types.Completion(values="short"), 5, [1], [None]],  # type: ignore[arg-type]
+    ids=str,
+)
+async def test_what_is_no_list_of_texts_suggests_nothing(value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A text is a sequence of characters, and a dict one of keys: neither is what somebody means to suggest."""
+
+    async def function(partial: str) -> Any:
+        return value
+
+    async with connect(suggesting(function), MODERN) as client:
+        error = await client.error("completion/complete", params())
+    assert (error["code"], "short" in error["message"]) == (-32603, False)
+    assert "A completion function returns" in caplog.text
+
+
+@pytest.mark.covers("E31")
+async def test_suggestions_may_come_in_any_collection() -> None:
+    def endless(partial: str) -> Any:
+        while True:
+            yield partial
+
+    for value in (("a", "b"), {"a": 1, "b": 2}.keys(), (each for each in "ab"), None):
+        expected = [] if value is None else ["a", "b"]
+        assert (await complete(suggesting(lambda partial, value=value: value), params()))["values"] == expected
+    found = await complete(suggesting(endless), params("x"))
+    assert (len(found["values"]), found["hasMore"]) == (100, True)
 
 
 @pytest.mark.covers("E31", "1.9.1")
@@ -203,8 +236,182 @@ def nothing() -> list[str]:
         (lambda: suggesting([1]), "A completion is a function or a list of texts"),
         (lambda: suggesting(nothing), "takes the partial value"),
         (lambda: suggesting(lambda partial, other: []), "has no parameter 'other': it takes"),
+        (
+            lambda: Server("s", prompts=BRIEF, completions={("brief", "town"): CITIES}),
+            "'brief' has no argument 'town' to complete",
+        ),
+        (
+            lambda: Server("s", prompts=BRIEF).completion(prompt="brief", argument="citi")(async_list),
+            "'brief' has no argument 'citi' to complete; did you mean 'city'?",
+        ),
+        (
+            lambda: Server("s", templates=TEMPLATE).completion(template=TEMPLATE.uri_template, argument="uri")(
+                async_list
+            ),
+            "has no argument 'uri' to complete",
+        ),
+        (
+            lambda: (
+                Server("s")
+                .mount(Server("i", prompts=BRIEF), "in")
+                .completion(prompt="in_brief", argument="x")(async_list)
+            ),
+            "'in_brief' has no argument 'x' to complete",
+        ),
     ],
 )
 def test_mistakes_are_named_when_a_completion_is_registered(make: Any, text: str) -> None:
     with pytest.raises(ServerError, match=text):
         make()
+
+
+# --- dependencies ---
+
+
+class Database:
+    """Says when it is open, and in which thread it was used."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.threads: set[int] = set()
+
+    def names(self, partial: str) -> list[str]:
+        assert self.is_open
+        self.threads.add(threading.get_ident())
+        return [name for name in ("Ann", "Bob") if name.startswith(partial)]
+
+
+@pytest.mark.parametrize("kind", ["def, def", "def, async", "async, def", "async, async"])
+async def test_a_completion_function_has_dependencies_like_any_handler(kind: str) -> None:
+    database = Database()
+    opened: list[str] = []
+
+    def connect_blocking(ctx: SyncContext) -> Iterator[Database]:
+        opened.append(ctx.method)
+        database.is_open = True
+        database.threads.add(threading.get_ident())
+        yield database
+        database.is_open = False
+
+    async def connect_async(ctx: Context) -> AsyncIterator[Database]:
+        opened.append(ctx.method)
+        database.is_open = True
+        yield database
+        database.is_open = False
+
+    dependency = connect_blocking if kind.endswith("def") else connect_async
+
+    def suggest(partial: str, arguments: dict[str, str], db: Database = Depends(dependency)) -> list[str]:
+        return db.names(partial)
+
+    async def suggest_async(partial: str, db: Annotated[Database, Depends(dependency)], ctx: Context) -> list[str]:
+        assert ctx.method == "completion/complete"
+        return db.names(partial)
+
+    server = suggesting(suggest_async if kind.startswith("async") else suggest)
+    assert (await complete(server, params("A")))["values"] == ["Ann"]
+    assert (opened, database.is_open) == (["completion/complete"], False)
+    if kind == "def, def":
+        assert len(database.threads) == 1, "one thread opens, uses and closes it"
+
+
+async def test_a_dependency_that_fails_is_a_masked_error_and_is_cleaned_up() -> None:
+    closed: list[str] = []
+
+    def connect_blocking() -> Iterator[str]:
+        try:
+            yield "db"
+        finally:
+            closed.append("db")
+
+    def broken(partial: str, db: str = Depends(connect_blocking)) -> list[str]:
+        raise RuntimeError("hunter2")
+
+    async with connect(suggesting(broken), MODERN) as client:
+        error = await client.error("completion/complete", params())
+    assert error["code"] == -32603 and "hunter2" not in error["message"]
+    assert closed == ["db"]
+
+
+async def test_the_dependencies_of_a_completion_can_be_replaced_in_a_test() -> None:
+    def real() -> str:
+        return "real"
+
+    def suggest(partial: str, db: str = Depends(real)) -> list[str]:
+        return [db]
+
+    server = Server("outer").mount(suggesting(suggest))
+    with testing.replaced(server, {real: lambda: "fake"}):
+        assert (await complete(server, params()))["values"] == ["fake"]
+    assert (await complete(server, params()))["values"] == ["real"]
+
+
+# --- types that say what an argument can be ---
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Size(enum.IntEnum):
+    SMALL = 1
+    LARGE = 12
+
+
+CHOICES: list[tuple[Any, list[str] | None]] = [
+    (Literal["one", "two"], ["one", "two"]),
+    (Literal["one", "two"] | None, ["one", "two"]),
+    (Optional[Literal["one"]], ["one"]),  # noqa: UP045
+    (Annotated[Literal["one", "two"], "which"], ["one", "two"]),
+    (Literal["one", 2, True, None], ["one", "2", "true"]),
+    (Color, ["red", "blue"]),
+    (Color | None, ["red", "blue"]),
+    (Literal["none"] | Color, ["none", "red", "blue"]),
+    (Size, ["1", "12"]),
+    (str, None),
+    (Literal["one"] | str, None),
+    (int | None, None),
+]
+
+
+@pytest.mark.covers("E30")
+@pytest.mark.parametrize(("annotation", "choices"), CHOICES, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_the_type_of_an_argument_suggests_its_values(
+    annotation: Any, choices: list[str] | None, revision: str
+) -> None:
+    def prompt(which, other="x"):  # type: ignore[no-untyped-def]
+        return "text"
+
+    prompt.__annotations__ = {"which": annotation, "return": str}
+
+    def template(which):  # type: ignore[no-untyped-def]
+        return "text"
+
+    template.__annotations__ = {"which": annotation, "return": str}
+    server = Server("s", prompts=prompt, templates=ResourceTemplate("t://{which}/{other}", template))
+    server.completion(prompt="prompt", argument="other")(lambda partial: ["x"])
+    of_template = {
+        "ref": {"type": "ref/resource", "uri": "t://{which}/{other}"},
+        "argument": {"name": "which", "value": ""},
+    }
+    for request in (params(name="prompt", argument="which"), of_template):
+        found = await complete(server, request, revision)
+        assert found == {"values": choices or [], "total": len(choices or []), "hasMore": False}
+
+
+async def test_values_of_a_type_are_filtered_and_a_function_goes_first() -> None:
+    server = Server("s")
+
+    @server.prompt
+    def paint(color: Color, size: Size = Size.SMALL) -> str:
+        return f"{color.value} {size.value}"
+
+    assert (await complete(server, params("R", name="paint", argument="color")))["values"] == ["red"]
+    async with connect(server, MODERN) as client:
+        assert (await client.result("server/discover"))["capabilities"]["completions"] == {}
+        got = await client.result("prompts/get", {"name": "paint", "arguments": {"color": "red", "size": "12"}})
+        assert got["messages"][0]["content"]["text"] == "red 12", "what is suggested is what the prompt takes"
+    server.completion(prompt="paint", argument="color")(lambda partial: ["chosen"])
+    assert (await complete(server, params("R", name="paint", argument="color")))["values"] == ["chosen"]

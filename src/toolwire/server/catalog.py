@@ -219,7 +219,12 @@ class Catalog:
         return None if inner is None else way[0].catalog.completion(reference, inner, argument, way[1:])
 
     def has_completions(self) -> bool:
-        return bool(self.completions) or any(mount.catalog.has_completions() for mount in self.mounts)
+        own: list[Prompt | ResourceTemplate] = [*self.prompts.values(), *self.templates.values()]
+        return (
+            bool(self.completions)
+            or any(each.choices for each in own)
+            or any(mount.catalog.has_completions() for mount in self.mounts)
+        )
 
     def has(self, kind: str) -> bool:
         return bool(self._kind(kind)) or any(mount.catalog.has(kind) for mount in self.mounts)

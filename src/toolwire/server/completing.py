@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -9,6 +10,7 @@ from msgspec import UNSET
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
 from toolwire.server.catalog import Catalog, Found
+from toolwire.server.completion import matching
 from toolwire.server.components import Resource
 from toolwire.server.context import Context
 from toolwire.server.failures import Failures
@@ -38,8 +40,8 @@ class Completions:
         kind = "ref/prompt" if is_prompt else "ref/resource"
         suggesting = self._catalog.completion(kind, name, argument, found.way)
         if suggesting is None:
-            _check_argument(found, name, argument)
-            return t.CompleteResult(completion=t.Completion(values=[], total=0, has_more=False))
+            choices = _choices(found, name, argument)
+            return t.CompleteResult(completion=matching(choices, params.argument.value))
         completion, owner = suggesting
         ctx._owner = owner
         context = {} if params.context is UNSET or params.context.arguments is UNSET else params.context.arguments
@@ -51,7 +53,12 @@ class Completions:
             return await self._failures.answer(ctx, error, what)
 
 
-def _check_argument(found: Found[Any], name: str, argument: str) -> None:
-    # A resource under one address has no arguments, and clients ask all the same.
-    if not isinstance(found.component, Resource) and argument not in found.component.completable:
+def _choices(found: Found[Any], name: str, argument: str) -> Sequence[str]:
+    """What the type of an argument allows, where nobody suggests anything."""
+    component = found.component
+    if isinstance(component, Resource):
+        return ()  # It has no arguments, and clients ask all the same.
+    if argument not in component.completable:
         raise ProtocolError(INVALID_PARAMS, f"{name[:200]} has no argument {argument[:200]!r}")
+    choices: Sequence[str] = component.choices.get(argument, ())
+    return choices

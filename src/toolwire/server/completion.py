@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, cast
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from itertools import islice
+from typing import Any, Final
 
 from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
+from toolwire.server.binding import Binding, bind
 from toolwire.server.context import Context, is_context
-from toolwire.server.running import threaded_context
+from toolwire.server.running import invoker, invoker_in_one_thread
 
 # 2024-11-05 server/utilities/completion onwards: at most a hundred values.
 MAX_VALUES: Final = 100
@@ -20,19 +26,28 @@ MAX_VALUES: Final = 100
 class Completion:
     """A list to filter by prefix, or a function of the partial value.
 
-    The function takes the partial value and, if it wants them, the context and the arguments that are already chosen
-    (a parameter named `arguments`). It returns a list, a list and whether there are more, or `types.Completion`.
+    The function takes the partial value and, if it wants them, the context, the arguments that are already chosen (a
+    parameter named `arguments`) and dependencies. It returns a list of texts, a list and whether there are more, or
+    `types.Completion`.
     """
 
     def __init__(self, source: Callable[..., Any] | Sequence[str]) -> None:
         self._values: tuple[str, ...] | None = None
+        self._bound: Binding | None = None
         if callable(source):
-            self._function = source
-            self._is_async = inspect.iscoroutinefunction(source) or inspect.iscoroutinefunction(type(source).__call__)
-            parameters = list(inspect.signature(source).parameters.values())
-            if not parameters:
+            self._bound = bind(_collected(source), name="a completion", is_context=is_context, structured=False)
+            names = [each.name for each in self._bound.parameters]
+            if not names:
                 raise ServerError("A completion function takes the partial value as its first parameter")
-            self._extra = [_extra(parameter) for parameter in parameters[1:]]
+            self._partial, *others = names
+            self._takes_arguments = "arguments" in others
+            for each in self._bound.parameters[1:]:
+                if each.required and each.name != "arguments":
+                    raise ServerError(
+                        f"A completion function has no parameter {each.name!r}: it takes (partial, ctx, arguments) "
+                        "and dependencies"
+                    )
+            self._compile(self._bound)
         elif isinstance(source, Sequence) and not isinstance(source, str) and all(isinstance(v, str) for v in source):
             self._values = tuple(source)
         else:
@@ -40,39 +55,107 @@ class Completion:
 
     async def complete(self, ctx: Context, partial: str, arguments: dict[str, str]) -> t.Completion:
         if self._values is not None:
-            lowered = partial.casefold()
-            return _limited([value for value in self._values if value.casefold().startswith(lowered)])
-        if self._is_async:
-            call = self._function(partial, *self._arguments(ctx, arguments))
-            return _limited(await cast("Coroutine[Any, Any, Any]", call))
-        extra = self._arguments(threaded_context(ctx) if "context" in self._extra else ctx, arguments)
-        return _limited(await ctx._host.workers.run(self._function, partial, *extra))
+            return matching(self._values, partial)
+        given: dict[str, Any] = {self._partial: partial}
+        if self._takes_arguments:
+            given["arguments"] = arguments
+        if self._invoke_whole is not None:
+            return typing.cast("t.Completion", await self._invoke_whole(ctx, given, _limited))
+        async with AsyncExitStack() as stack:
+            # What dependencies opened is cleaned up when the answer is formed.
+            ctx.stack = stack
+            return _limited(await self._invoke(ctx, given))
 
-    def _arguments(self, ctx: Context, arguments: dict[str, str]) -> list[Any]:
-        return [ctx if kind == "context" else arguments for kind in self._extra]
+    def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
+        """Have other functions make what it depends on; an empty mapping undoes it. Whether it concerns it."""
+        if self._bound is None or not self._bound.dependencies:
+            return False
+        concerned = self._bound.replace_dependencies(replaced)
+        self._compile(self._bound)
+        return concerned
+
+    def _compile(self, binding: Binding) -> None:
+        self._invoke = invoker(binding, None, None)
+        self._invoke_whole = invoker_in_one_thread(binding, None)
 
 
-def _extra(parameter: inspect.Parameter) -> str:
-    if is_context(parameter.annotation) or parameter.name in ("ctx", "context"):
-        return "context"
-    if parameter.name == "arguments":
-        return "arguments"
-    raise ServerError(f"A completion function has no parameter {parameter.name!r}: it takes (partial, ctx, arguments)")
+def _collected(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that yields its suggestions, as one that returns them."""
+    if not inspect.isgeneratorfunction(function):
+        return function
+
+    def collect(*args: Any, **kwargs: Any) -> list[Any]:
+        return list(islice(function(*args, **kwargs), MAX_VALUES + 1))
+
+    collect.__wrapped__ = function  # type: ignore[attr-defined]
+    return collect
+
+
+def matching(values: Sequence[str], partial: str) -> t.Completion:
+    """Those of the values that begin with what was typed, in whichever case."""
+    lowered = partial.casefold()
+    return _limited([value for value in values if value.casefold().startswith(lowered)])
+
+
+def choices_in(binding: Binding | None, names: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """What a caller can choose from, for those of the named arguments whose types say so."""
+    parameters = () if binding is None else binding.parameters
+    found = {each.name: choices_of(each.annotation) for each in parameters if each.name in names}
+    return {name: choices for name, choices in found.items() if choices}
+
+
+def choices_of(annotation: Any) -> tuple[str, ...]:
+    """What a parameter of this type can be, as text: the members of a `Literal` or an `Enum`; nothing for other types.
+
+    `None` among them is what a caller leaves out.
+    """
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return choices_of(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        members = [each for each in typing.get_args(annotation) if each is not type(None)]
+        found = [choices_of(each) for each in members]
+        return tuple(dict.fromkeys(value for each in found for value in each)) if all(found) else ()
+    if origin is typing.Literal:
+        values = list(typing.get_args(annotation))
+    elif isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        values = [each.value for each in annotation]
+    else:
+        return ()
+    texts = [_text(each) for each in values if each is not None]
+    return tuple(each for each in texts if each is not None) if None not in texts else ()
+
+
+def _text(value: Any) -> str | None:
+    """A value as the arguments of prompts and the variables of templates have it; None for what has no such form."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) else None
 
 
 def _limited(value: Any) -> t.Completion:
     if isinstance(value, t.Completion):
         completion = value
     elif isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], bool):
-        completion = t.Completion(values=list(value[0]), has_more=value[1])
+        completion = t.Completion(values=_texts(value[0]), has_more=value[1])
     else:
-        completion = t.Completion(values=list(value or ()))
-    if not all(isinstance(each, str) for each in completion.values):
+        completion = t.Completion(values=_texts(() if value is None else value))
+    values = _texts(completion.values)
+    if not all(isinstance(each, str) for each in values):
         raise TypeError("A completion function returns texts")
-    total = len(completion.values)
+    total = len(values)
     if total > MAX_VALUES:
         known = total if completion.total is UNSET else completion.total
-        return t.Completion(values=completion.values[:MAX_VALUES], total=known, has_more=True)
+        return t.Completion(values=values[:MAX_VALUES], total=known, has_more=True)
     if completion.total is UNSET and completion.has_more is UNSET:
-        return t.Completion(values=completion.values, total=total, has_more=False)
+        return t.Completion(values=values, total=total, has_more=False)
     return completion
+
+
+def _texts(value: Any) -> list[Any]:
+    # A text is a sequence of characters and a mapping one of keys, and nobody means to suggest those.
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise TypeError(f"A completion function returns a list of texts, not {type(value).__name__}")
+    return list(value)

@@ -14,7 +14,9 @@ def replaced(server: Any, functions: Mapping[Any, Any]) -> Iterator[None]:
     The other function is a dependency like any: it may be `async`, yield its value, take the context and dependencies
     of its own. What the replaced one depends on is not made. `LookupError` for a function that nothing depends on.
     """
-    components = [*server.tools, *server.resources, *server.templates, *server.prompts]
+    catalogs = (server.catalog, *server.catalog.family())
+    completions = [each for catalog in catalogs for each in catalog.completions.values()]
+    components = [*server.tools, *server.resources, *server.templates, *server.prompts, *completions]
     try:
         for function, other in functions.items():
             if not [each for each in components if each.replace_dependencies({function: other})]:

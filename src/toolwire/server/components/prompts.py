@@ -12,6 +12,7 @@ from toolwire.content import InvalidMessage, Message, check_role
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.server.binding import InvalidArguments, bind
+from toolwire.server.completion import choices_in
 from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
@@ -44,6 +45,8 @@ class Prompt(Component):
         self.key: str = self.name
         self._turns = [] if messages is None else [_turn(each) for each in messages]
         self.arguments: list[t.PromptArgument] = self._arguments(arguments)
+        self.choices: dict[str, tuple[str, ...]] = choices_in(binding, self.argument_names)
+        """What arguments can be, where their types say so."""
         super().__init__(binding, **options)
 
     @classmethod

@@ -16,6 +16,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.readable import encode_readable
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
 from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind, is_lambda
+from toolwire.server.completion import choices_in
 from toolwire.server.components.base import Cache, Component, annotations_of, given
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
@@ -117,6 +118,8 @@ class ResourceTemplate(Component):
         self.function = function
         self.binding = binding
         self._given = () if binding is None else _template_parameters(binding, self.template)
+        self.choices: dict[str, tuple[str, ...]] = choices_in(binding, self.template.variables)
+        """What variables can be, where the types of the function say so."""
         self.name: str = name or (binding.name if binding is not None else uri_template)
         self.mime_type: str = mime_type or _mime_type_of(function, UNSET)
         self.annotations: t.Annotations | UnsetType = annotations_of(annotations)
