@@ -78,7 +78,13 @@ PEERS = (
     Peer("mcp-1.2.1", ("mcp==1.2.1", "pydantic==2.11.10"), "2024-11-05"),
     Peer("fastmcp-4.1.2", ("fastmcp[tasks]==4.1.2",), "2026-07-28"),
 )
-BY_NAME = {peer.name: peer for peer in PEERS}
+# The libraries of vendors of models, which say what schemas their tools may have.
+VENDORS = Peer(
+    "vendors",
+    ("openai==3.49.0", "openai-agents==0.24.0", "anthropic==2.8.0", "google-genai==3.1.0"),
+    "2026-07-28",
+)
+BY_NAME = {peer.name: peer for peer in (*PEERS, VENDORS)}
 
 
 def node_folder() -> Path:
@@ -149,7 +155,7 @@ def install_node() -> None:
 
 
 def main(names: list[str]) -> None:
-    jobs: list[tuple[str, Callable[[], None]]] = [(peer.name, partial(install, peer)) for peer in PEERS]
+    jobs: list[tuple[str, Callable[[], None]]] = [(peer.name, partial(install, peer)) for peer in BY_NAME.values()]
     jobs.append(("node", install_node))
     with ThreadPoolExecutor(2) as pool:
         begun = [pool.submit(job) for name, job in jobs if not names or name in names]

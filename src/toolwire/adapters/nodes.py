@@ -224,7 +224,9 @@ class UnionNode(Node):
         return typing.Union[tuple(member.native_type() for member in self.members)]  # noqa: UP007
 
     def own_schema(self, definitions: Definitions) -> Schema:
-        choices = [member.schema(definitions) for member in self.members]
+        written = [member.schema(definitions) for member in self.members]
+        choices = [each for choice in written for each in (choice["anyOf"] if set(choice) == {"anyOf"} else [choice])]
+        choices = [choice for index, choice in enumerate(choices) if choice not in choices[:index]]
         if {"type": "number"} in choices:
             choices = [choice for choice in choices if choice != {"type": "integer"}]
         if {} in choices:

@@ -24,7 +24,7 @@ PROFILES: Final[tuple[Profile, ...]] = ("portable", "nullable")
 
 # The formats that both OpenAI's strict mode and Anthropic's take; clients of Gemini keep or drop them without loss.
 _FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
-_FORMAT_WORDS: Final = {"decimal": "a decimal number", "path": "a path", "uri": "a URI", "binary": "text"}
+_FORMAT_WORDS: Final = {"decimal": "a decimal number", "path": "a path", "uri": "a URI"}
 _LOOK_AROUND: Final = re.compile(r"\(\?<?[=!]")
 
 
@@ -79,7 +79,7 @@ def _rewritten(schema: Json, *, inside_definition: bool) -> Json:
         notes += words
     if notes:
         result["description"] = _described(result.get("description"), notes)
-    return _lone_choice(result)
+    return _lone_choice(result, inside_definition)
 
 
 def _described(text: str | None, notes: list[str]) -> str:
@@ -93,7 +93,7 @@ def _items(schema: Schema, result: Schema, below: Callable[[Json], Json]) -> lis
     rest = schema.get("items", {})
     if not places:
         # OpenAI, Gemini and VS Code refuse an array without `items`.
-        result["items"] = below(rest) if isinstance(rest, dict) else {}
+        result["items"] = below(rest) if isinstance(rest, dict) else dict(NULL if rest is False else {})
         return []
     different = [place for index, place in enumerate(places) if place not in places[:index]]
     if isinstance(rest, dict) and rest and below(rest) not in different:
@@ -104,8 +104,6 @@ def _items(schema: Schema, result: Schema, below: Callable[[Json], Json]) -> lis
 
 def _brief(schema: Schema) -> str:
     """Name the kind of a value in a few words."""
-    if text := schema.get("description"):
-        return str(text)
     if choices := schema.get("anyOf"):
         return " or ".join(dict.fromkeys(_brief(choice) for choice in choices))
     reference = str(schema.get("$ref", "")).rpartition("/")[2]
@@ -136,13 +134,13 @@ def _choices(values: list[Any], result: Schema) -> tuple[Schema, list[str]]:
         if not (value is None or isinstance(value, str) or ((value is True or value is False) and both))
         and not (is_range and isinstance(value, int) and not isinstance(value, bool))
     ]
-    notes = ["one of " + ", ".join(_shown(value) for value in values)] if untold else []
+    notes = [("one of " if values[1:] else "only ") + ", ".join(_shown(value) for value in values)] if untold else []
     if not written or (len(written) > 1 and "anyOf" in around):
         return {**result, "enum": values}, []
     return ({**written[0], **around} if len(written) == 1 else {"anyOf": written, **around}), notes
 
 
-def _lone_choice(schema: Schema) -> Schema:
+def _lone_choice(schema: Schema, inside_definition: bool) -> Schema:
     """Leave nothing beside `anyOf`: Vertex AI refuses a tool where anything stands there."""
     choices = schema.get("anyOf")
     if not isinstance(choices, list) or not choices:
@@ -152,9 +150,10 @@ def _lone_choice(schema: Schema) -> Schema:
     if default is not msgspec.UNSET:
         place = next((index for index, choice in enumerate(choices) if _could_be(default, choice)), 0)
         choices[place] = {**choices[place], "default": default}
-    if text := schema.get("description"):
-        first = choices[0].get("description")
-        choices[0] = {**choices[0], "description": f"{text} ({first})" if first else text}
+    free = [index for index, choice in enumerate(choices) if not (inside_definition and "$ref" in choice)]
+    if free and (text := schema.get("description")):
+        own = choices[free[0]].get("description")
+        choices[free[0]] = {**choices[free[0]], "description": f"{text} ({own})" if own else text}
     around = {key: value for key, value in schema.items() if key not in ("anyOf", "default", "description", "title")}
     if len(choices) == 1:
         return {**choices[0], **around}
@@ -192,7 +191,8 @@ def _format(value: Any, schema: Schema, result: Schema) -> list[str]:
     if value in _FORMATS:
         result["format"] = value
         return []
-    return [_FORMAT_WORDS.get(value, str(value))]
+    # pydantic says `binary` of bytes that it reads from plain text.
+    return [] if value == "binary" else [_FORMAT_WORDS.get(value, str(value))]
 
 
 def _pattern(value: Any, schema: Schema, result: Schema) -> list[str]:
