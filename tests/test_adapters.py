@@ -316,6 +316,54 @@ def test_struct_members_use_their_wire_names() -> None:
 
 
 @pytest.mark.covers("S3")
+@pytest.mark.parametrize("mode", ["input", "output"])
+def test_a_named_tuple_is_an_object(mode: Any) -> None:
+    schema = adapter(Point).schema(mode)
+    assert schema["properties"] == {"x": {"type": "integer"}, "y": {"type": "integer", "default": 0}}
+    assert schema["required"] == ["x"]
+
+
+@dataclass
+class Drawing:
+    corners: list[Point]
+    by_name: dict[str, Point | int] = field(default_factory=dict)
+
+
+class Sketch(msgspec.Struct, tag="sketch", rename="camel"):
+    first_corner: Point
+    other: Point | None = None
+    gone: int | msgspec.UnsetType = msgspec.UNSET
+
+
+@pytest.mark.parametrize(
+    ("tp", "value", "text"),
+    [
+        (Point, Point(1, 2), {"x": 1, "y": 2}),
+        (list[Point], [Point(1)], [{"x": 1, "y": 0}]),
+        (tuple[Point, int], (Point(1), 3), [{"x": 1, "y": 0}, 3]),
+        (set[Point], {Point(1)}, [{"x": 1, "y": 0}]),
+        (Drawing, Drawing([Point(1)], {"a": Point(2), "b": 3}), None),
+        (Sketch, Sketch(Point(1)), {"type": "sketch", "firstCorner": {"x": 1, "y": 0}, "other": None}),
+    ],
+    ids=str,
+)
+def test_a_named_tuple_anywhere_is_written_with_names(tp: Any, value: Any, text: Any) -> None:
+    reader = adapter(tp)
+    written = reader.validate_output(value)
+    assert text is None or json.loads(written) == text
+    assert b'{"x":1,"y":0}' in written or b'{"x":1,"y":2}' in written
+    assert reader.decode(written) == reader.decode_output(written) == value
+
+
+def test_a_named_tuple_may_come_as_an_array() -> None:
+    reader = adapter(list[Point])
+    assert reader.decode(b"[[1,2],[3]]") == [Point(1, 2), Point(3)]
+    for wrong in (b"[[]]", b"[[1,2,3]]", b'[["a"]]', b'[{"x":1,"z":2}]', b"[3]"):
+        with pytest.raises(Invalid):
+            reader.decode(wrong)
+
+
+@pytest.mark.covers("S3")
 def test_texts_in_annotated_become_descriptions() -> None:
     @dataclass
     class Query:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -180,6 +181,18 @@ async def test_annotations_are_listed_exactly_as_given(hint: str, value: bool) -
     assert (await listed(server))["tool"]["annotations"] == {hint: value, "title": "T"}
 
 
+@pytest.mark.covers("J15")
+@pytest.mark.parametrize("revision", [each for each in REVISIONS if each != "2024-11-05"])
+async def test_annotations_that_no_revision_knows_are_passed_on(revision: str) -> None:
+    given = {"readOnlyHint": True, "example.org/cost": 3, "class": {"snake_case": [1, None]}, "title": "T"}
+    server = Server("s")
+
+    @server.tool(annotations=given, title="Tool")
+    async def tool() -> None: ...
+
+    assert (await listed(server, revision))["tool"]["annotations"] == given
+
+
 @pytest.mark.covers("T-17", "J15")
 async def test_absent_hints_stay_absent() -> None:
     server = Server("s")
@@ -188,6 +201,66 @@ async def test_absent_hints_stay_absent() -> None:
     async def tool() -> None: ...
 
     assert (await listed(server))["tool"]["annotations"] == {"readOnlyHint": True}
+
+
+PROFILED: dict[str, dict[str, Any]] = {
+    "portable": {
+        "count": {"type": "integer", "default": 3},
+        "note": {"type": "string", "description": "A note."},
+        "at": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}, "required": ["x"]},
+    },
+    "nullable": {
+        "count": {"anyOf": [{"type": "integer", "default": 3}, {"type": "null"}]},
+        "note": {"anyOf": [{"type": "string", "description": "A note."}, {"type": "null"}]},
+        "at": {
+            "type": "object",
+            "properties": {"x": {"type": "integer"}, "y": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+            "required": ["x"],
+        },
+    },
+}
+
+
+@dataclass
+class Spot:
+    x: int
+    y: int | None = None
+
+
+async def spotted(at: Spot, count: int = 3, note: Annotated[str | None, "A note."] = None) -> str:
+    return f"{at} {count} {note}"
+
+
+def in_directory(tmp_path: Path, profile: Any) -> Server:
+    (tmp_path / "tools").mkdir()
+    module = "from tests.server import test_tools\n\nasync def spotted(at: test_tools.Spot, count: int = 3, "
+    module += "note: test_tools.Annotated[str | None, 'A note.'] = None) -> str:\n    return ''\n"
+    (tmp_path / "tools" / "spots.py").write_text(module, encoding="utf-8")
+    return Server("s", directory=tmp_path, schema_profile=profile)
+
+
+def decorated(tmp_path: Path, profile: Any) -> Server:
+    server = Server("s", schema_profile=profile)
+    server.tool(spotted)
+    return server
+
+
+@pytest.mark.parametrize("profile", PROFILED)
+@pytest.mark.parametrize(
+    "make",
+    [
+        decorated,
+        in_directory,
+        lambda _, profile: Server("s", tools=spotted, schema_profile=profile),
+        lambda _, profile: Server("s", schema_profile=profile).add(spotted),
+        lambda _, profile: Server("s").add(Tool(spotted, schema_profile=profile)),
+    ],
+    ids=["decorator", "directory", "argument", "added function", "added tool"],
+)
+async def test_a_profile_says_whether_null_is_shown(tmp_path: Path, make: Any, profile: str) -> None:
+    (tool,) = (await listed(make(tmp_path, profile))).values()
+    assert tool["inputSchema"]["properties"] == PROFILED[profile]
+    assert tool["inputSchema"]["required"] == ["at"]
 
 
 @pytest.mark.covers("J17", "E19")
@@ -466,7 +539,11 @@ async def test_meta_keys_are_checked_when_the_tool_is_made() -> None:
         (lambda: Tool(lambda: 1), "a lambda has no name: give name="),
         (lambda: Tool(lambda_named("t"), name="x" * 257), "printable name of at most 256 characters"),
         (lambda: Tool(lambda_named("t"), name="a\nb"), "printable name"),
-        (lambda: Tool(lambda_named("t"), annotations={"readonly": True}), "Unknown tool annotation 'readonly'; there"),
+        (lambda: Tool(lambda_named("t"), annotations={"readonly_hint": True}), "did you mean 'readOnlyHint'"),
+        (lambda: Tool(lambda_named("t"), schema_profile="own"), "schema_profile= is one of portable, nullable"),
+        (lambda: Server("s", schema_profile="own"), "schema_profile= is one of portable, nullable"),
+        (lambda: Tool(lambda_named("t"), input_schema=int), "is a class with named members"),
+        (lambda: Tool(lambda_named("t"), input_schema=Spot, decoder=dict), "a record reads itself"),
         (lambda: Tool(lambda_named("t"), executor="fiber"), "executor is 'loop', 'thread' or 'process', not 'fiber'"),
         (lambda: Tool(lambda_named("t"), decoder=dict), "decoder= goes with input_schema="),
         (lambda: Server("s").add("t"), "str is not a tool, resource, template or prompt"),

@@ -24,7 +24,7 @@ from toolwire.adapters.constraints import (
     meta_text,
     text_of,
 )
-from toolwire.adapters.hooks import decode_hook, json_default
+from toolwire.adapters.hooks import decode_hook, is_named_tuple, json_default
 from toolwire.adapters.nodes import (
     ArrayNode,
     DescribedNode,
@@ -96,10 +96,10 @@ class Graph:
         if not all(child.native for child in children):
             return False
         if isinstance(node, RecordNode):
+            if node.is_named_tuple:
+                return False  # msgspec reads an array, which says nothing of what its items are.
             if any(child.rewritten for child in children) or not all(field.settable for field in node.fields):
                 return False
-        elif isinstance(node, TupleNode) and node.names and any(child.rewritten for child in children):
-            return False
         elif not isinstance(node, (UnionNode, TupleNode)):
             return True
         try:
@@ -154,10 +154,15 @@ class Graph:
             return self._enum(cls)
         if issubclass(cls, PurePath):
             return LeafNode(cls, {"type": "string", "format": "path"})
-        if dataclasses.is_dataclass(cls) or issubclass(cls, msgspec.Struct) or typing.is_typeddict(cls):
+        if (
+            dataclasses.is_dataclass(cls)
+            or issubclass(cls, msgspec.Struct)
+            or typing.is_typeddict(cls)
+            or is_named_tuple(cls)
+        ):
             return self._record(tp, cls, arguments)
         if issubclass(cls, tuple):
-            return self._tuple(tp, cls, arguments)
+            return self._tuple(tp, arguments)
         plain = cls if cls in (list, set, frozenset, dict) else _ABSTRACT.get(cls.__name__)
         if plain is None or cls.__module__ not in ("builtins", "collections.abc", "typing"):
             raise TypeError(
@@ -181,20 +186,13 @@ class Graph:
             raise TypeError(f"the keys of a JSON object are strings; {type_name(key)} cannot be one")
         return mapping
 
-    def _tuple(self, tp: Any, cls: type, arguments: tuple[Any, ...]) -> Node:
-        if names := getattr(cls, "_fields", ()):
-            hints = self._hints(cls)
-            items = [self.node(hints.get(name, Any)) for name in names]
-            node = TupleNode(cls, items, lambda parts: cls(*parts), tuple(names))
-            node.required = len(names) - len(getattr(cls, "_field_defaults", ()))
-            return node
+    def _tuple(self, tp: Any, arguments: tuple[Any, ...]) -> Node:
         if tp is tuple or (len(arguments) == 2 and arguments[1] is Ellipsis):
             array = ArrayNode(tuple, self.node(arguments[0] if arguments else Any))
             array.rewritten = array.item.rewritten
             return array
-        items = [self.node(argument) for argument in arguments]
-        node = TupleNode(tp, items, tuple, ())
-        node.rewritten = any(item.rewritten for item in items)
+        node = TupleNode([self.node(argument) for argument in arguments])
+        node.rewritten = any(item.rewritten for item in node.items)
         return node
 
     def _enum(self, cls: type[enum.Enum]) -> Node:
@@ -233,6 +231,8 @@ class Graph:
             hints = {name: _substituted(hint, known) for name, hint in hints.items()}
         if record.is_typed_dict:
             self._typed_dict(record, hints)
+        elif record.is_named_tuple:
+            self._named_tuple(record, hints)
         elif issubclass(cls, msgspec.Struct):
             self._struct(record, hints)
         else:
@@ -278,6 +278,13 @@ class Graph:
             required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
             node = self.node(hints[field.name])
             record.fields.append(Field(field.name, field.name, node, required, default, field.init))
+
+    def _named_tuple(self, record: RecordNode, hints: dict[str, Any]) -> None:
+        for name in record.cls._fields:
+            default = record.cls._field_defaults.get(name, msgspec.NODEFAULT)
+            shown = _default(default, msgspec.NODEFAULT, msgspec.NODEFAULT)
+            node = self.node(hints.get(name, Any))
+            record.fields.append(Field(name, name, node, default is msgspec.NODEFAULT, shown))
 
     def _hints(self, cls: Any) -> dict[str, Any]:
         try:
@@ -350,7 +357,7 @@ def _with_text(node: Node, around: Schema) -> Node:
 
 
 def _is_hashable(node: Node) -> bool:
-    if isinstance(node, RecordNode):
+    if isinstance(node, RecordNode) and not node.is_named_tuple:
         is_struct = issubclass(node.cls, msgspec.Struct)
         return bool(node.cls.__struct_config__.frozen) if is_struct else node.cls.__hash__ is not None
     if isinstance(node, ArrayNode):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import PurePath
 from typing import Any
@@ -32,10 +33,33 @@ def encode_hook(value: Any) -> Any:
     raise TypeError(f"a value of type {type_name(type(value))} has no JSON form")
 
 
+def is_named_tuple(cls: Any) -> bool:
+    return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
+def with_names(value: Any) -> Any:
+    """Write each NamedTuple inside a value as an object with its names; msgspec would write an array."""
+    if isinstance(value, dict):
+        return {key: with_names(part) for key, part in value.items()}
+    if is_named_tuple(type(value)):
+        return {name: with_names(part) for name, part in zip(value._fields, value, strict=True)}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [with_names(part) for part in value]
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        members = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        plain: dict[str, Any] = {} if config.tag is None else {config.tag_field: config.tag}
+        plain.update((name, with_names(getattr(value, attribute))) for name, attribute in members)
+        return {name: part for name, part in plain.items() if part is not msgspec.UNSET}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: with_names(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return value
+
+
 def json_default(value: Any) -> Json:
     """A default value as it stands in a schema, UNSET when JSON cannot say it."""
     try:
-        text = msgspec.json.encode(value, enc_hook=encode_hook)
+        text = msgspec.json.encode(with_names(value), enc_hook=encode_hook)
     except Exception:  # whatever the author's object does when it is asked for its members
         return msgspec.UNSET
     plain = msgspec.json.decode(text)

@@ -9,7 +9,7 @@ import msgspec
 
 from toolwire import schemas
 from toolwire.adapters.base import Adapter, Mode
-from toolwire.adapters.hooks import decode_hook, encode_hook
+from toolwire.adapters.hooks import decode_hook, encode_hook, with_names
 from toolwire.adapters.nodes import Definitions, Node, Refused
 from toolwire.schemas import Invalid, Problem, Schema
 
@@ -70,6 +70,13 @@ class NativeAdapter(GraphAdapter):
 
 class ComposedAdapter(GraphAdapter):
     """The node graph reads the type from plain JSON values."""
+
+    def __init__(self, tp: Any, root: Node) -> None:
+        super().__init__(tp, root)
+        self._names = root.has_named_tuples()
+
+    def encode(self, value: Any) -> bytes:
+        return _encode(with_names(value) if self._names else value)
 
     def read(self, data: bytes | msgspec.Raw) -> Any:
         return self._root.convert(msgspec.json.decode(data), True)

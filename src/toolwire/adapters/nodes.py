@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import PurePath
 from typing import Any, Final
@@ -13,7 +13,7 @@ import msgspec
 
 from toolwire import schemas
 from toolwire.adapters.base import Mode
-from toolwire.adapters.hooks import decode_hook
+from toolwire.adapters.hooks import decode_hook, is_named_tuple
 from toolwire.schemas import Json, Problem, Schema
 
 
@@ -74,6 +74,11 @@ class Node(ABC):
     def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
         """Keys that no record has, which msgspec passes over in silence."""
         return iter(())
+
+    def has_named_tuples(self, seen: frozenset[int] = frozenset()) -> bool:
+        if id(self) in seen:
+            return False
+        return any(child.has_named_tuples(seen | {id(self)}) for child in self.children())
 
     def has_open_records(self, seen: frozenset[int] = frozenset()) -> bool:
         return id(self) not in seen and any(child.has_open_records(seen | {id(self)}) for child in self.children())
@@ -137,36 +142,30 @@ def _lengths(meta: msgspec.Meta | None, noun: str) -> Schema:
 
 
 class TupleNode(Node):
-    """`tuple[A, B]` and NamedTuple: a place for each part."""
+    """`tuple[A, B]`: a place for each part."""
 
-    def __init__(self, tp: Any, items: list[Node], build: Callable[[list[Any]], Any], names: tuple[str, ...]) -> None:
-        self.tp = tp
+    def __init__(self, items: list[Node]) -> None:
         self.items = items
-        self.build = build
-        self.names = names
-        self.required: int = len(items)
 
     def children(self) -> Iterable[Node]:
         return self.items
 
     def native_type(self) -> Any:
         plain: Any = tuple
-        return self.tp if self.names else plain[tuple(item.native_type() for item in self.items)]
+        return plain[tuple(item.native_type() for item in self.items)]
 
     def own_schema(self, definitions: Definitions) -> Schema:
         places = [item.schema(definitions) for item in self.items]
-        for place, name in zip(places, self.names, strict=False):
-            place.setdefault("description", name)
         schema: Schema = {"type": "array"}
         if places:
             schema["prefixItems"] = places
-        return {**schema, "items": False, "minItems": self.required, "maxItems": len(self.items)}
+        return {**schema, "items": False, "minItems": len(places), "maxItems": len(places)}
 
     def convert(self, value: Json, closed: bool) -> Any:
-        if not isinstance(value, list) or not self.required <= len(value) <= len(self.items):
+        if not isinstance(value, list) or len(value) != len(self.items):
             raise msgspec.ValidationError(f"Expected an array of {len(self.items)} items")
-        pairs = enumerate(zip(self.items, value, strict=False))
-        return self.build([_located(item, part, closed, position) for position, (item, part) in pairs])
+        pairs = enumerate(zip(self.items, value, strict=True))
+        return tuple(_located(item, part, closed, position) for position, (item, part) in pairs)
 
     def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
         pairs = zip(self.items, value if isinstance(value, list) else (), strict=False)
@@ -285,7 +284,7 @@ class Field(msgspec.Struct):
 
 
 class RecordNode(Node):
-    """A class with named members: dataclass, TypedDict, msgspec Struct."""
+    """A class with named members: dataclass, TypedDict, NamedTuple, msgspec Struct."""
 
     def __init__(self, tp: Any, name: str) -> None:
         self.tp = tp
@@ -295,6 +294,7 @@ class RecordNode(Node):
         self.tag: tuple[str, Json] | None = None
         self.closed_by_itself = False
         self.is_typed_dict: bool = typing.is_typeddict(self.cls)
+        self.is_named_tuple: bool = is_named_tuple(self.cls)
 
     def children(self) -> Iterable[Node]:
         return [field.node for field in self.fields]
@@ -329,6 +329,8 @@ class RecordNode(Node):
         return schema
 
     def convert(self, value: Json, closed: bool) -> Any:
+        if self.is_named_tuple and isinstance(value, list) and len(value) <= len(self.fields):
+            value = {field.name: part for field, part in zip(self.fields, value, strict=False)}  # in its own order
         if not isinstance(value, dict):
             raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
         if self.tag and value.get(self.tag[0]) != self.tag[1]:
@@ -364,6 +366,9 @@ class RecordNode(Node):
     def _unknown_here(self, value: dict[str, Json], path: schemas.Path) -> Iterator[Problem]:
         known = [field.name for field in self.fields if field.settable] + ([self.tag[0]] if self.tag else [])
         return (schemas.unknown_key(path, name, known) for name in value if name not in known)
+
+    def has_named_tuples(self, seen: frozenset[int] = frozenset()) -> bool:
+        return self.is_named_tuple or super().has_named_tuples(seen)
 
     def has_open_records(self, seen: frozenset[int] = frozenset()) -> bool:
         return not self.closed_by_itself or super().has_open_records(seen)

@@ -12,6 +12,7 @@ from toolwire.cli import typed
 from toolwire.cli.errors import UsageError
 from toolwire.client import Accept, Cancel, Decline, Elicitation
 from toolwire.protocol import types as t
+from toolwire.schemas.walking import description_of
 
 DECLINES: Final = "-"
 _CHOICES: Final = 50
@@ -87,8 +88,8 @@ async def _field(person: Person, name: str, member: dict[str, Any], *, needed: b
     """One value, asked for until it fits; UNSET for one that was left out."""
     validator = typed.checker({"type": "object", "properties": {name: member}})
     choices = _choices(member)
-    if isinstance(member.get("description"), str):
-        person.tell(f"  {member['description'].strip()}")
+    if text := description_of(member):
+        person.tell(f"  {text}")
     for number, (_, label) in enumerate(choices[:_CHOICES], start=1):
         person.tell(f"    {number}. {label}")
     while True:

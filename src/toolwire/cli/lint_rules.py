@@ -12,7 +12,7 @@ from msgspec import UNSET
 from toolwire.cli import tokens
 from toolwire.cli.lint_finding import Finding
 from toolwire.protocol import types as t
-from toolwire.schemas.walking import mapped
+from toolwire.schemas.walking import description_of, mapped
 
 # Names that say nothing of what is done, or to what.
 _VAGUE: Final = re.compile(
@@ -81,8 +81,7 @@ def _description(tool: t.Tool) -> Iterator[Finding]:
 
 
 def _argument(tool: t.Tool, name: str, member: Any) -> Iterator[Finding]:
-    described = member.get("description") if isinstance(member, dict) else None
-    if isinstance(described, str) and described.strip():
+    if description_of(member):
         if isinstance(member, dict) and _is_nested(member) and not _has_example(member, tool):
             message = "is nested; an example in its description helps a model to fill it in"
             yield Finding("hint", "no-example", tool.name, name, message)
@@ -101,7 +100,7 @@ def _is_nested(member: dict[str, Any]) -> bool:
 
 
 def _has_example(member: dict[str, Any], tool: t.Tool) -> bool:
-    return bool(member.get("examples") or _EXAMPLE.search(f"{member.get('description')} {_described(tool)}"))
+    return bool(member.get("examples") or _EXAMPLE.search(f"{description_of(member)} {_described(tool)}"))
 
 
 def _returns(tool: t.Tool) -> Iterator[Finding]:

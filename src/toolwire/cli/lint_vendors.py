@@ -1,7 +1,7 @@
 """Which model vendors refuse what in the schema of a tool.
 
-What clients strip without loss (`$schema`, `title`, `additionalProperties: false`) is not reported; what remains makes
-an interface refuse the tool, or the request with all tools in it.
+What clients strip without loss (`$schema`, `title`) is not reported; what remains makes an interface refuse the tool,
+or the request with all tools in it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ ANTHROPIC: Final = "Anthropic"
 OPENAI: Final = "OpenAI"
 STRICT: Final = "OpenAI strict mode"
 GEMINI: Final = "Gemini"
+VERTEX: Final = "Vertex AI"
+GOOGLE_GENAI: Final = "google-genai"
 
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
-_ONE: Final = ("items", "not", "if", "then", "else", "contains", "additionalProperties", "propertyNames")
+_ONE: Final = ("items", "not", "if", "then", "else", "contains", "propertyNames")
 _MANY: Final = (*_CHOICES, "prefixItems", "items")
 _NAMED: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
@@ -39,11 +41,22 @@ _KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
     "dependentSchemas": (STRICT, GEMINI),
     "dependentRequired": (STRICT, GEMINI),
     "prefixItems": (OPENAI, GEMINI),
+    "propertyNames": (STRICT, GEMINI),
+    "uniqueItems": (STRICT,),
     "const": (GEMINI,),
+    "contentEncoding": (GEMINI,),
+    "contentMediaType": (GEMINI,),
+    "exclusiveMinimum": (GEMINI,),
+    "exclusiveMaximum": (GEMINI,),
+    "multipleOf": (GEMINI,),
+    "examples": (GEMINI,),
     "$ref": (GEMINI,),
     "$dynamicRef": (STRICT, GEMINI),
 }
-_GEMINI_FORMATS: Final = ("enum", "date-time", "int32", "int64", "float", "double")
+# Formats of strings that OpenAI's strict mode takes. Gemini knows one of them; its clients drop the others.
+_FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
+# What may stand beside `anyOf`: what Vertex AI does not count, and what belongs to the whole document.
+_BESIDE_CHOICE: Final = frozenset(("anyOf", "nullable", "title", "$defs", "definitions", "$schema"))
 _PROPERTY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -66,6 +79,12 @@ def _top(tool: t.Tool) -> Iterator[Finding]:
     if schema.get("type") != "object":
         message = "the input schema has no type: object at its top"
         yield Finding("error", "vendor-top-type", tool.name, "", message, (ANTHROPIC, OPENAI, GEMINI))
+    if not isinstance(schema.get("properties"), dict):
+        message = 'the input schema has no properties at its top: write "properties": {} where there are none'
+        yield Finding("error", "vendor-top-properties", tool.name, "", message, (OPENAI,))
+    if any(isinstance(part, dict) and isinstance(part.get("additionalProperties"), bool) for _, part in _parts(schema)):
+        message = "uses additionalProperties: true or false; google-genai 3.1 fails on all tools of the server"
+        yield Finding("hint", "vendor-closed", tool.name, "", message, (GOOGLE_GENAI,))
     for keyword in _CHOICES:
         if keyword in schema:
             message = f"{keyword} at the top of the input schema: make one object with optional members of it"
@@ -89,6 +108,9 @@ def _parts(root: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         if not isinstance(schema, dict) or depth >= MAX_DEPTH:
             continue
         below = [(where, part) for part in (*direct(schema, _ONE), *listed(schema, _MANY))]
+        # A boolean here opens or closes an object: it is a switch and no schema of a member.
+        if isinstance(rest := schema.get("additionalProperties"), dict):
+            below.append((where, rest))
         below += [(f"{where}.{name}" if where else name, part) for name, part in mapped(schema, _NAMED)]
         waiting += [(place, part, depth + 1) for place, part in reversed(below)]
 
@@ -108,6 +130,9 @@ def _part(tool: t.Tool, where: str, schema: Any) -> Iterator[Finding]:
         if keyword in schema and (where or keyword not in _CHOICES):
             yield found("warning", "vendor-keyword", f"uses {keyword}", *vendors)
     kind = schema.get("type")
+    if "anyOf" in schema and where and not schema.keys() <= _BESIDE_CHOICE:
+        beside = ", ".join(sorted(schema.keys() - _BESIDE_CHOICE))
+        yield found("warning", "vendor-beside-choice", f"has {beside} beside anyOf: put it into a choice", VERTEX)
     if isinstance(kind, list):
         yield found("warning", "vendor-type-list", "has a list of types", GEMINI)
     if kind == "array" and "items" not in schema and "prefixItems" not in schema:
@@ -115,12 +140,12 @@ def _part(tool: t.Tool, where: str, schema: Any) -> Iterator[Finding]:
     if isinstance(schema.get("items"), list):
         yield found("error", "vendor-tuple", "has a list of schemas for its items", OPENAI, GEMINI)
     if where and not schema.keys() & {"type", "$ref", "enum", "const", *_CHOICES}:
-        yield found("warning", "vendor-any", "takes any value, as it has no type", STRICT, GEMINI)
+        yield found("warning", "vendor-any", "takes any value, as it has no type", STRICT)
     values = schema.get("enum")
     if isinstance(values, list) and not all(isinstance(value, str) for value in values):
         yield found("warning", "vendor-enum", "has choices that are no strings", GEMINI)
-    if kind == "string" and schema.get("format", "enum") not in _GEMINI_FORMATS:
-        yield found("hint", "vendor-format", f"uses the format {schema['format']}", GEMINI)
+    if kind == "string" and schema.get("format", "date") not in _FORMATS:
+        yield found("hint", "vendor-format", f"uses the format {schema['format']}", STRICT, GEMINI)
     for name, _ in mapped(schema, ("properties",)):
         if not _PROPERTY.fullmatch(name):
             yield found("error", "vendor-property", f"has a member {name[:80]!r}, which is no plain name", ANTHROPIC)

@@ -42,3 +42,12 @@ def at_pointer(document: Json, pointer: str) -> Json | None:
         else:
             return None
     return document
+
+
+def description_of(schema: Json) -> str:
+    """Read the text of a schema, which stands in its first choice where nothing may stand beside the choices."""
+    if not isinstance(schema, dict):
+        return ""
+    candidates = (schema, *listed(schema, ("anyOf", "oneOf")))
+    texts = (each.get("description") for each in candidates if isinstance(each, dict))
+    return next((text.strip() for text in texts if isinstance(text, str) and text.strip()), "")

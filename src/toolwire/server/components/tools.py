@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Unpack, cast
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.content import ToolResult
@@ -246,10 +247,21 @@ def _tool_annotations(annotations: Any) -> t.ToolAnnotations | UnsetType:
         return UNSET
     if isinstance(annotations, t.ToolAnnotations):
         return cast("t.ToolAnnotations | UnsetType", without_empty(annotations))
-    known = {"title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
-    unknown = set(annotations) - known
-    if unknown:
-        raise ServerError(f"Unknown tool annotation {sorted(unknown)[0]!r}; there are {', '.join(sorted(known))}")
-    return cast(
-        "t.ToolAnnotations | UnsetType", without_empty(wire_value(annotations, t.ToolAnnotations, "annotations"))
-    )
+    known = {_letters(name): name for name in t.ToolAnnotations.__struct_encode_fields__}
+    others = [name for name in annotations if name not in known.values()]
+    for name in others:
+        if (meant := known.get(_letters(name))) is not None:
+            raise ServerError(f"Unknown tool annotation {name!r}; did you mean {meant!r}?")
+    type_ = _with_others(others) if others else t.ToolAnnotations
+    return cast("t.ToolAnnotations | UnsetType", without_empty(wire_value(annotations, type_, "annotations")))
+
+
+def _letters(name: Any) -> str:
+    return str(name).replace("_", "").casefold()
+
+
+def _with_others(names: list[Any]) -> type[t.ToolAnnotations]:
+    """Make a type of annotations that has members of these names too, which are sent as they are."""
+    fields = [(f"other_{index}", Any, msgspec.field(default=UNSET, name=str(name))) for index, name in enumerate(names)]
+    made = msgspec.defstruct("ToolAnnotations", fields, bases=(t.ToolAnnotations,), kw_only=True)
+    return cast("type[t.ToolAnnotations]", made)
