@@ -113,6 +113,39 @@ async def test_names_that_a_proxy_uses_can_be_allowed(tmp_path: Path) -> None:
             assert (await connection.answer())[0] == expected
 
 
+@pytest.mark.parametrize("option", ["--allowed-origins", "--cors"])
+async def test_web_pages_can_be_allowed(tmp_path: Path, option: str) -> None:
+    options = (option, "https://app.example", option, "https://other.example")
+    async with running(write(tmp_path), *options) as served, connected(served.port) as connection:
+        for origin, expected in ((b"https://app.example", 204), (b"https://other.example", 204), (b"https://x.y", 403)):
+            connection.send(b"OPTIONS /mcp HTTP/1.1\r\nHost: localhost\r\nOrigin: " + origin + b"\r\n\r\n")
+            status, headers, _ = await connection.answer()
+            allowed = headers.get("access-control-allow-origin", "").encode()
+            assert (status, allowed) == (expected, origin if expected == 204 else b"")
+
+
+async def test_transports_of_old_clients_can_be_chosen(tmp_path: Path) -> None:
+    initialize = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize}).encode()
+    head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    for options, has_session, sse in (((), True, 404), (("--stateless", "--sse"), False, 405)):
+        async with running(write(tmp_path), *options) as served:
+            async with connected(served.port) as connection:
+                connection.send(head % len(body) + body)
+                status, headers, _ = await connection.answer()
+                assert (status, "mcp-session-id" in headers) == (200, has_session)
+            async with connected(served.port) as connection:
+                connection.send(b"HEAD /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert (await connection.head())[0] == sse
+
+
+def test_a_proxy_is_named_by_its_address(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "toolwire", "run", write(tmp_path), "--transport", "http"]
+    failed = subprocess.run([*command, "--trusted-proxies", "proxy.example"], capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert "trusted_proxies= has addresses and networks such as 10.0.0.0/8, not 'proxy.example'" in failed.stderr
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 async def test_each_request_is_a_line_of_the_access_log(tmp_path: Path, workers: str) -> None:
     """More of them than the log shows of any other message."""

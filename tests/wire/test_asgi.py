@@ -13,6 +13,7 @@ from tests.wire.modernclient import ModernClient, text_of
 from tests.wireclient import LEGACY, MODERN, PREFIX, modern_meta
 
 from toolwire import Context, Limits, Server, Tool
+from toolwire.auth import ApiKeys
 from toolwire.protocol.errors import ServerError
 from toolwire.server.headers import Header
 from toolwire.wire.http_server import outlet as http_outlet
@@ -644,8 +645,9 @@ async def preflight(app: HttpApp, origin: str, *asked: str) -> Answer:
     return await HttpClient(app).start("OPTIONS", headers=headers).finished()
 
 
-async def test_a_browser_may_ask_first(server: Server) -> None:
-    app = server.http_app(cors=["https://app.example"])
+@pytest.mark.parametrize("option", ["allowed_origins", "cors"])
+async def test_a_browser_may_ask_first(server: Server, option: str) -> None:
+    app = server.http_app(**{option: ["https://app.example"]})
     answer = await preflight(app, "https://app.example", "content-type", "mcp-method")
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
@@ -690,10 +692,43 @@ async def test_other_browsers_may_not(server: Server) -> None:
         assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_a_preflight_from_the_servers_own_pages_is_not_needed(server: Server) -> None:
-    answer = await preflight(server.http_app(), "http://127.0.0.1:8000", "content-type")
-    assert answer.status == 405
-    assert "access-control-allow-origin" not in answer.headers
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:8000", "http://localhost:3000"])
+async def test_the_pages_of_this_machine_may_call(server: Server, origin: str) -> None:
+    app = server.http_app()
+    answer = await preflight(app, origin, "content-type")
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, origin)
+    told = await ModernClient(app, headers={"origin": origin}).call("echo", {"text": "hello"})
+    assert (told.status, told.headers["access-control-allow-origin"]) == (200, origin)
+    await app.stop()
+
+
+async def test_a_browser_may_send_a_key_in_its_header(server: Server) -> None:
+    auth = ApiKeys({"a-key-of-alice": "alice"}, header="X-API-Key")
+    app = server.http_app(allowed_origins=["https://app.example"], auth=auth)
+    answer = await preflight(app, "https://app.example", "x-api-key")
+    assert "x-api-key" in answer.headers["access-control-allow-headers"].split(", ")
+    assert "x-api-key" not in (await preflight(server.http_app(), "http://localhost:3000", "x-api-key")).headers[
+        "access-control-allow-headers"
+    ].split(", ")
+
+
+# --- what a client takes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", "text/*", "text/event-stream;q=0.5"])
+async def test_an_answer_to_a_client_that_takes_streams_only_is_an_event(server: Server, accept: str) -> None:
+    app = server.http_app()
+    client = ModernClient(app)
+    answer = await client.call("echo", {"text": "hello"}, headers={"accept": accept})
+    assert (answer.status, answer.is_stream) == (200, True)
+    assert text_of(answer.answer()) == "hello"
+    # An error that has a status of its own is told by it.
+    unknown = await client.request("no/such", headers={"accept": accept})
+    assert (unknown.status, unknown.json()["error"]["code"]) == (404, -32601)
+    for both in ("application/json, text/event-stream", "*/*", "application/json"):
+        assert not (await client.call("echo", {"text": "hello"}, headers={"accept": both})).is_stream
+    assert (await client.call("echo", {"text": "hello"}, headers={"accept": "text/html"})).status == 406
+    await app.stop()
 
 
 # --- what goes by GET -------------------------------------------------------------------------------------------------

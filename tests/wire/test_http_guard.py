@@ -111,6 +111,37 @@ def test_a_foreign_origin_is_403_on_every_address(origin: str, at: str | None) -
     assert "allowed_origins" in refusal.text
 
 
+@pytest.mark.parametrize(
+    ("origin", "host", "at", "expected"),
+    [
+        ("http://localhost:3000", "localhost:8000", LOCAL, 200),
+        ("http://localhost", "127.0.0.1:8000", LOCAL, 200),
+        ("https://localhost:6274", "127.0.0.1:8000", LOCAL, 200),
+        ("http://127.0.0.1:3000", "localhost:8000", LOCAL, 200),
+        ("http://127.8.9.1:3000", "localhost", LOCAL, 200),
+        ("http://[::1]:3000", "[::1]:8000", "::1", 200),
+        # Pages of other machines, and what only looks like this one.
+        ("http://localhost.evil.example:3000", "localhost:8000", LOCAL, 403),
+        ("http://localhost:3000.evil.example", "localhost:8000", LOCAL, 403),
+        ("http://evil.example:3000", "localhost:8000", LOCAL, 403),
+        ("http://user@localhost:3000", "localhost:8000", LOCAL, 403),
+        ("http://localhost:3000/", "localhost:8000", LOCAL, 403),
+        ("file://localhost", "localhost:8000", LOCAL, 403),
+        ("null", "localhost:8000", LOCAL, 403),
+        # A server that others can reach, and a proxy on this machine that passes on what came for another name.
+        ("http://localhost:3000", "localhost:8000", PUBLIC, 403),
+        ("http://localhost:3000", "localhost:8000", None, 403),
+        ("http://localhost:3000", "192.0.2.1:8000", LOCAL, 403),
+        ("http://localhost:3000", "evil.example", LOCAL, 421),
+    ],
+)
+def test_the_pages_of_this_machine_may_call_a_server_on_it(
+    origin: str, host: str, at: str | None, expected: int
+) -> None:
+    assert status(Guard(local_pages=True), host, origin, at=at) == expected
+    assert status(Guard(), host, origin, at=at) == (expected if expected == 421 else 403)
+
+
 @pytest.mark.parametrize("at", [LOCAL, PUBLIC])
 def test_the_servers_own_origin_passes(at: str) -> None:
     assert status(Guard(), "localhost:8000", "http://localhost:8000", at=at) == 200

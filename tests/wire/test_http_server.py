@@ -194,6 +194,56 @@ async def test_what_is_not_http_is_400(port: int, garbage: bytes) -> None:
         await refused(connection, 400)
 
 
+@pytest.mark.parametrize("version", ["2.0", "0.9", "3.0"])
+async def test_another_version_of_http_is_refused(port: int, version: str) -> None:
+    async with connected(port) as connection:
+        connection.send(f"GET /livez HTTP/{version}\r\nHost: localhost\r\n\r\n".encode())
+        status = (await connection.answer())[0]
+        # The parser knows some of them, and the others are not HTTP to it.
+        assert status in (400, 505)
+        assert await connection.rest() == b""
+
+
+CHUNKS = b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("coding", "expected"),
+    [
+        (b"Transfer-Encoding: gzip, chunked", 501),
+        (b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked", 501),
+        (b"Transfer-Encoding: identity, chunked", 501),
+        (b"Transfer-Encoding: ,chunked", 501),
+        (b"Transfer-Encoding: \tCHUNKED ", 400),  # Understood, and its message is no JSON-RPC.
+        (b"Transfer-Encoding: chunked", 400),
+    ],
+)
+async def test_chunks_are_the_only_coding(port: int, coding: bytes, expected: int) -> None:
+    head = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    async with connected(port) as connection:
+        connection.send(head + coding + CHUNKS)
+        status, _, body = await connection.answer()
+        assert status == expected
+        assert (b"chunked" in body) == (expected == 501)
+        if expected == 501:
+            assert await connection.rest() == b""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked",  # Which has no codings.
+        b"HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, chunked",
+        b"HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, gzip",
+    ],
+)
+async def test_codings_that_nobody_should_send(port: int, head: bytes) -> None:
+    async with connected(port) as connection:
+        connection.send(b"POST /mcp " + head + CHUNKS)
+        await refused(connection, 400)
+
+
 async def test_headers_that_never_end_are_408(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "HEADER_SECONDS", 0.05)
     async with connected(port) as connection:

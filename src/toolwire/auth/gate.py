@@ -77,6 +77,11 @@ class Gate:
         """The principal of callers without a token; None where a token is needed."""
         return self._nobody
 
+    @property
+    def key_headers(self) -> tuple[str, ...]:
+        """The names of headers besides `Authorization` that a request may have its key in."""
+        return tuple(self._headers)
+
     # --- letting in ---
 
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Principal:

@@ -24,7 +24,11 @@ _HTTP_OPTIONS: Final = (
     "workers",
     "public_url",
     "allowed_hosts",
+    "allowed_origins",
     "allow_unauthenticated",
+    "trusted_proxies",
+    "stateless",
+    "sse",
     "access_log",
 )
 
@@ -62,6 +66,29 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="append",
         metavar="NAME",
         help="another name that requests may be for, such as a proxy's for this server; may be repeated",
+    )
+    http.add_argument(
+        "--allowed-origins",
+        "--cors",
+        action="append",
+        metavar="ORIGIN",
+        help="the origin of web pages that may call and read the answers, such as https://app.example, "
+        "or '*' for all; may be repeated",
+    )
+    http.add_argument(
+        "--trusted-proxies",
+        action="append",
+        metavar="ADDRESS",
+        help="the address or network of a proxy whose X-Forwarded-For says where a request comes from; may be repeated",
+    )
+    http.add_argument(
+        "--stateless",
+        action="store_true",
+        default=None,
+        help="keep no sessions: each request of a client before 2026-07-28 stands alone",
+    )
+    http.add_argument(
+        "--sse", action="store_true", default=None, help="serve the transport of 2024-11-05 too, at /sse and /messages"
     )
     http.add_argument(
         "--allow-unauthenticated",

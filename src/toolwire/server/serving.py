@@ -118,21 +118,23 @@ class Serving:
         """An ASGI application to mount anywhere, or to hand to any ASGI server.
 
         `public_url` is the address that clients use, when a proxy stands in front: with the path of the endpoint or
-        without. `auth` says who is let in, instead of the server's own. `stateless` gives legacy clients no session:
-        each of their requests stands alone, without subscriptions, notices of changes or log messages. `sse` adds the
-        transport of 2024-11-05 at `/sse` and `/messages`. `trusted_proxies` are the addresses and networks of proxies
-        whose `X-Forwarded-For` says where a request comes from, so that callers without a principal are told apart.
+        without. `allowed_origins` are the origins of web pages that may call and read the answers, such as
+        `https://app.example`, or `*` for all (CORS); `cors` is another name for it. `auth` says who is let in, instead
+        of the server's own. `stateless` gives legacy clients no session: each of their requests stands alone, without
+        subscriptions, notices of changes or log messages. `sse` adds the transport of 2024-11-05 at `/sse` and
+        `/messages`. `trusted_proxies` are the addresses and networks of proxies whose `X-Forwarded-For` says where a
+        request comes from, so that callers without a principal are told apart.
         """
         from toolwire.wire.http_server.asgi import HttpApp
         from toolwire.wire.http_server.callers import Callers
         from toolwire.wire.http_server.guard import Guard
         from toolwire.wire.http_server.limits import HttpLimits
 
-        readers = _listed(cors, "cors=")
         guard = Guard(
             allowed_hosts=_listed(allowed_hosts, "allowed_hosts="),
-            allowed_origins=(*_listed(allowed_origins, "allowed_origins="), *readers),
+            allowed_origins=(*_listed(allowed_origins, "allowed_origins="), *_listed(cors, "cors=")),
             public_url=public_url,
+            local_pages=True,
         )
         limits = HttpLimits(
             body=self.limits.line,
@@ -154,7 +156,6 @@ class Serving:
             endpoint,
             path=path,
             guard=guard,
-            cors=readers,
             limits=limits,
             stateless=stateless,
             sse=sse,

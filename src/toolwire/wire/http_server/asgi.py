@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
@@ -70,7 +70,6 @@ class HttpApp:
         *,
         path: str = "/mcp",
         guard: Guard | None = None,
-        cors: Iterable[str] = (),
         limits: HttpLimits | None = None,
         stateless: bool = False,
         sse: bool = False,
@@ -86,10 +85,10 @@ class HttpApp:
         self._guard = guard or Guard()
         self._passed: tuple[str | None, str | None, str, Any] | None = None
         self._gate = gate
-        self._cors = frozenset(origin.lower().rstrip("/") for origin in cors)
         self._limits = limits = limits or HttpLimits()
         self._callers = callers or Callers()
         self._nobody = None if gate is None else gate.nobody
+        self._key_headers = () if gate is None else gate.key_headers
         self._exchanges = Shares(limits.exchanges, limits.share, "requests in work")
         self._uploads = Shares(limits.uploads, limits.share, "bytes on their way")
         # A session may have several, but most have one at most.
@@ -206,7 +205,7 @@ class HttpApp:
 
     async def _http(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         headers = headers_of(scope)
-        extra = self._cors_headers(headers.get("origin")) if self._cors else ()
+        extra = self._readable(scope, headers) if "origin" in headers else ()
         try:
             if scope["method"] == "POST" and self._is_endpoint(scope):
                 self._check_source(scope, headers)
@@ -304,7 +303,7 @@ class HttpApp:
             raise Refused(404, f"There is no endpoint here; it is at {scope.get('root_path', '')}{self._path}")
         self._check_source(scope, headers)
         if method == "OPTIONS" and extra:
-            await respond(send, 204, b"", (*extra, *preflight(headers)))
+            await respond(send, 204, b"", (*extra, *preflight(headers, self._key_headers)))
             return None
         if self._gate is not None:
             await self._admit(self._gate, scope, headers)
@@ -367,7 +366,7 @@ class HttpApp:
         self._check_source(scope, headers)
         method, allowed = scope["method"], "GET" if path == STREAM_PATH else "POST"
         if method == "OPTIONS" and extra:
-            await respond(send, 204, b"", (*extra, *preflight(headers)))
+            await respond(send, 204, b"", (*extra, *preflight(headers, self._key_headers)))
             return
         if method != allowed:
             raise Refused(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
@@ -408,7 +407,7 @@ class HttpApp:
     async def _post(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
     ) -> None:
-        check_media(headers)
+        only_stream = check_media(headers)
         direct: Direct | None = scope.get(DIRECT)
         if self._ready_on is not (asyncio.get_running_loop() if direct is None else direct.loop):
             await self._ensure_started()
@@ -436,7 +435,8 @@ class HttpApp:
                 if verdict.method != _LISTEN:
                     self._exchanges.take(caller)
                     counted = True
-                await self._exchange(verdict, ExchangeOutlet(receive, send, verdict.revision, extra, direct))
+                outlet = ExchangeOutlet(receive, send, verdict.revision, extra, direct, only_stream)
+                await self._exchange(verdict, outlet)
             elif isinstance(verdict, Rejection):
                 await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
             elif isinstance(verdict, Acknowledged):
@@ -481,12 +481,15 @@ class HttpApp:
 
     # --- browsers ---
 
-    def _cors_headers(self, origin: str | None) -> HeaderList:
-        if origin is None or not self._cors or not ("*" in self._cors or origin.lower() in self._cors):
+    def _readable(self, scope: Scope, headers: Mapping[str, str]) -> HeaderList:
+        """The headers that let a page read an answer: any page whose origin may call."""
+        origin, server = headers["origin"], scope.get("server")
+        local_address = server[0] if server else None
+        if self._guard.check(headers.get("host"), origin, scope.get("scheme", "http"), local_address) is not None:
             return ()
         return (
             (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
-            (b"access-control-expose-headers", b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"),
+            (b"access-control-expose-headers", b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After"),
             (b"vary", b"Origin"),
         )
 

@@ -19,6 +19,10 @@ class Gate(Protocol):
     def nobody(self) -> Any:
         """The principal that stands for all callers who have not said who they are; None where there is none."""
 
+    @property
+    def key_headers(self) -> tuple[str, ...]:
+        """The names of headers besides `Authorization` that a request may have its key in."""
+
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Any:
         """The principal of a request; raises `Refused`. Credentials are gone from the headers afterwards."""
 

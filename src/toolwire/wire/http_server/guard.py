@@ -6,12 +6,16 @@ name was rebound to the address of a server, the `Host` does (2026-07-28 basic/t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+
+_LOCAL_ORIGIN: Final = re.compile(r"https?://(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]{1,5})?")
 
 
 class Refusal(Struct):
@@ -26,6 +30,8 @@ class Guard:
 
     An address that nobody can rebind is always fine as a `Host`. Of names, a server on a loopback address answers to
     those it was told and to localhost; one on any other address as well, as soon as it was told one.
+
+    An origin that may call may also read the answers.
     """
 
     def __init__(
@@ -34,7 +40,10 @@ class Guard:
         allowed_hosts: Iterable[str] = (),
         allowed_origins: Iterable[str] = (),
         public_url: str | None = None,
+        local_pages: bool = False,
     ) -> None:
+        """`local_pages`: whether the pages of this machine may call a server on a loopback address."""
+        self._local_pages = local_pages
         self._hosts = {host.lower() for host in allowed_hosts}
         self._origins = {origin.lower().rstrip("/") for origin in allowed_origins}
         if public_url is not None:
@@ -52,7 +61,7 @@ class Guard:
             return Refusal(
                 421, f"The host {(host or '')[:200]!r} is not served here; name it in public_url or allowed_hosts"
             )
-        if origin is not None and not self._is_own(origin.lower(), host, scheme):
+        if origin is not None and not self._may_call(origin.lower(), host, scheme, local_address):
             return Refusal(
                 403, f"The origin {origin[:200]!r} is not allowed; name it in public_url or add it to allowed_origins"
             )
@@ -66,12 +75,21 @@ class Guard:
         is_named = not self._hosts.isdisjoint(("*", host, name))
         return is_named or name == "localhost" or _is_address(name)
 
-    def _is_own(self, origin: str, host: str | None, scheme: str) -> bool:
+    def _may_call(self, origin: str, host: str | None, scheme: str, local_address: str | None) -> bool:
         if "*" in self._origins or origin in self._origins:
             return True
-        # `null` is what sandboxed pages and files send; it is nobody's own. The page of a name that was rebound has the
-        # origin that its Host says.
-        return host is not None and origin == f"{scheme}://{host.lower()}" and self._is_expected(host)
+        if host is None or not self._is_expected(host):
+            return False  # The page of a name that was rebound has the origin that its Host says.
+        # `null` is what sandboxed pages and files send; it is nobody's own.
+        return origin == f"{scheme}://{host.lower()}" or (
+            # Whatever serves a page on this machine could call by itself, without a browser. Not where a proxy on this
+            # machine passes on what came for another name.
+            self._local_pages
+            and local_address is not None
+            and is_loopback(local_address)
+            and _LOCAL_ORIGIN.fullmatch(f"http://{host.lower()}") is not None
+            and _LOCAL_ORIGIN.fullmatch(origin) is not None
+        )
 
 
 def without_port(host: str) -> str:

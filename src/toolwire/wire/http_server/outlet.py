@@ -88,9 +88,12 @@ class ExchangeOutlet:
         revision: str,
         headers: tuple[tuple[bytes, bytes], ...] = (),
         direct: Direct | None = None,
+        only_stream: bool = False,
     ) -> None:
+        """`only_stream`: the client takes the answer as an event, and not as one JSON object."""
         self._receive = receive
         self._send = send
+        self._only_stream = only_stream
         self._direct = direct
         self._revision = revision
         self._headers = headers
@@ -195,7 +198,7 @@ class ExchangeOutlet:
 
     def answer(self, status: int, body: bytes) -> bool:
         """Answer with one JSON object at once; False where `finish` has to be awaited."""
-        if self._direct is None or self._pump is not None:
+        if self._direct is None or self._pump is not None or self._only_stream:
             return False
         self._open = False
         if self._silence is not None:
@@ -204,6 +207,8 @@ class ExchangeOutlet:
 
     async def finish(self, status: int, body: bytes) -> None:
         """Send the answer: as the last event of a stream that was begun, else as one JSON object."""
+        if self._only_stream and status == 200:
+            self._start_pump()
         self._open = False
         self._stop_watching()
         if self._pump is not None:

@@ -39,6 +39,7 @@ STALL_SECONDS: Final = 30.0
 #: How much is read at once into a buffer of our own.
 READ_BYTES: Final = 256 * 1024
 
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
 _METHODS: Final = {name.encode(): name for name in ("POST", "GET", "DELETE", "OPTIONS", "HEAD")}
 
 
@@ -263,6 +264,19 @@ class HttpProtocol(asyncio.Protocol):
             hosts = 1 if len(by_name) == len(headers) else [name for name, _ in headers].count(b"host")
         if hosts != 1:
             self._stop_parsing(400, "Send one Host header")
+        if version not in _VERSIONS:
+            self._stop_parsing(505, "Speak HTTP/1.1")
+        if b"transfer-encoding" in by_name:
+            self._check_coding(version)
+
+    def _check_coding(self, version: str) -> None:
+        codings = [value.strip(b" \t").lower() for name, value in self._headers if name == b"transfer-encoding"]
+        if version == "1.0":
+            # RFC 9112 section 6.1: HTTP/1.0 has none, so whoever sent it on may have read another body.
+            self._stop_parsing(400, "HTTP/1.0 has no Transfer-Encoding")
+        if codings != [b"chunked"]:
+            # RFC 9112 section 6.1: 501 for a coding that the server does not understand.
+            self._stop_parsing(501, "The only Transfer-Encoding here is chunked")
 
     def _scope(self, method: str, version: str, cycle: RequestCycle) -> MutableMapping[str, Any]:
         url = self._url

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from toolwire.protocol.http import DUPLICATE, METHOD, NAME, PARAMETER, SESSION, VERSION
@@ -23,13 +23,13 @@ _BROWSERS_MAY_SEND: Final = (
 _PARAMETER_HEADER: Final = re.compile(re.escape(PARAMETER) + "[!#$%&'*+.^_`|~0-9a-z-]{1,100}")
 
 
-def preflight(headers: Mapping[str, str]) -> HeaderList:
-    """What a browser may send: every header of the protocol, and of the parameter headers those that it asks for."""
+def preflight(headers: Mapping[str, str], more: Iterable[str] = ()) -> HeaderList:
+    """What a browser may send: every header of the protocol, `more`, and those parameter headers that it asks for."""
     asked = headers.get("access-control-request-headers", "").lower().split(",")[:100]
     parameters = [name for name in map(str.strip, asked) if _PARAMETER_HEADER.fullmatch(name)]
     return (
         (b"access-control-allow-methods", b"POST, GET, DELETE"),
-        (b"access-control-allow-headers", ", ".join([*_BROWSERS_MAY_SEND, *parameters]).encode()),
+        (b"access-control-allow-headers", ", ".join([*_BROWSERS_MAY_SEND, *more, *parameters]).encode()),
         (b"access-control-max-age", b"600"),
     )
 
@@ -72,15 +72,19 @@ def path_of(scope: Scope) -> str:
     return path[len(root) :] if root and (path == root or path.startswith(root + "/")) else path
 
 
-def check_media(headers: Mapping[str, str]) -> None:
-    """Raise `Refused` for a body, or for an answer, that would have to be of another type."""
+def check_media(headers: Mapping[str, str]) -> bool:
+    """Raise `Refused` for a body, or for an answer, that would have to be of another type.
+
+    Returns whether the client takes nothing but an event stream.
+    """
     content_type = headers.get("content-type", "")
     if content_type != "application/json" and content_type.partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "Send application/json")
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Refused(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
     accepted = headers.get("accept", "*/*").lower()
-    if "application/json" not in accepted and not any(
-        kind in accepted for kind in ("text/event-stream", "*/*", "application/*")
-    ):
+    if "application/json" in accepted or "*/*" in accepted or "application/*" in accepted:
+        return False
+    if "text/event-stream" not in accepted and "text/*" not in accepted:
         raise Refused(406, "Accept application/json and text/event-stream")
+    return True
