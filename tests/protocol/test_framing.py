@@ -45,6 +45,10 @@ def test_one_message_a_line_and_empty_lines_give_nothing() -> None:
     assert lines_of([b'{"a":1}\n\n\r\n{"b":2}\n']) == [b'{"a":1}', b'{"b":2}']
 
 
+def test_lines_of_white_space_give_nothing() -> None:
+    assert lines_of([b'   \n\t\r\n {"a":1} \n', b"  ", b" \n", b" "]) == [b' {"a":1} ']
+
+
 @pytest.mark.covers("3.1.4")
 def test_a_carriage_return_before_the_newline_is_forgiven_once() -> None:
     assert lines_of([b"a\r\nb\r\r\nc\n"]) == [b"a", b"b\r", b"c"]

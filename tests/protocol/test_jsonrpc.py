@@ -46,7 +46,7 @@ VALUES = st.recursive(
     max_leaves=20,
 )
 OBJECTS = st.dictionaries(TEXT, VALUES, max_size=4)
-IDS = st.integers(-(2**63), 2**63 - 1) | TEXT
+IDS = st.integers(-(2**200), 2**200) | TEXT
 
 
 def plain(message: Any) -> Any:
@@ -111,7 +111,7 @@ def test_unknown_members_of_the_envelope_are_ignored() -> None:
 
 
 @pytest.mark.covers("1.1.2", "RPC-2")
-@pytest.mark.parametrize("text", ["null", "true", "false", "1.0", "1.5", "1e3", "[1]", "{}", "9" * 6000, str(2**63)])
+@pytest.mark.parametrize("text", ["null", "true", "false", "1.0", "1.5", "1e3", "[1]", "{}", "9" * 6000, "9" * 10**6])
 def test_an_id_is_a_string_or_an_integer(text: str) -> None:
     message = decode(b'{"jsonrpc":"2.0","id":' + text.encode() + b',"method":"m"}')
     assert isinstance(message, Malformed)
@@ -125,7 +125,7 @@ def test_a_null_id_is_told_apart_from_none() -> None:
 
 
 @pytest.mark.covers("1.1.2")
-@pytest.mark.parametrize("identifier", [0, -1, 2**63 - 1, -(2**63), "", "1", "ü", "x" * 5000])
+@pytest.mark.parametrize("identifier", [0, -1, 2**63, -(2**63), 2**64, -(10**30), 10**4000, "", "1", "ü", "x" * 5000])
 def test_ids_keep_their_type_and_value(identifier: int | str) -> None:
     request = decode(encode_request(identifier, "m"))
     assert isinstance(request, Request)

@@ -27,10 +27,7 @@ def encode_cursor(kind: str, after_key: str) -> str:
 
 
 def decode_cursor(text: str, kind: str) -> str:
-    """The key that the cursor continues after; ValueError for whatever we did not hand out for this kind of list.
-
-    2026-07-28 server/utilities/pagination: "" is a cursor like any other, and not one of ours.
-    """
+    """The key that the cursor continues after; ValueError for whatever we did not hand out for this kind of list."""
     unknown = ValueError("Unknown cursor: start again without one.")
     if len(text) > MAX_CURSOR_LENGTH:
         raise unknown

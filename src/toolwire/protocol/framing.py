@@ -28,7 +28,7 @@ class Oversized(bytes):
 class LineDecoder:
     """Splits a byte stream into lines (2026-07-28 basic/transports/stdio: one message a line, no newline inside).
 
-    A carriage return before the newline and empty lines are forgiven.
+    A carriage return before the newline and lines of white space are forgiven.
     """
 
     __slots__ = ("_discarding", "_limit", "_unfinished")
@@ -40,7 +40,7 @@ class LineDecoder:
         self._discarding = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take the next bytes; give the lines that they complete, without newline, empty ones left out."""
+        """Take the next bytes; give the lines that they complete, without newline, blank ones left out."""
         if b"\n" not in chunk:
             return self._extend(chunk)
         pieces = chunk.split(b"\n")
@@ -63,6 +63,8 @@ class LineDecoder:
                     line = line[:-1]
                     if not line:
                         continue
+                if line[0] <= 32 and not line.strip():
+                    continue
                 messages.append(line)
         if rest:
             messages += self._extend(rest)

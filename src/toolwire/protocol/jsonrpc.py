@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -17,9 +17,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.protocol.errors import INVALID_REQUEST, PARSE_ERROR, ProtocolError
 from toolwire.protocol.readable import encode_readable
 
-# 2026-07-28 basic, requests: an id is a string or an integer, never null. The bound keeps hostile ids of millions of
-# digits from being turned into a number.
-_Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+# 2026-07-28 basic, requests: an id is a string or an integer, never null. A number of more than 4,300 digits is refused
+# by msgspec, so that a hostile id of millions is not turned into one.
 RequestId: TypeAlias = int | str
 
 MAX_DEPTH: Final = 128
@@ -28,7 +27,7 @@ MAX_BATCH: Final = 100
 
 class _Envelope(Struct, gc=False):
     jsonrpc: Literal["2.0"]
-    id: _Integer | str | UnsetType | None = UNSET
+    id: int | str | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
@@ -36,7 +35,7 @@ class _Envelope(Struct, gc=False):
 
 
 class _IdOnly(Struct):
-    id: _Integer | str
+    id: int | str
 
 
 class ErrorObject(Struct, omit_defaults=True):
@@ -72,7 +71,7 @@ class PlainRequest(Request, kw_only=True, gc=False, forbid_unknown_fields=True):
     """A request that is read in one go, because there is nothing in it but what a request has."""
 
     jsonrpc: Literal["2.0"]
-    id: _Integer | str
+    id: int | str
     params: Raw | UnsetType = UNSET
 
 
@@ -80,7 +79,7 @@ class PlainResponse(Response, kw_only=True, gc=False, forbid_unknown_fields=True
     """The same for the result of a request."""
 
     jsonrpc: Literal["2.0"]
-    id: _Integer | str
+    id: int | str
 
 
 class ErrorResponse(Struct):

@@ -241,7 +241,8 @@ class Operations(Offering, ABC):
 
     def _listed(self, ctx: Context, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
         revision = ctx.revision
-        cursor = None if ctx.params.cursor is UNSET else ctx.params.cursor
+        # "" is no cursor of ours: it is how some clients write that they have none.
+        cursor = ctx.params.cursor or None
         view = self._view(ctx)
         # CCH-4: what depends on who asks is not kept for others.
         cache = None if view is None else Cache(self.cache.ttl_ms, "private")

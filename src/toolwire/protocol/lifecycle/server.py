@@ -31,6 +31,7 @@ from toolwire.protocol.lifecycle.terms import (
     decoder,
     is_declared,
     reason,
+    without_nulls,
 )
 from toolwire.protocol.methods import Method, methods
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN, is_modern, negotiate_version
@@ -79,6 +80,7 @@ class ServerLifecycle:
         try:
             params = decoder(row.params)(b"{}" if request.params is UNSET else request.params)
         except (msgspec.DecodeError, RecursionError, ValueError):
+            request.params = without_nulls(row.params, request.params)
             # Which part is wrong decides the error: the metadata comes first, then whether there is such a method.
             self._check_meta(request, _meta_of(request))
             if not is_declared(self.offer.capabilities(MODERN), row):
@@ -153,7 +155,7 @@ class ServerLifecycle:
         if row is None or row.kind != "request" or not is_declared(self.offer.capabilities(revision), row):
             self._refuse_modern(request)
             raise _not_found(method)
-        params = decode_params(row, request.params)
+        params = _read(row, request)
         meta = params.meta
         if meta is UNSET:
             token: str | int | UnsetType = UNSET
@@ -186,7 +188,7 @@ class ServerLifecycle:
             row = self.offer.extension_method(method, capabilities)
             if row is None or row.kind != "request" or not is_declared(self.offer.capabilities(MODERN), row):
                 raise _not_found(method)
-            params = decode_params(row, request.params)
+            params = _read(row, request)
             self.era = "modern"
             return Incoming(
                 request.id,
@@ -262,6 +264,15 @@ class _MetaOnly(Struct):
     meta: t.RequestMeta | UnsetType = msgspec.field(name="_meta", default=UNSET)
 
 
+def _read(row: Method, request: Request) -> Any:
+    """The typed params of a request. What reads them again finds no null in the place of what is not there."""
+    try:
+        return decoder(row.params)(b"{}" if request.params is UNSET else request.params)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        request.params = without_nulls(row.params, request.params)
+        return decode_params(row, request.params)
+
+
 def _meta_of(request: Request) -> t.RequestMeta:
     """The metadata of a request whose params may be wrong otherwise; -32602 if the metadata itself is."""
     return _meta_in(request.params)
@@ -273,6 +284,9 @@ def _meta_in(params: Raw | UnsetType) -> t.RequestMeta:
     try:
         meta = decoder(_MetaOnly)(params).meta
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        whole = without_nulls(_MetaOnly, params)
+        if whole is not params:
+            return _meta_in(whole)
         raise ProtocolError(INVALID_PARAMS, f"Invalid params: {reason(error)}") from None
     return t.RequestMeta() if meta is UNSET else meta
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -74,7 +74,53 @@ def decode_params(row: Method, raw: Raw | UnsetType) -> Any:
             return decoder(row.params)(b"{}")
         return decoder(row.params)(raw)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        whole = without_nulls(row.params, raw)
+        if whole is not raw:
+            return decode_params(row, whole)
         raise ProtocolError(INVALID_PARAMS, f"Invalid params for {row.name}: {reason(error)}") from None
+
+
+def without_nulls(kind: type[Struct], raw: Raw | UnsetType) -> Raw | UnsetType:
+    """Leave out what is null and optional; the same object where there is nothing of that kind.
+
+    Several libraries write null for a member that is not there. Only what could not be read is looked at again, so that
+    it costs nothing where nobody does.
+    """
+    if raw is UNSET or _is_null(raw):
+        return UNSET
+    try:
+        members = _decode_members(raw)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return raw
+    changed = False
+    for field in msgspec.structs.fields(kind):
+        value = members.get(field.encode_name)
+        if value is None:
+            continue
+        if _is_null(value):
+            if not field.required:
+                del members[field.encode_name]
+                changed = True
+        elif (inner := _struct_in(field.type)) is not None:
+            whole = without_nulls(inner, value)
+            if whole is not value:
+                members[field.encode_name] = whole
+                changed = True
+    return Raw(msgspec.json.encode(members)) if changed else raw
+
+
+def _is_null(raw: Raw) -> bool:
+    return bytes(raw) == b"null"
+
+
+@lru_cache(maxsize=512)
+def _struct_in(kind: Any) -> type[Struct] | None:
+    """The struct that a member may hold."""
+    found = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, Struct)]
+    return found[0] if len(found) == 1 else None
+
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def reason(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Any, NamedTuple, TypeVar, Unpack, cast
 
 import msgspec
 from msgspec import UNSET
@@ -17,6 +17,8 @@ from toolwire.server.components.base import Component, checked_name, given, wire
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
 from toolwire.server.prompt_text import PromptText
+
+T = TypeVar("T")
 
 
 class Prompt(Component):
@@ -94,9 +96,14 @@ class Prompt(Component):
 
     def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
         try:
-            return sent if self.binding is None else self.binding.meant(sent)
+            return sent if self.binding is None else self.binding.meant(self._own(sent))
         except InvalidArguments as error:
             raise self._misfit(error) from None
+
+    def _own(self, sent: dict[str, T]) -> dict[str, T]:
+        """Leave out arguments that the prompt does not have, as a prompt without a function does."""
+        names = self.argument_names
+        return {name: value for name, value in sent.items() if name in names}
 
     def _misfit(self, error: InvalidArguments) -> ProtocolError:
         return ProtocolError(INVALID_PARAMS, f"Invalid arguments for the prompt {self.name}: {error}")
@@ -109,7 +116,7 @@ class Prompt(Component):
         if self.binding is None:
             return self._result([turn.filled(values) for turn in self._turns])
         try:
-            arguments = self.binding.arguments_from_strings(values)
+            arguments = self.binding.arguments_from_strings(self._own(values))
         except InvalidArguments as error:
             raise self._misfit(error) from None
         return cast("t.GetPromptResult", await self.run(ctx, arguments, self._result))
