@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,10 @@ def test_without_the_token_the_page_says_what_to_do(inspect: Callable[..., Any],
     opened = tab(inspect("inspect", FRIENDLY), connected=False)
     opened.page.goto(opened.inspected.origin)
     opened.page.get_by_text("Open the address that the inspector printed").wait_for()
+    opened.shot("no-token")
+    said = opened.page.locator("body").inner_text()
+    assert "no token" in said
+    assert "Connecting" not in said and "inspector ended" not in said and "Asking" not in said
     opened.errors.clear()  # The browser logs every refusal.
 
 
@@ -102,9 +109,70 @@ def test_a_number_that_is_none_is_not_sent(friendly: Callable[..., Any]) -> None
     tab.page.get_by_role("group", name="items").get_by_role("button", name="Add an item").click()
     tab.page.get_by_label("amount").fill("many")
     tab.run()
-    tab.page.get_by_role("alert").get_by_text("many is not a number").wait_for()
-    assert tab.page.get_by_label("amount").get_attribute("aria-invalid") == "true"
+    problem = tab.page.get_by_role("alert").get_by_text("many is not a number")
+    problem.wait_for()
+    amount = tab.page.get_by_label("amount")
+    assert amount.get_attribute("aria-invalid") == "true"
+    # Right below its field, which has the focus, and gone as soon as that is changed.
+    assert problem.evaluate("note => note.previousElementSibling === document.activeElement")
+    assert amount.get_attribute("aria-errormessage") == problem.get_attribute("id")
+    tab.shot("form-problem")
     assert tab.page.locator("#drawer-calls .count").inner_text() == "0"
+    amount.fill("2")
+    problem.wait_for(state="detached")
+
+
+def test_what_was_typed_is_there_when_one_comes_back(friendly: Callable[..., Any]) -> None:
+    tab = friendly()
+    tab.choose("order")
+    tab.page.get_by_label("customer").fill("Ada")
+    tab.page.get_by_role("group", name="items").get_by_role("button", name="Add an item").click()
+    tab.page.get_by_label("amount").fill("many")
+    tab.choose("brief", "Prompts")
+    tab.page.get_by_label("city").fill("Oslo")
+    tab.choose("order")
+    assert tab.page.get_by_label("customer").input_value() == "Ada"
+    assert tab.page.get_by_label("amount").input_value() == "many"
+    tab.choose("brief", "Prompts")
+    assert tab.page.get_by_label("city").input_value() == "Oslo"
+
+
+@both_eras
+def test_an_old_call_is_shown_with_what_was_sent_and_made_again(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    page = tab.page
+    tab.choose("twice")
+    for value in ("1", "2"):
+        page.get_by_label("value").fill(value)
+        tab.run()
+        page.locator(".result", has_text=f"total: {2 * int(value)}").first.wait_for()
+    tab.call("forecast")
+    page.locator("#drawer-calls").click()
+    page.locator(".call-row", has_text="twice").first.click()
+    page.locator(".detail h2", has_text="twice").wait_for()
+    page.locator(".result", has_text="total: 2").first.wait_for()
+    assert page.get_by_label("value").input_value() == "1"
+    tab.shot(f"old-call-{revision}")
+    page.get_by_role("button", name="Run again").click()
+    page.locator("#drawer-calls .count", has_text="4").wait_for()
+    page.locator(".result", has_text="total: 2").first.wait_for()
+
+
+def test_ctrl_enter_runs_wherever_the_focus_is(friendly: Callable[..., Any]) -> None:
+    tab = friendly()
+    tab.choose("forecast")
+    tab.page.evaluate("document.activeElement.blur()")
+    tab.page.keyboard.press("Control+Enter")
+    assert "Oslo" in tab.result().inner_text()
+    tab.page.locator("#search").focus()
+    tab.page.keyboard.press("Control+Enter")
+    tab.page.locator("#drawer-calls .count", has_text="2").wait_for()
+    # One press is one call, also in a field of the form.
+    tab.choose("twice")
+    tab.page.get_by_label("value").fill("3")
+    tab.page.keyboard.press("Control+Enter")
+    tab.page.locator(".result", has_text="total: 6").first.wait_for()
+    assert tab.page.locator("#drawer-calls .count").inner_text() == "3"
 
 
 def test_json_is_the_way_out_of_a_form(friendly: Callable[..., Any]) -> None:
@@ -267,6 +335,7 @@ def test_every_message_is_on_the_wire_panel(friendly: Callable[..., Any], revisi
     rows = page.locator(".wire-row")
     page.wait_for_function("document.querySelectorAll('.wire-row').length === 2")
     assert rows.nth(0).locator(".kind").inner_text() == "request"
+    assert [row.inner_text() for row in rows.locator(".method").all()] == ["tools/call forecast"] * 2
     assert "ms" in rows.nth(1).locator(".took").inner_text()
     rows.nth(0).click()
     page.locator(".side .tree", has_text="forecast").wait_for()
@@ -403,3 +472,163 @@ def test_a_task_is_watched_and_cancelled(inspect: Callable[..., Any], tab: Calla
     page.locator("dialog.question").get_by_role("button", name="Answer").click()
     assert "Deleted notes.txt" in opened.result().inner_text()
     page.locator(".call-head", has_text="task: completed").wait_for()
+
+
+LONG = """
+from toolwire import Server
+
+server = Server("warehouse")
+for place in ("north", "south"):
+    server.tool(lambda: place, name=f"inventory_management_service_count_all_items_of_the_{place}")
+
+@server.tool(structured=False)
+def line() -> str:
+    return "word " * 200
+"""
+
+
+@pytest.fixture
+def written(inspect: Callable[..., Any], tab: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """A page that looks at a server which is written here."""
+
+    def open_page(source: str, *arguments: str, command: str = "inspect", **options: Any) -> Any:
+        file = tmp_path / "written.py"
+        file.write_text(source)
+        return tab(inspect(command, file, *arguments), **options)
+
+    return open_page
+
+
+def test_long_names_that_begin_alike_can_be_told_apart(written: Callable[..., Any]) -> None:
+    tab = written(LONG)
+    tails = tab.page.locator(".item-name .tail")
+    tab.shot("long-names")
+    assert [tail.inner_text()[-5:] for tail in tails.all()] == ["north", "south"]
+    for tail in tails.all():
+        box, pane = tail.bounding_box(), tab.page.locator("#browse").bounding_box()
+        assert box["x"] + box["width"] <= pane["x"] + pane["width"]
+
+
+def test_the_button_to_copy_covers_no_text(written: Callable[..., Any]) -> None:
+    tab = written(LONG)
+    result = tab.call("line")
+    tab.shot("copy")
+    button = result.get_by_role("button", name="Copy the text").bounding_box()
+    # Where the letters are, line by line.
+    lines = result.locator("pre.text").evaluate(
+        "pre => { const range = document.createRange(); range.selectNodeContents(pre);"
+        " return [...range.getClientRects()].map(({x, y, width, height}) => ({x, y, width, height})); }"
+    )
+    assert len(lines) > 1
+    for line in lines:
+        beside = line["x"] + line["width"] <= button["x"] or line["y"] >= button["y"] + button["height"]
+        assert beside, (line, button)
+
+
+PROMPTS = """
+from toolwire import Server
+
+server = Server("prompts only")
+
+@server.prompt
+def brief(city: str) -> str:
+    return city
+"""
+
+
+def test_empty_lists_say_what_is_empty(written: Callable[..., Any]) -> None:
+    tab = written(PROMPTS)
+    # What there is, is shown first.
+    tab.page.get_by_role("option", name="brief").wait_for()
+    assert "It offers 1 prompt: choose one" in tab.page.locator(".welcome").inner_text()
+    tab.shot("prompts-only")
+    tab.page.get_by_role("tab", name="Tools").click()
+    tab.page.locator(".nothing", has_text="does not offer these").wait_for()
+    tab.page.locator("#search").fill("nothing like it")
+    tab.page.get_by_role("tab", name="Prompts").click()
+    tab.page.locator(".nothing", has_text="No prompts match “nothing like it”").wait_for()
+
+
+def test_a_server_that_offers_nothing(written: Callable[..., Any]) -> None:
+    tab = written("from toolwire import Server\nserver = Server('empty')\n")
+    tab.page.locator(".welcome", has_text="The server offers no tools, resources or prompts").wait_for()
+
+
+def test_values_stay_when_the_definition_changes(written: Callable[..., Any], tmp_path: Path) -> None:
+    source = (
+        "from toolwire import Server\nserver = Server('s')\n"
+        "@server.tool\ndef book(city: str, nights: int, old: str = '') -> str:\n    return city\n"
+    )
+    tab = written(source, "--port", "0", command="dev")
+    tab.choose("book")
+    tab.page.get_by_label("city").fill("Oslo")
+    tab.page.get_by_label("old").fill("gone")
+    (tmp_path / "written.py").write_text(source.replace("old: str", "new: str"))
+    tab.page.get_by_label("new").wait_for()
+    assert tab.page.get_by_label("city").input_value() == "Oslo"
+    tab.page.get_by_role("radio", name="JSON").click()
+    tab.page.get_by_label("nights").wait_for(state="detached")
+
+
+KEY = "browser-key-0123456789"
+PROTECTED = f"""
+from toolwire import Context, Server
+from toolwire.auth import ApiKeys
+
+server = Server("protected", auth=ApiKeys({{{KEY!r}: "ann"}}))
+
+@server.tool
+async def whoami(ctx: Context) -> str:
+    return f"{{ctx.principal.subject}} {{ctx.headers.get('x-team')}}"
+"""
+
+
+@pytest.fixture
+def protected(tmp_path: Path) -> Iterator[str]:
+    """The address of a server that wants an API key."""
+    file = tmp_path / "protected.py"
+    file.write_text(PROTECTED)
+    command = [sys.executable, "-m", "toolwire", "run", str(file), "--transport", "http", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        found = re.search(r"http://\S+", process.stderr.readline())
+        assert found is not None
+        yield found.group(0)
+        process.kill()
+
+
+def test_a_server_with_api_keys_is_given_one_in_the_page(
+    inspect: Callable[..., Any], tab: Callable[..., Any], protected: str
+) -> None:
+    opened = tab(inspect("inspect", protected), connected=False)
+    page = opened.page
+    page.goto(opened.inspected.url)
+    page.get_by_label("Token").wait_for()
+    said = page.locator(".welcome").inner_text()
+    assert "auth=" not in said and "headers=" not in said
+    page.locator(".wire-row.is-http", has_text="HTTP 401").first.click()
+    page.locator(".side .tree", has_text="www-authenticate").wait_for()
+    opened.shot("refused")
+    page.get_by_label("Headers").fill("no colon")
+    page.get_by_role("button", name="Connect", exact=True).click()
+    page.get_by_role("alert").get_by_text("is not NAME: VALUE").wait_for()
+    page.get_by_label("Headers").fill("X-Team: blue")
+    page.get_by_label("Token").fill(KEY)
+    page.get_by_role("button", name="Connect", exact=True).click()
+    page.locator(".status.connected").wait_for()
+    assert "ann blue" in opened.call("whoami").inner_text()
+    page.get_by_label("Settings of this client").click()
+    dialog = page.locator("dialog.settings")
+    assert dialog.get_by_label("Headers").input_value() == "X-Team: ••••••"
+    assert dialog.get_by_label("Token").input_value() == ""
+    opened.shot("settings-credentials")
+    dialog.get_by_label("Headers").fill("X-Team: red")
+    dialog.get_by_role("button", name="Apply").click()
+    dialog.wait_for(state="hidden")
+    page.locator(".status.connected").wait_for()
+    opened.run()
+    page.locator(".result", has_text="ann red").wait_for()
+    page.get_by_label("Settings of this client").click()
+    dialog.get_by_role("button", name="Send no token").click()
+    dialog.get_by_role("button", name="Apply").click()
+    page.locator(".status.failed").wait_for()

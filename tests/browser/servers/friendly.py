@@ -147,6 +147,12 @@ async def good_total() -> dict[str, Any]:
     return {"total": 3}
 
 
+@server.tool
+async def twice(value: int) -> dict[str, int]:
+    """Takes a number."""
+    return {"total": 2 * value}
+
+
 state = {"count": 0}
 
 

@@ -11,8 +11,17 @@ const KINDS = [
   ["prompts", "Prompts", "prompt"],
 ];
 
+// Of a name that is too long for its line the end stays, too: many names begin alike.
+const TAIL = 14;
+
+function ends(name) {
+  if (name.length <= TAIL * 2) return name;
+  return [h("span", { class: "head" }, name.slice(0, -TAIL)), h("span", { class: "tail" }, name.slice(-TAIL))];
+}
+
 export function browse(element) {
   let kind = "tools";
+  let chosen = false;
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Kinds" });
   const search = h("input", {
     type: "search",
@@ -40,6 +49,7 @@ export function browse(element) {
   );
 
   search.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey) return;
     if (event.key === "ArrowDown" || event.key === "Enter") {
       event.preventDefault();
       list.focus();
@@ -79,8 +89,10 @@ export function browse(element) {
       h(
         "span",
         { class: "item" },
-        h("span", { class: "item-name" }, name.slice(0, 160), hints),
-        h("span", { class: "item-text" }, second.slice(0, 160)),
+        h("span", { class: "item-name", title: name.slice(0, 400) }, ends(name.slice(0, 160)), hints),
+        kind === "resources" || kind === "templates"
+          ? h("span", { class: "item-text item-name", title: second.slice(0, 400) }, ends(second.slice(0, 160)))
+          : h("span", { class: "item-text" }, second.slice(0, 160)),
       ),
     );
   }
@@ -114,15 +126,28 @@ export function browse(element) {
   }
 
   function message(listing, items) {
-    if (!listing || state.connection.state === "connecting") return h("p", {}, "Asking the server…");
+    const { state: status } = state.connection;
+    if (state.lost || status === "failed" || status === "closed") return h("p", {}, "There is no connection.");
+    if (!listing || status === "connecting") return h("p", {}, "Asking the server…");
     if (listing.error) return h("p", { class: "problem" }, listing.error.slice(0, 1000));
     if (!listing.offered) return h("p", {}, "The server does not offer these.");
     if (items.length) return null;
-    return h("p", {}, search.value ? "Nothing matches." : "None.");
+    const kinds = KINDS.find(([name]) => name === kind)[1].toLowerCase();
+    if (!search.value) return h("p", {}, `The server has no ${kinds}.`);
+    const elsewhere = KINDS.filter(([name]) => matching(state.catalogue[name]?.items ?? []).length);
+    return h(
+      "p",
+      {},
+      `No ${kinds} match “${search.value.slice(0, 60)}”. `,
+      elsewhere.map(([name, label]) =>
+        h("button", { type: "button", class: "quiet", onclick: () => choose(name) }, `Look at ${label.toLowerCase()}`),
+      ),
+    );
   }
 
   function choose(name) {
     kind = name;
+    chosen = true;
     show();
     document.getElementById(`tab-${name}`).focus();
     if (state.selected?.kind === kind) list.mark(state.selected.key);
@@ -136,8 +161,14 @@ export function browse(element) {
     choose(KINDS[(at + step + KINDS.length) % KINDS.length][0]);
   });
 
-  on("catalogue", show);
+  on("catalogue", () => {
+    // A server may have prompts and no tools; look at what there is, unless somebody has chosen.
+    const counts = KINDS.filter(([name]) => state.catalogue[name]?.items.length);
+    if (!chosen && counts.length && !counts.some(([name]) => name === kind)) [[kind]] = counts;
+    show();
+  });
   on("connection", show);
+  on("lost", show);
   on("selected", () => {
     if (state.selected && state.selected.kind !== kind && KINDS.some(([name]) => name === state.selected.kind)) {
       kind = state.selected.kind;

@@ -7,7 +7,7 @@ import { on, state } from "./store.js";
 import { tree } from "./values.js";
 
 /** Draws the call with this id into an element, now and whenever something happens to it. */
-export function callView(element, id, { read }) {
+export function callView(element, id, { read, again }) {
   let drawn = null;
   let shown = null;
   let ticking = 0;
@@ -23,7 +23,7 @@ export function callView(element, id, { read }) {
       // Only when it changes: a button that is made anew with every report of progress cannot be pressed.
       shown = said;
       clearInterval(ticking);
-      replace(head, summary(call));
+      replace(head, summary(call, again));
       if (call.state === "running") {
         ticking = setInterval(() => {
           if (!head.isConnected) return clearInterval(ticking);
@@ -77,7 +77,8 @@ export function callView(element, id, { read }) {
   }
 
   const off = on("calls", (ids) => {
-    if (!element.isConnected) return off();
+    // Another call is shown there now, or nobody looks.
+    if (!element.isConnected || !head.isConnected) return off();
     if (ids.includes(id) || ids.includes(undefined)) update();
   });
   update();
@@ -87,7 +88,7 @@ function sofar(call) {
   return Math.max(0, Date.now() / 1000 - call.started);
 }
 
-function summary(call) {
+function summary(call, again) {
   const word = call.failed
     ? "Tool failed"
     : { running: "Running", done: "Done", failed: "Failed", cancelled: "Cancelled" }[call.state];
@@ -100,7 +101,12 @@ function summary(call) {
     h("span", { class: "spring" }),
     call.state === "running"
       ? h("button", { type: "button", class: "danger", onclick: cancel }, icon("stop"), "Cancel")
-      : null,
+      : h(
+          "button",
+          { type: "button", class: "quiet", onclick: again, title: "Send the same once more" },
+          icon("refresh"),
+          "Run again",
+        ),
   ];
 }
 

@@ -2,12 +2,18 @@
 
 import { post } from "./api.js";
 import { callView } from "./callview.js";
-import { bytes, h, icon, iconButton, replace, toast } from "./dom.js";
+import { credentialForm } from "./credentials.js";
+import { bytes, h, icon, iconButton, plural, replace, toast } from "./dom.js";
 import { schemaForm, submitOnEnter, textForm } from "./form.js";
 import { looksLikeMarkdown, markdown } from "./markdown.js";
 import { on, select, state } from "./store.js";
 import { tree } from "./values.js";
 import { expand, variables } from "./template.js";
+
+const MAX_FORMS = 30;
+
+// Forms that were filled in, and what came of them, by what they are for; the one used last is the last.
+const forms = new Map();
 
 export function detail(element) {
   let showing = "";
@@ -17,41 +23,94 @@ export function detail(element) {
     const item = state.selected;
     if (!item) {
       showing = "";
-      return replace(element, welcome());
+      drawn = "";
+      return welcomeAgain();
     }
     const key = `${item.kind} ${item.key} ${item.call ?? ""}`;
     const isNew = key !== showing;
     showing = key;
-    const found = await definitionOf(item);
+    const [found, sent] = await Promise.all([definitionOf(item), isNew && item.call ? paramsOf(item.call) : null]);
     const text = JSON.stringify(found);
     // What was typed into a form is kept when the definition is still the same.
     if (showing !== key || (!isNew && text === drawn)) return;
     drawn = text;
     if (found.error) return replace(element, back(), h("p", { class: "problem pad" }, found.error));
-    draw(item, found, isNew);
+    draw(item, found, text, isNew, sent);
   }
 
-  function draw(item, found, isNew) {
-    const outcome = (isNew ? null : element.querySelector(".outcome")) ?? h("div", { class: "outcome" });
-    const view = { tools: tool, resources: resource, templates: template, prompts: prompt }[item.kind](
-      found.definition,
-      outcome,
-      item,
-    );
-    if (item.call) watch(item.call, outcome);
-    replace(element, h("article", { class: "detail" }, back(), heading(item, found), view, outcome, definition(found)));
+  function draw(item, found, text, isNew, sent) {
+    const form = formOf(item, found.definition, text);
+    if (sent) form.fill?.(sent);
+    if (item.call) form.outcome.dataset.call = item.call;
+    const head = heading(item, found);
+    replace(element, h("article", { class: "detail" }, back(), head, form.view, form.outcome, definition(found)));
+    const { call } = form.outcome.dataset;
+    if (state.calls.has(call)) watch(call, form.outcome);
     if (isNew) {
       element.scrollTop = 0;
       if (matchMedia("(max-width: 760px)").matches) element.focus();
     }
   }
 
+  // Also where no field has the focus, or there is none.
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.defaultPrevented) return;
+    if (document.querySelector("dialog[open]")) return;
+    const form = element.querySelector("form.run");
+    if (!form) return;
+    event.preventDefault();
+    form.requestSubmit();
+  });
+
   on("selected", show);
   on("catalogue", show);
-  on("connection", () => {
-    if (!state.selected) replace(element, welcome());
-  });
+  for (const part of ["connection", "catalogue", "lost"]) on(part, welcomeAgain);
   show();
+
+  function welcomeAgain() {
+    if (state.selected) return;
+    const { server, state: status, problem, refused } = state.connection;
+    const counts = Object.values(state.catalogue).map((listing) => listing.items.length);
+    const text = JSON.stringify([server, status, problem, refused, state.lost?.status, state.lost === null, counts]);
+    // Only when it says something else: a token may be being typed into it.
+    if (text === drawn) return;
+    drawn = text;
+    replace(element, welcome());
+  }
+}
+
+/** The form of something and its outcome, as they were left; values survive a change of the definition, too. */
+function formOf(item, definition, text) {
+  const key = `${item.kind} ${item.key}`;
+  const known = forms.get(key);
+  forms.delete(key);
+  // A resource has nothing to fill in, and is read when one looks at it.
+  if (known && known.text === text && item.kind !== "resources") {
+    forms.set(key, known);
+    return known;
+  }
+  const outcome = known?.outcome ?? h("div", { class: "outcome" });
+  const make = { tools: tool, resources: resource, templates: template, prompts: prompt }[item.kind];
+  const form = { ...make(definition, outcome, item), outcome, text };
+  if (known?.values) form.fill?.(still(known.values(), definition));
+  forms.set(key, form);
+  if (forms.size > MAX_FORMS) forms.delete(forms.keys().next().value);
+  return form;
+}
+
+/** Parameters without the arguments that a tool does not have any more. */
+function still(params, { inputSchema }) {
+  if (!inputSchema) return params;
+  const known = Object.entries(params.arguments).filter(([name]) => Object.hasOwn(inputSchema.properties ?? {}, name));
+  return { ...params, arguments: Object.fromEntries(known) };
+}
+
+async function paramsOf(call) {
+  try {
+    return (await post("arguments", { call })).params;
+  } catch {
+    return null; // The call is forgotten; its form stays as it is.
+  }
 }
 
 async function definitionOf(item) {
@@ -69,38 +128,65 @@ function back() {
 }
 
 function welcome() {
-  const { server, instructions, state: status, problem } = state.connection;
+  const { server, instructions, state: status, problem, refused, credentials } = state.connection;
+  if (state.lost?.status === 401)
+    return message("This page has no token", "Open the address that the inspector printed: it carries the token.");
+  if (state.lost && !server) return message("The inspector has ended", null);
   if (status === "failed")
     return h(
       "div",
       { class: "welcome" },
-      h("h2", {}, "No connection"),
+      h("h2", {}, refused ? "The server lets nobody in without credentials" : "No connection"),
       h("p", { class: "problem" }, icon("alert"), problem),
-      h(
-        "button",
-        { type: "button", class: "primary", onclick: () => post("connect", { revision: state.connection.wanted }) },
-        "Try again",
-      ),
+      refused && credentials
+        ? credentialForm()
+        : h(
+            "button",
+            { type: "button", class: "primary", onclick: () => post("connect", { revision: state.connection.wanted }) },
+            "Try again",
+          ),
     );
+  if (!server) return message("Connecting…", null);
   return h(
     "div",
     { class: "welcome" },
-    h("h2", {}, server ? String(server.title ?? server.name).slice(0, 200) : "Connecting…"),
-    server?.description ? h("p", {}, String(server.description).slice(0, 1000)) : null,
+    h("h2", {}, String(server.title ?? server.name).slice(0, 200)),
+    server.description ? h("p", {}, String(server.description).slice(0, 1000)) : null,
     instructions
       ? h("section", { class: "instructions" }, h("h3", {}, "Instructions for models"), markdown(instructions))
       : null,
-    h(
-      "p",
-      { class: "hint" },
-      "Choose something from the list. Press ",
-      h("kbd", {}, "/"),
-      " to search, ",
-      h("kbd", {}, "Ctrl"),
-      " ",
-      h("kbd", {}, "Enter"),
-      " to run.",
-    ),
+    offers(),
+  );
+}
+
+function message(title, text) {
+  return h("div", { class: "welcome" }, h("h2", {}, title), text ? h("p", { class: "hint" }, text) : null);
+}
+
+/** How much there is to choose from, and how. */
+function offers() {
+  const kinds = [
+    ["tools", "tool"],
+    ["resources", "resource"],
+    ["templates", "template"],
+    ["prompts", "prompt"],
+  ];
+  const some = kinds
+    .map(([kind, one]) => [state.catalogue[kind]?.items.length ?? 0, one])
+    .filter(([count]) => count)
+    .map(([count, one]) => plural(count, one));
+  if (!some.length)
+    return h("p", { class: "hint" }, "The server offers no tools, resources or prompts, or none that you may see.");
+  return h(
+    "p",
+    { class: "hint" },
+    `It offers ${some.join(", ")}: choose one on the left. `,
+    h("kbd", {}, "/"),
+    " searches, ",
+    h("kbd", {}, "Ctrl"),
+    " ",
+    h("kbd", {}, "Enter"),
+    " runs.",
   );
 }
 
@@ -185,12 +271,20 @@ function runner(label, fields, outcome, request) {
 }
 
 function watch(id, outcome) {
-  callView(outcome, id, { read: (uri) => select({ kind: "resources", key: uri }) });
+  outcome.dataset.call = id;
+  callView(outcome, id, {
+    read: (uri) => select({ kind: "resources", key: uri }),
+    again: () => start("again", { call: id }, outcome),
+  });
 }
 
-async function send(method, params, outcome) {
+function send(method, params, outcome) {
+  return start("call", { method, params }, outcome);
+}
+
+async function start(operation, asked, outcome) {
   try {
-    const { call } = await post("call", { method, params });
+    const { call } = await post(operation, asked);
     watch(call.id, outcome);
     outcome.scrollIntoView({ block: "nearest", behavior: "smooth" });
   } catch (error) {
@@ -198,24 +292,41 @@ async function send(method, params, outcome) {
   }
 }
 
+// What is made for each kind of thing: `view` is drawn, `values()` are the parameters that stand in it, and
+// `fill(params)` puts those of a call into it.
+
 function tool(definition, outcome) {
   const fields = schemaForm(definition.inputSchema, "Arguments");
   const wish = taskWish(definition);
-  const form = runner("Run", fields, outcome, () => ({
+  const view = runner("Run", fields, outcome, () => ({
     method: "tools/call",
     params: { name: definition.name, arguments: fields.get(), task: wish?.isOn() ?? false },
   }));
-  if (wish) form.insertBefore(wish.element, form.lastChild);
-  return form;
+  if (wish) view.insertBefore(wish.element, view.lastChild);
+  return {
+    view,
+    values: () => ({ arguments: fields.peek(), task: wish?.isOn() }),
+    fill(params) {
+      fields.set(params.arguments ?? {});
+      wish?.set(params.task === true);
+    },
+  };
 }
 
 /** On 2025-11-25 the client says whether a call becomes a task, where the tool leaves it open. */
 function taskWish(definition) {
   const support = definition.execution?.taskSupport;
-  if (support === "required") return { element: h("p", { class: "hint" }, "Runs as a task."), isOn: () => true };
+  if (support === "required")
+    return { element: h("p", { class: "hint" }, "Runs as a task."), isOn: () => true, set() {} };
   if (support !== "optional" || !state.connection.capabilities?.tasks) return null;
   const box = h("input", { type: "checkbox", id: "as-task" });
-  return { element: h("label", { class: "tick" }, box, "Run as a task"), isOn: () => box.checked };
+  return {
+    element: h("label", { class: "tick" }, box, "Run as a task"),
+    isOn: () => box.checked,
+    set: (on) => {
+      box.checked = on;
+    },
+  };
 }
 
 function prompt(definition, outcome) {
@@ -223,10 +334,15 @@ function prompt(definition, outcome) {
     (each) => typeof each?.name === "string",
   );
   const fields = textForm(names, "Arguments", suggestions({ prompt: definition.name }));
-  return runner("Get", fields, outcome, () => ({
+  const view = runner("Get", fields, outcome, () => ({
     method: "prompts/get",
     params: { name: definition.name, arguments: fields.get() },
   }));
+  return {
+    view,
+    values: () => ({ arguments: fields.get() }),
+    fill: (params) => fields.set(params.arguments ?? {}),
+  };
 }
 
 function template(definition, outcome) {
@@ -243,7 +359,14 @@ function template(definition, outcome) {
   form.addEventListener("input", update);
   update();
   form.insertBefore(h("p", { class: "hint" }, "Reads ", preview), form.lastChild);
-  return form;
+  return {
+    view: form,
+    values: () => ({ arguments: fields.get() }),
+    fill(params) {
+      fields.set(params.arguments ?? {});
+      update();
+    },
+  };
 }
 
 function resource(definition, outcome, item) {
@@ -251,7 +374,7 @@ function resource(definition, outcome, item) {
   const can = state.connection.capabilities?.resources?.subscribe;
   if (can) form.querySelector(".actions").append(h("span", { class: "spring" }), watchButton(item.key, outcome));
   if (!item.call) send("resources/read", { uri: item.key }, outcome);
-  return form;
+  return { view: form };
 }
 
 function watchButton(uri, outcome) {

@@ -61,6 +61,7 @@ export function drawer(element) {
 function notes() {
   const list = virtualList({
     label: "Events",
+    empty: "What the server logs and announces appears here.",
     rowHeight: 34,
     keyOf: (note) => note,
     draw: row,
@@ -103,6 +104,7 @@ function textOf(note) {
 function calls() {
   const list = virtualList({
     label: "Calls",
+    empty: "The tools that you run, and what you read, appear here.",
     rowHeight: 34,
     keyOf: (call) => call.id,
     draw: row,

@@ -165,6 +165,19 @@ function objectEditor(schema, place) {
       }
       return { ...value, ...(more?.get() ?? {}) };
     },
+    /** The members that can be sent, without those that cannot. */
+    peek() {
+      const value = {};
+      for (const [name, field] of fields) {
+        try {
+          const member = field.get();
+          if (member !== undefined) value[name] = member;
+        } catch {
+          // It is not filled in yet.
+        }
+      }
+      return value;
+    },
     set(value) {
       const given = typeof value === "object" && value !== null ? { ...value } : {};
       for (const [name, field] of fields) {

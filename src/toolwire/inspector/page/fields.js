@@ -18,6 +18,31 @@ export function unusable(element, message) {
   return new Unusable(message, element);
 }
 
+let problemCount = 0;
+
+/** Says beside a field what is wrong with it, until it is changed, and goes there; false where there is no such place. */
+export function explain({ element, message }) {
+  if (!element.isConnected) return false;
+  document.getElementById(element.getAttribute("aria-errormessage"))?.remove();
+  problemCount += 1;
+  const id = `problem-${problemCount}`;
+  const note = h("p", { class: "problem beside", role: "alert", id }, message);
+  const around = element.parentElement;
+  (around.matches(".row, .suggesting") ? around : element).after(note);
+  element.setAttribute("aria-errormessage", id);
+  element.addEventListener(
+    "input",
+    () => {
+      note.remove();
+      element.removeAttribute("aria-errormessage");
+    },
+    { once: true },
+  );
+  element.focus();
+  element.scrollIntoView({ block: "nearest" });
+  return true;
+}
+
 const INPUT_TYPES = { date: "date", time: "time", email: "email", uri: "url", url: "url", password: "password" };
 
 export function textField(schema, { id, required, describedBy }) {

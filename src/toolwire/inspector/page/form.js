@@ -2,7 +2,7 @@
 
 import { choices, h, replace } from "./dom.js";
 import { editor, MAX_PROPERTIES, nextId } from "./editors.js";
-import { jsonField, suggestingField, textField, Unusable } from "./fields.js";
+import { explain, jsonField, suggestingField, textField, Unusable } from "./fields.js";
 import { kindOf, resolve, sample } from "./schema.js";
 
 /** The whole form, with a way to write JSON instead. `get` throws `Unusable`, whose field is then focused. */
@@ -49,9 +49,9 @@ export function schemaForm(schema, label) {
     },
   );
   function show(error) {
-    problem.hidden = !error;
-    problem.textContent = error?.message ?? "";
-    if (error instanceof Unusable) error.element.focus();
+    const beside = error instanceof Unusable && explain(error);
+    problem.hidden = !error || beside;
+    problem.textContent = error && !beside ? error.message : "";
   }
   return {
     element: h(
@@ -72,7 +72,16 @@ export function schemaForm(schema, label) {
       }
     },
     set(value) {
+      show(null);
       (mode === "json" ? raw : form).set(value);
+    },
+    /** What stands in the form, as far as it can be sent. */
+    peek() {
+      try {
+        return (mode === "json" ? raw.get() : form.get()) ?? {};
+      } catch {
+        return (mode === "json" ? undefined : form.peek?.()) ?? {};
+      }
     },
     show,
     focus: () => (mode === "json" ? raw : form).focus(),
@@ -130,6 +139,9 @@ export function textForm(names, label, suggest) {
       Object.fromEntries(
         [...fields].map(([name, field]) => [name, field.get()]).filter(([, value]) => value !== undefined),
       ),
+    set(values) {
+      for (const [name, field] of fields) field.set(values[name]);
+    },
     focus: () => [...fields.values()][0]?.focus(),
   };
 }

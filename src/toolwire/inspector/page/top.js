@@ -1,6 +1,7 @@
 // The bar at the top: which server this is, how it is spoken to, and the settings of this side.
 
 import { post } from "./api.js";
+import { connectWith, credentialFields } from "./credentials.js";
 import { h, icon, iconButton, replace, toast } from "./dom.js";
 import { on, select, state } from "./store.js";
 import { tree } from "./values.js";
@@ -38,8 +39,9 @@ export function top(element) {
     );
     const lost = state.lost !== null;
     status.className = `status ${lost ? "failed" : word}`;
-    status.title = lost ? "The inspector has ended" : String(label ?? "");
-    replace(status, h("span", { class: "dot" }), h("span", { class: "word" }, lost ? "inspector ended" : word));
+    const gone = state.lost?.status === 401 ? "no token" : "inspector ended";
+    status.title = lost ? gone : String(label ?? "");
+    replace(status, h("span", { class: "dot" }), h("span", { class: "word" }, lost ? gone : word));
     replace(
       revision,
       h("option", { value: "" }, spoken && !wanted ? `${spoken} (newest)` : "newest"),
@@ -82,6 +84,8 @@ function settingsDialog() {
     LEVELS.map((each) => h("option", { value: each }, each)),
   );
   const about = h("div", { class: "about" });
+  const access = h("div", { class: "about" });
+  let credentials = null;
   const dialog = h(
     "dialog",
     { class: "settings", "aria-labelledby": "settings-title" },
@@ -95,6 +99,7 @@ function settingsDialog() {
       "div",
       { class: "question-body" },
       about,
+      access,
       h("div", { class: "field" }, h("label", { for: "level" }, "Log messages from this level on"), level),
       h(
         "div",
@@ -116,6 +121,9 @@ function settingsDialog() {
 
   async function apply() {
     try {
+      const change = credentials?.change();
+      if (change) await connectWith(change);
+      if (state.connection.state !== "connected") return dialog.close();
       const lines = roots.value
         .split("\n")
         .map((line) => line.trim())
@@ -132,6 +140,8 @@ function settingsDialog() {
     open() {
       const { label, url, command, server, capabilities, revision } = state.connection;
       roots.value = state.connection.roots.join("\n");
+      credentials = state.connection.credentials ? credentialFields() : null;
+      replace(access, credentials?.element);
       const facts = [
         ["Target", label],
         ["Address", url],
@@ -157,8 +167,8 @@ function settingsDialog() {
 export function banner(element) {
   function draw() {
     const error = state.reload?.error;
-    if (state.lost?.status === 401)
-      return replace(element, h("div", { class: "banner" }, icon("alert"), h("p", {}, state.lost.message)));
+    // Without its token the page shows nothing but that.
+    if (state.lost?.status === 401) return replace(element);
     if (state.lost)
       return replace(
         element,

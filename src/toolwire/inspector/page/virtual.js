@@ -5,8 +5,8 @@ import { h } from "./dom.js";
 const BEYOND = 6;
 let count = 0;
 
-/** `draw(item, row)` fills a row; `onchoose(item)` is called for the one that is opened. */
-export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = false }) {
+/** `draw(item, row)` fills a row; `onchoose(item)` is called for the one that is opened; `empty` says that none is. */
+export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = false, empty = "" }) {
   count += 1;
   const prefix = `row-${count}`;
   const space = h("div", { class: "space", role: "presentation" });
@@ -50,7 +50,7 @@ export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = 
       rows.push(row);
     }
     space.style.height = `${items.length * rowHeight}px`;
-    space.replaceChildren(...rows);
+    space.replaceChildren(...(items.length || !empty ? rows : [h("p", { class: "nothing" }, empty)]));
     if (active >= 0 && active < items.length) element.setAttribute("aria-activedescendant", `${prefix}-${active}`);
     else element.removeAttribute("aria-activedescendant");
   }

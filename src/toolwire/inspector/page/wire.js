@@ -13,6 +13,13 @@ const SORTS = [
   ["error", "Errors"],
 ];
 
+const KINDS = {
+  all: ["request", "notification", "result", "error", "http", "unreadable"],
+  request: ["request", "result", "error", "http"],
+  notification: ["notification"],
+  error: ["error", "http", "unreadable"],
+};
+
 export function wire() {
   let sort = "all";
   let newest = 0;
@@ -25,6 +32,7 @@ export function wire() {
   });
   const list = virtualList({
     label: "Messages",
+    empty: "No messages, or none that the filter lets through.",
     rowHeight: 30,
     keyOf: (message) => message.number,
     draw: row,
@@ -65,21 +73,27 @@ export function wire() {
         { class: "arrow", title: message.direction === "→" ? "to the server" : "from the server" },
         message.direction,
       ),
-      h("span", { class: "kind" }, message.kind),
-      h("span", { class: "method" }, message.method ?? "?"),
-      h("span", { class: "figure" }, message.id === null ? "" : `#${String(message.id).slice(0, 20)}`),
+      h("span", { class: "kind" }, message.kind === "http" ? `HTTP ${message.id}` : message.kind),
+      h(
+        "span",
+        { class: "method" },
+        message.method ?? "?",
+        message.subject ? h("span", { class: "subject" }, ` ${message.subject}`) : null,
+      ),
+      h(
+        "span",
+        { class: "figure" },
+        message.id === null || message.kind === "http" ? "" : `#${String(message.id).slice(0, 20)}`,
+      ),
       h("span", { class: "figure took" }, duration(message.took)),
       h("span", { class: "figure" }, bytes(message.size)),
     );
   }
 
   function matches(message) {
-    if (sort === "request" && message.kind !== "request" && message.kind !== "result" && message.kind !== "error")
-      return false;
-    if (sort === "notification" && message.kind !== "notification") return false;
-    if (sort === "error" && message.kind !== "error" && message.kind !== "unreadable") return false;
+    if (!KINDS[sort].includes(message.kind)) return false;
     const text = filter.value.toLowerCase();
-    return !text || `${message.method ?? ""} ${message.preview}`.toLowerCase().includes(text);
+    return !text || `${message.method ?? ""} ${message.subject ?? ""} ${message.preview}`.toLowerCase().includes(text);
   }
 
   function show() {
@@ -118,7 +132,8 @@ export function wire() {
     return h(
       "div",
       { class: "side-head" },
-      h("strong", {}, message.method ?? message.kind),
+      h("strong", {}, message.kind === "http" ? `HTTP ${message.id}` : (message.method ?? message.kind)),
+      message.subject ? h("code", {}, message.subject) : null,
       message.took === null ? null : h("span", { class: "figure" }, duration(message.took)),
       h("span", { class: "figure" }, bytes(message.size)),
       h("span", { class: "spring" }),
