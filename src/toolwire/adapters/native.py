@@ -10,7 +10,7 @@ import msgspec
 from toolwire import schemas
 from toolwire.adapters.base import Adapter, Mode
 from toolwire.adapters.hooks import decode_hook, encode_hook, with_names
-from toolwire.adapters.nodes import Definitions, Node, Refused
+from toolwire.adapters.nodes import Definitions, Node, Reading, Refused
 from toolwire.schemas import Invalid, Problem, Schema
 
 _encode = msgspec.json.Encoder(enc_hook=encode_hook).encode
@@ -79,7 +79,11 @@ class ComposedAdapter(GraphAdapter):
         return _encode(with_names(value) if self._names else value)
 
     def read(self, data: bytes | msgspec.Raw) -> Any:
-        return self._root.convert(msgspec.json.decode(data), True)
+        return self._convert(data, closed=True)
 
     def read_output(self, data: bytes | msgspec.Raw) -> Any:
-        return self._root.convert(msgspec.json.decode(data), False)
+        return self._convert(data, closed=False)
+
+    def _convert(self, data: bytes | msgspec.Raw, *, closed: bool) -> Any:
+        plain = msgspec.json.decode(data)  # kept until the end: its parts are known by their identity
+        return self._root.convert(plain, Reading(closed))

@@ -25,6 +25,16 @@ class Refused(msgspec.ValidationError):
         self.problems = problems
 
 
+class Reading:
+    """One JSON value that is read: whether unknown keys are refused, and what alternatives came to, part by part."""
+
+    __slots__ = ("closed", "known")
+
+    def __init__(self, closed: bool) -> None:
+        self.closed = closed
+        self.known: dict[tuple[int, int], tuple[Any, ...]] = {}
+
+
 class Definitions:
     """The `$defs` of one schema while it is written."""
 
@@ -67,8 +77,8 @@ class Node(ABC):
     def schema(self, definitions: Definitions) -> Schema:
         return {**self.own_schema(definitions), **self.around}
 
-    def convert(self, value: Json, closed: bool) -> Any:
-        """The Python value of a JSON value; `closed` refuses unknown keys. Raises `msgspec.ValidationError`."""
+    def convert(self, value: Json, reading: Reading) -> Any:
+        """Build the Python value of a JSON value. Raises `msgspec.ValidationError`."""
         return msgspec.convert(value, self.native_type(), str_keys=True, dec_hook=decode_hook)
 
     def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
@@ -122,11 +132,11 @@ class ArrayNode(Node):
         # VS Code refuses an array without `items`, in input and in output schemas.
         return {"type": "array", "items": self.item.schema(definitions), **_lengths(self.meta, "Items")}
 
-    def convert(self, value: Json, closed: bool) -> Any:
-        if self.native and not closed:
-            return super().convert(value, closed)
+    def convert(self, value: Json, reading: Reading) -> Any:
+        if self.native and not reading.closed:
+            return super().convert(value, reading)
         msgspec.convert(value, typing.Annotated[list[Any], self.meta] if self.meta else list[Any])
-        items = [_located(self.item, item, closed, position) for position, item in enumerate(value)]
+        items = [_located(self.item, item, reading, position) for position, item in enumerate(value)]
         return items if self.origin in _LISTS else self.origin(items)
 
     def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
@@ -161,11 +171,11 @@ class TupleNode(Node):
             schema["prefixItems"] = places
         return {**schema, "items": False, "minItems": len(places), "maxItems": len(places)}
 
-    def convert(self, value: Json, closed: bool) -> Any:
+    def convert(self, value: Json, reading: Reading) -> Any:
         if not isinstance(value, list) or len(value) != len(self.items):
             raise msgspec.ValidationError(f"Expected an array of {len(self.items)} items")
         pairs = enumerate(zip(self.items, value, strict=True))
-        return tuple(_located(item, part, closed, position) for position, (item, part) in pairs)
+        return tuple(_located(item, part, reading, position) for position, (item, part) in pairs)
 
     def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
         pairs = zip(self.items, value if isinstance(value, list) else (), strict=False)
@@ -198,10 +208,10 @@ class MappingNode(Node):
             schema["additionalProperties"] = value
         return {**schema, **_lengths(self.meta, "Properties")}
 
-    def convert(self, value: Json, closed: bool) -> Any:
+    def convert(self, value: Json, reading: Reading) -> Any:
         msgspec.convert(value, typing.Annotated[dict[Any, Any], self.meta] if self.meta else dict[Any, Any])
         return {
-            self.key.convert(name, closed): _located(self.value, part, closed, name) for name, part in value.items()
+            self.key.convert(name, reading): _located(self.value, part, reading, name) for name, part in value.items()
         }
 
     def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
@@ -232,13 +242,25 @@ class UnionNode(Node):
             return {}
         return choices[0] if len(choices) == 1 else {"anyOf": choices}
 
-    def convert(self, value: Json, closed: bool) -> Any:
+    def convert(self, value: Json, reading: Reading) -> Any:
+        known = reading.known.get((id(self), id(value)))
+        if known is None:
+            known = self._chosen(value, reading)
+            if isinstance(value, (dict, list)):
+                # Other alternatives, on every level above, ask for the same again.
+                reading.known[id(self), id(value)] = known
+        if not known:
+            raise msgspec.ValidationError("Fits none of the alternatives")
+        return known[0]
+
+    def _chosen(self, value: Json, reading: Reading) -> tuple[Any, ...]:
+        """Build the value by the first alternative that it fits; nothing when it fits none."""
         for member in self._by_rank:
             try:
-                return member.convert(value, closed)
+                return (member.convert(value, reading),)
             except msgspec.ValidationError:
                 continue
-        raise msgspec.ValidationError("Fits none of the alternatives")
+        return ()
 
     def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
         found: list[Problem] = []
@@ -328,21 +350,21 @@ class RecordNode(Node):
             schema["additionalProperties"] = False
         return schema
 
-    def convert(self, value: Json, closed: bool) -> Any:
+    def convert(self, value: Json, reading: Reading) -> Any:
         if self.is_named_tuple and isinstance(value, list) and len(value) <= len(self.fields):
             value = {field.name: part for field, part in zip(self.fields, value, strict=False)}  # in its own order
         if not isinstance(value, dict):
             raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
         if self.tag and value.get(self.tag[0]) != self.tag[1]:
             raise msgspec.ValidationError(f"Expected {self.tag[0]} to be {self.tag[1]!r}")
-        if closed and (unknown := list(islice(self._unknown_here(value, ()), schemas.MAX_PROBLEMS))):
+        if reading.closed and (unknown := list(islice(self._unknown_here(value, ()), schemas.MAX_PROBLEMS))):
             raise Refused(unknown)
         built: dict[str, Any] = {}
         for field in self.fields:
             if not field.settable:
                 continue
             if field.name in value:
-                built[field.attribute] = _located(field.node, value[field.name], closed, field.name)
+                built[field.attribute] = _located(field.node, value[field.name], reading, field.name)
             elif field.required:
                 raise msgspec.ValidationError(f"Object missing required field `{field.name}`")
         if self.is_typed_dict:
@@ -364,7 +386,9 @@ class RecordNode(Node):
                 yield from field.node.unknown(value[field.name], (*path, field.name))
 
     def _unknown_here(self, value: dict[str, Json], path: schemas.Path) -> Iterator[Problem]:
-        known = [field.name for field in self.fields if field.settable] + ([self.tag[0]] if self.tag else [])
+        known = dict.fromkeys(field.name for field in self.fields if field.settable)
+        if self.tag:
+            known[self.tag[0]] = None
         return (schemas.unknown_key(path, name, known) for name in value if name not in known)
 
     def has_named_tuples(self, seen: frozenset[int] = frozenset()) -> bool:
@@ -399,16 +423,16 @@ class DescribedNode(Node):
     def own_schema(self, definitions: Definitions) -> Schema:
         return self.inner.schema(definitions)
 
-    def convert(self, value: Json, closed: bool) -> Any:
-        return self.inner.convert(value, closed)
+    def convert(self, value: Json, reading: Reading) -> Any:
+        return self.inner.convert(value, reading)
 
     def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
         return self.inner.unknown(value, path)
 
 
-def _located(node: Node, value: Json, closed: bool, step: str | int) -> Any:
+def _located(node: Node, value: Json, reading: Reading, step: str | int) -> Any:
     try:
-        return node.convert(value, closed)
+        return node.convert(value, reading)
     except msgspec.ValidationError as error:
         text, _, at = str(error).partition(" - at `$")
         place = f"[{step}]" if isinstance(step, int) else f".{step}"

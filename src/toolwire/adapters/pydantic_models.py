@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -15,7 +15,20 @@ from toolwire import schemas
 from toolwire.adapters.annotations import ANNOTATED, Namespace, evaluate, type_name
 from toolwire.adapters.base import Adapter, Mode
 from toolwire.adapters.constraints import meta_limits, meta_text, text_of
+from toolwire.protocol.steps import TooManySteps
 from toolwire.schemas import Invalid, Json, Problem, Schema
+
+# An attempt takes pydantic up to ten microseconds where it fails, and less than one where it does not.
+_MAX_ATTEMPTS: Final = 5_000
+_MAX_ATTEMPTS_IF_VALID: Final = 200_000
+_MAX_ERRORS: Final = 200
+
+
+class TooManyAttempts(ValueError):
+    """A value that pydantic would try in so many ways that it would not end."""
+
+    def __init__(self) -> None:
+        super().__init__("nested too deeply for a choice without a discriminator")
 
 
 class PydanticAdapter(Adapter):
@@ -32,6 +45,18 @@ class PydanticAdapter(Adapter):
         except (pydantic.errors.PydanticUserError, pydantic.errors.PydanticUndefinedAnnotation) as error:
             reason = str(error).partition("\n")[0]
             raise TypeError(f"pydantic cannot read {type_name(tp)}: {reason}") from None
+        self._attempts = self._attempts_if_many()
+
+    def _attempts_if_many(self) -> schemas.Attempts | None:
+        """Prepare to count attempts; None for the many types whose choices do not lead back to themselves."""
+        document = self._schemas["input"]
+        if "$defs" not in document:
+            return None
+        try:
+            attempts = schemas.Attempts(document, f"the schema of {type_name(self.type)}")
+        except schemas.SchemaError:
+            return None
+        return attempts if attempts.multiply else None
 
     def _generate(self, pydantic: Any, mode: Mode) -> Schema:
         generator = _pydantic_generator(pydantic)
@@ -48,10 +73,30 @@ class PydanticAdapter(Adapter):
         return self._schemas[mode]
 
     def read(self, data: bytes | msgspec.Raw) -> Any:
+        if self._attempts is not None:
+            self._refuse_endless(data, "input")
         return self._adapter.validate_json(bytes(data), **self._extra)
 
     def read_output(self, data: bytes | msgspec.Raw) -> Any:
+        if self._attempts is not None:
+            self._refuse_endless(data, "output")
         return self._adapter.validate_json(bytes(data))
+
+    def _refuse_endless(self, data: bytes | msgspec.Raw, mode: Mode) -> None:
+        """Refuse what pydantic would try in too many ways: it tries every alternative on every level anew.
+
+        What fits the schema is tried less often than what does not, and may be nested more deeply.
+        """
+        assert self._attempts is not None
+        try:
+            plain = msgspec.json.decode(data)
+            attempts = self._attempts.of(plain)
+        except (msgspec.DecodeError, TooManySteps, RecursionError):
+            raise TooManyAttempts from None
+        if attempts > _MAX_ATTEMPTS:
+            validator = self.validator(mode)
+            if attempts > _MAX_ATTEMPTS_IF_VALID or validator is None or not validator.fits(plain):
+                raise TooManyAttempts
 
     def encode(self, value: Any) -> bytes:
         return cast(bytes, self._adapter.dump_json(value, by_alias=True))
@@ -67,8 +112,13 @@ class PydanticAdapter(Adapter):
             raise TypeError(f"a value of type {type_name(type(value))} has no JSON form") from None
 
     def refusal(self, error: Exception) -> list[Problem]:
+        if isinstance(error, TooManyAttempts):
+            return [Problem((), str(error))]
         if not isinstance(error, self._error):
             return super().refusal(error)
+        if cast(Any, error).error_count() > _MAX_ERRORS:
+            # pydantic writes all of them or none.
+            return [Problem((), f"expected {schemas.expected(self._schemas['input'], self._schemas['input'])}")]
         found = cast(Any, error).errors(include_url=False, include_context=False, include_input=False)
         return [_from_pydantic(each) for each in found[: schemas.MAX_PROBLEMS]]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from toolwire.schemas.bounds import DIALECT, MAX_BYTES, MAX_DEPTH, MAX_SUBSCHEMAS, SchemaError
 from toolwire.schemas.compact import inline, merge, without_optional_null
-from toolwire.schemas.effort import parts_in
+from toolwire.schemas.effort import Attempts, parts_in
 from toolwire.schemas.engine import MAX_EXPLAINED, TOO_LARGE, Validator, compile
 from toolwire.schemas.nulls import without_needless_nulls
 from toolwire.schemas.portable import PROFILES, Profile, portable
@@ -26,6 +26,7 @@ __all__ = [
     "MAX_SUBSCHEMAS",
     "PROFILES",
     "TOO_LARGE",
+    "Attempts",
     "Invalid",
     "Json",
     "Path",

@@ -66,7 +66,19 @@ _UNUSED_MAP: Final = ("$defs", "definitions")
 class Node:
     """One subschema: which others judge the same value, and which judge its members."""
 
-    __slots__ = ("any_item", "any_member", "atoms", "extreme", "item", "member", "refs", "same", "weight", "whole")
+    __slots__ = (
+        "any_item",
+        "any_member",
+        "atoms",
+        "extreme",
+        "item",
+        "member",
+        "refs",
+        "same",
+        "tagged",
+        "weight",
+        "whole",
+    )
 
     def __init__(self, schema: Schema) -> None:
         self.same: list[Node] = []
@@ -76,6 +88,8 @@ class Node:
         self.any_member: list[Node] = []
         self.item: list[Node] = []
         self.any_item: list[Node] = []
+        self.tagged: bool = "discriminator" in schema
+        """Whether one member of a value says which alternative is meant, to a reader that knows this keyword."""
         self.weight: int = 1
         """How many steps it takes by itself to judge a value; a step is about 30 ns of the engine."""
         self.whole: int = 1 if schema.get("uniqueItems") is True else 0

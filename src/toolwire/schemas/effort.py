@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas.bounds import Document, Node, is_extreme
-from toolwire.schemas.walking import Json
+from toolwire.schemas.walking import Json, Schema
 
 # A step is one subschema applied to one part of a value: the engine does about thirty million of them in a second.
 MAX_EFFORT: Final = 20_000_000
@@ -110,6 +110,27 @@ class Effort:
             return False
 
 
+class Attempts:
+    """How often a reader that remembers nothing tries the alternatives of a choice, as pydantic does.
+
+    Where a choice leads back to itself through two alternatives, the attempts double with every level of a value.
+    """
+
+    def __init__(self, schema: Schema, what: str) -> None:
+        self._document = Document(schema, what)
+        nodes = list(self._document.nodes)
+        cycle = _cycles(nodes)
+        self.multiply: bool = any(
+            sum(cycle[id(other)] == cycle[id(node)] for other in node.judges()) > 1 for node in nodes if not node.tagged
+        )
+        """Whether the attempts grow faster than a value does."""
+
+    def of(self, instance: Json) -> int:
+        """Count the attempts for a value; `TooManySteps` where even counting is too much work."""
+        count = _Count(set(), Steps(5_000 + 10 * measure(instance).parts))
+        return count.of(self._document.root, instance)
+
+
 class _Count:
     """Counts the work for one value, subschema by subschema."""
 
@@ -130,8 +151,8 @@ class _Count:
             parts = measure(instance).parts
             self._steps.spend(parts)
             effort += node.whole * parts
-        for other in node.judges():
-            effort += self.of(other, instance)
+        efforts = [self.of(other, instance) for other in node.judges()]
+        effort += max(efforts, default=0) if node.tagged and not self._again else sum(efforts)
         if isinstance(instance, dict):
             for name, value in instance.items():
                 if name in node.member:
@@ -208,7 +229,13 @@ def _inner_first(nodes: Iterable[Node], again: set[int]) -> list[Node]:
 
 
 def _recursive(nodes: Iterable[Node]) -> set[int]:
-    """Find what references lead back to: the targets of references inside a cycle (Tarjan's algorithm)."""
+    """Find what references lead back to: the targets of references inside a cycle."""
+    cycle = _cycles(nodes)
+    return {id(other) for node in nodes for other in node.refs if cycle[id(other)] == cycle[id(node)]}
+
+
+def _cycles(nodes: Iterable[Node]) -> dict[int, int]:
+    """Find which nodes lead to one another, by one of them for each (Tarjan's algorithm)."""
     index: dict[int, int] = {}
     lowest: dict[int, int] = {}
     open_nodes: dict[int, None] = {}
@@ -240,4 +267,4 @@ def _recursive(nodes: Iterable[Node]) -> set[int]:
                         cycle[member] = here
                         if member == here:
                             break
-    return {id(other) for node in nodes for other in node.refs if cycle[id(other)] == cycle[id(node)]}
+    return cycle

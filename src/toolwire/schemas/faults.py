@@ -197,6 +197,9 @@ class Search:
         return (Fault((), keyword, schema, value),) if meant is None else meant
 
 
+_FEW_TAGS: Final = 16
+
+
 def may_match(rule: Json, value: Json, targets: dict[int, list[Json]]) -> bool:
     """Whether a branch of a choice is not ruled out at a glance: by its type, its tag or its keys."""
     if not isinstance(rule, dict):
@@ -213,9 +216,13 @@ def may_match(rule: Json, value: Json, targets: dict[int, list[Json]]) -> bool:
     members = rule.get("properties")
     for name in required if isinstance(required, list) and isinstance(members, dict) else ():
         member = members.get(name)
-        # A tag is a member that has to be there, with one value.
-        if isinstance(member, dict) and "const" in member and member["const"] != value[name]:
-            return False
+        # A tag is a member that has to be there, with one of few values.
+        if isinstance(member, dict):
+            if "const" in member and member["const"] != value[name]:
+                return False
+            tags = member.get("enum")
+            if isinstance(tags, list) and len(tags) <= _FEW_TAGS and value[name] not in tags:
+                return False
     return True
 
 
