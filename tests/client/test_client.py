@@ -611,7 +611,7 @@ async def test_completion_needs_the_capability_only_where_there_is_one() -> None
                 await client.complete(t.PromptReference("p"), ("city", "O"))
 
 
-@pytest.mark.covers("1.9.1")
+@pytest.mark.covers("1.9.1", "2.2.2")
 async def test_the_context_of_a_completion_is_for_those_who_know_it() -> None:
     answer = t.CompleteResult(completion=t.Completion([]))
     server = FakeServer({"completion/complete": lambda r, o: answer})
@@ -621,7 +621,9 @@ async def test_the_context_of_a_completion_is_for_those_who_know_it() -> None:
             params = wire.sent[-1]["params"]
             assert params["ref"] == {"type": "ref/resource", "uri": "a:{b}"}
             assert params["argument"] == {"name": "b", "value": ""}
-            assert ("context" in params) == (revision not in ("2024-11-05", "2025-03-26"))
+            early = revision in ("2024-11-05", "2025-03-26")
+            assert params.get("context") == (None if early else {"arguments": {"c": "d"}})
+            assert ("context" in params) is not early
 
 
 async def test_a_resource_has_all_its_contents() -> None:

@@ -190,7 +190,7 @@ async def test_what_is_denied_costs_nothing() -> None:
 # --- pins ---
 
 
-@pytest.mark.covers("R24", "R27")
+@pytest.mark.covers("R27")
 async def test_a_tool_that_changes_behind_the_users_back_is_not_called() -> None:
     server, ran = make_server()
     reports: list[Any] = []

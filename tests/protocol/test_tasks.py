@@ -29,7 +29,7 @@ def question(text: str = "?") -> Question:
     return Question("elicitation/create", text, Raw(msgspec.json.encode({"message": text})))
 
 
-@pytest.mark.covers("S16", "J67", "TSK-1")
+@pytest.mark.covers("S16", "J67", "TSK-1", "T-30")
 @pytest.mark.parametrize(
     ("support", "revision", "client", "wanted", "expected"),
     [

@@ -363,22 +363,59 @@ async def test_a_server_without_tools_that_declares_them_lists_none(revision: st
 @pytest.mark.covers("R5", "J60", "1.7.2")
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_tools_come_in_pages(revision: str) -> None:
-    server = Server("s", tools=[named(f"t{i}") for i in range(5)], page_size=2)
+    assert await pages_of(Server("s", tools=[named(f"t{i}") for i in range(5)], page_size=2), revision) == [
+        ["t0", "t1"],
+        ["t2", "t3"],
+        ["t4"],
+    ]
+
+
+async def pages_of(
+    server: Server, revision: str, method: str = "tools/list", member: str = "tools", key: str = "name"
+) -> list[list[str]]:
+    """What is on each page of a list, up to the page without a cursor of the next."""
+    pages: list[list[str]] = []
     async with connect(server, revision) as client:
-        found: list[str] = []
-        page = await client.result("tools/list")
-        while True:
-            found += [tool["name"] for tool in page["tools"]]
-            if "nextCursor" not in page:
-                break
+        page = await client.result(method)
+        pages.append([entry[key] for entry in page[member]])
+        while "nextCursor" in page:
             assert isinstance(page["nextCursor"], str)
-            page = await client.result("tools/list", {"cursor": page["nextCursor"]})
-    assert found == ["t0", "t1", "t2", "t3", "t4"]
+            page = await client.result(method, {"cursor": page["nextCursor"]})
+            pages.append([entry[key] for entry in page[member]])
+    return pages
+
+
+@pytest.mark.covers("1.7.2", "R5")
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize(
+    ("method", "member", "key", "expected"),
+    [
+        ("resources/list", "resources", "uri", ["note://0", "note://1", "note://2"]),
+        ("resources/templates/list", "resourceTemplates", "uriTemplate", ["n0://{x}", "n1://{x}", "n2://{x}"]),
+        ("prompts/list", "prompts", "name", ["p0", "p1", "p2"]),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 3, None])
+async def test_every_list_comes_in_pages_of_the_size_that_the_server_chose(
+    revision: str, method: str, member: str, key: str, expected: list[str], size: int | None
+) -> None:
+    server = Server("s", page_size=size)
+    for number in range(3):
+        server.resource(f"note://{number}")(lambda_named(f"r{number}"))
+        server.prompt(lambda_named(f"p{number}"))
+
+        @server.resource(f"n{number}://{{x}}", name=f"t{number}")
+        async def read(x: str) -> str:
+            return x
+
+    size = size or 3
+    wanted = [expected[start : start + size] for start in range(0, 3, size)]
+    assert await pages_of(server, revision, method, member, key) == wanted
 
 
 @pytest.mark.covers("1.7.3", "PAG-2")
 @pytest.mark.parametrize("method", ["tools/list", "resources/list", "resources/templates/list", "prompts/list"])
-@pytest.mark.parametrize("cursor", ["nonsense", "", "AAAA"])
+@pytest.mark.parametrize("cursor", ["nonsense", " ", "AAAA"])
 async def test_a_bad_cursor_is_an_error(method: str, cursor: str) -> None:
     server = Server("s", tools=named("t"), page_size=1)
     server.resource("note://a")(lambda_named("a"))
