@@ -244,6 +244,55 @@ def test_whoever_calls_their_own_file_sees_where_it_failed(toolwire: Command, tm
     assert "dividing" in toolwire("call", str(file), "divide", "by=1", "--verbose").err
 
 
+WHO = """
+from toolwire import Context, Server
+server = Server("who")
+
+@server.tool(scopes=["read"], visible_to=["staff"])
+def who(ctx: Context) -> str:
+    return f"{ctx.principal.subject} {sorted(ctx.principal.scopes)}" if ctx.principal else "nobody"
+"""
+
+
+@pytest.mark.parametrize("form", ["{}", "{}:server"])
+def test_the_caller_of_a_server_file_can_be_told(toolwire: Command, tmp_path: Path, form: str) -> None:
+    file = tmp_path / "who.py"
+    file.write_text(WHO)
+    target = form.format(file)
+    assert toolwire("call", target, "who").out.strip() == "nobody"
+    told = toolwire("call", target, "who", "--as", "ann", "--scope", "read", "--scope", "staff")
+    assert told.out.strip() == "ann ['read', 'staff']", told.err
+    refused = toolwire("call", target, "who", "--as", "ann", "--scope", "staff")
+    assert refused.status == 1 and "read" in refused.err
+    hidden = toolwire("list", target, "tools", "--json", "--as", "ann")
+    assert json.loads(hidden.out)["tools"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["call", "http://localhost:1/mcp", "who", "--as", "ann"], "--as is for a Python server file or module"),
+        (["call", "server", "who", "--as", "ann"], "--as is for a Python server file or module"),
+        (["call", "who.py", "who", "--scope", "read"], "--scope is for --as"),
+        (["run", "who.py", "--scope", "read"], "--scope is for --as"),
+        (["run", "who.py", "--transport", "http", "--as", "ann"], "--as is for --transport stdio"),
+    ],
+)
+def test_a_caller_is_told_where_that_means_something(
+    toolwire: Command,
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    says: str,
+) -> None:
+    (tmp_path / "who.py").write_text(WHO)
+    monkeypatch.chdir(tmp_path)
+    toolwire.serves(server)
+    done = toolwire(*words)
+    assert (done.status, says in done.err) == (2, True), done.err
+
+
 def test_a_broken_promise_is_told_beside_the_result(toolwire: Command) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     tool = t.Tool("wrong", {"type": "object"}, output_schema=schema)

@@ -17,6 +17,7 @@ from tests.blocks import python_blocks
 from tests.client.fake import FakeServer
 
 from toolwire import Context, Policy, Server, ToolError, schemas
+from toolwire.auth import Principal
 from toolwire.client import Decline
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
@@ -242,3 +243,22 @@ def test_values_fit_their_schema(seed: int, schema: Any) -> None:
     value = Maker(schema if isinstance(schema, dict) else {}, Random(seed)).value(schema)
     if isinstance(schema, dict):
         assert schemas.compile(schema, what="it").check(value) == []
+
+
+async def test_tools_are_called_by_the_principal_that_is_named() -> None:
+    callers: set[str | None] = set()
+    server = Server("s")
+
+    @server.tool(scopes=["read"])
+    def mine(ctx: Context) -> str:
+        callers.add(ctx.principal.subject)  # type: ignore[union-attr]
+        return "x"
+
+    @server.tool(visible_to=["staff"])
+    def hidden() -> str:
+        raise AssertionError("nobody sees it")
+
+    assert await fuzz(server, principal=Principal("ann", scopes=frozenset({"read"})), examples=2) == []
+    assert callers == {"ann"}
+    (failure,) = await fuzz(server, tools=["mine"], examples=2)
+    assert failure.problem == "raised AttributeError"

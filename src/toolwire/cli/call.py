@@ -26,6 +26,7 @@ _LINES_OF_A_FAILURE: Final = 50
 def add_arguments(parser: ArgumentParser) -> None:
     # A person may need a while to answer what the server asks.
     targets.add_arguments(parser, timeout=600.0)
+    targets.add_caller(parser)
     output.add_arguments(parser)
     parser.add_argument("tool", nargs="?", metavar="TOOL", help="the name of the tool")
     parser.add_argument(

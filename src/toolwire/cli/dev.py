@@ -17,7 +17,6 @@ import msgspec
 from toolwire import logs
 from toolwire.auth.principal import Principal
 from toolwire.cli import option_types, server_source
-from toolwire.cli.errors import UsageError
 from toolwire.cli.inspect import add_page_arguments, announce_page
 from toolwire.cli.reloading import LoadFailed, Reloader, where
 from toolwire.cli.staged_file import StagedFile
@@ -44,20 +43,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--path", type=option_types.path, default="/mcp", help="the path of its endpoint (default: /mcp)"
     )
-    parser.add_argument(
-        "--as", dest="subject", metavar="SUBJECT", help="who calls from the inspector (default: nobody, unrestricted)"
-    )
-    parser.add_argument(
-        "--scope", dest="scopes", action="append", default=[], help="with --as: a scope they have; may be repeated"
-    )
+    option_types.add_caller(parser, "who calls from the inspector (default: nobody, unrestricted)")
     option_types.add_log_level(parser)
     add_page_arguments(parser, "--inspector-port")
 
 
 def main(arguments: Namespace) -> int:
     reloader = Reloader(arguments.server)
-    if arguments.scopes and not arguments.subject:
-        raise UsageError("--scope is for --as, which says who has it")
+    option_types.check_caller(arguments)
     principal = Principal(arguments.subject, "toolwire dev", scopes=arguments.scopes) if arguments.subject else None
     logs.install(arguments.log_level or "warning")
     try:

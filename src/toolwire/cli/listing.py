@@ -25,6 +25,7 @@ _ARGUMENTS: Final = 12
 
 def add_arguments(parser: ArgumentParser) -> None:
     targets.add_arguments(parser)
+    targets.add_caller(parser)
     output.add_arguments(parser)
     parser.add_argument("kind", nargs="?", choices=catalogue.KINDS, help="only these (default: everything)")
     parser.add_argument("--all", action="store_true", help=f"also what comes after the first {SHOWN} of a kind")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Final
 
+from toolwire.cli.errors import UsageError
 from toolwire.logs import LEVELS
 
 _LAST_PORT: Final = 65_535
@@ -18,6 +19,20 @@ def add_log_level(parser: ArgumentParser) -> None:
         metavar="LEVEL",
         help=f"log to standard error from this level on: {', '.join(LEVELS)} (default: warning)",
     )
+
+
+def add_caller(parser: ArgumentParser, who: str) -> None:
+    """Add `--as` and `--scope`; `who` says whom they speak of."""
+    parser.add_argument("--as", dest="subject", metavar="SUBJECT", help=who)
+    parser.add_argument(
+        "--scope", dest="scopes", action="append", default=[], help="with --as: a scope they have; may be repeated"
+    )
+
+
+def check_caller(arguments: Namespace) -> None:
+    """`UsageError` for scopes of nobody."""
+    if arguments.scopes and not arguments.subject:
+        raise UsageError("--scope is for --as, which says who has it")
 
 
 def seconds(text: str) -> float:

@@ -47,6 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="where state is kept when the file does not say: a SQLite file, or redis://host:6379/0 "
         f"(with a password better in {STORES_VARIABLE})",
     )
+    option_types.add_caller(parser, "who calls over stdio (default: nobody, to whom no restriction applies)")
     option_types.add_log_level(parser)
     http = parser.add_argument_group("with --transport http")
     http.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
@@ -107,6 +108,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     given = {name: getattr(arguments, name) for name in _HTTP_OPTIONS if getattr(arguments, name) is not None}
     over_stdio = arguments.transport == "stdio"
+    option_types.check_caller(arguments)
+    if arguments.subject and not over_stdio:
+        raise UsageError("--as is for --transport stdio; over HTTP the auth= of the server says who calls")
     if arguments.reload and given.get("workers", 1) > 1:
         raise UsageError("--reload is for one worker")
     at_a_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
@@ -125,6 +129,11 @@ def main(arguments: Namespace) -> int:
         server = _staged(arguments.server) if arguments.reload else server_file.load(arguments.server)
         if arguments.log_level is None:
             _give_way(handler)
+        if arguments.subject:
+            # Imported here because most servers are not told who calls.
+            from toolwire.auth.principal import Principal
+
+            server.local_principal = Principal(arguments.subject, "toolwire run", scopes=arguments.scopes)
         if over_stdio:
             if at_a_terminal:
                 _explain(arguments.server, server)

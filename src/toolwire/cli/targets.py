@@ -75,6 +75,13 @@ def add_arguments(parser: ArgumentParser, timeout: float = 30.0) -> None:
     parser.add_argument("--verbose", action="store_true", help="tell on standard error what happens on the way")
 
 
+def add_caller(parser: ArgumentParser) -> None:
+    """Add the options that say who calls a server file."""
+    option_types.add_caller(
+        parser, "who calls, for a Python server file or module (default: nobody, to whom no restriction applies)"
+    )
+
+
 def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None, **options: Any) -> Client:
     """A client of the target that the user named; not connected yet.
 
@@ -105,6 +112,10 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
 def chosen(arguments: Namespace) -> Place:
     """What the user means by the target; `UsageError` also for an option that has no meaning there."""
     place = locate(arguments.target)
+    if hasattr(arguments, "subject"):
+        option_types.check_caller(arguments)
+        if arguments.subject:
+            place = _called_by(place, arguments)
     fitting = ("header", "token") if is_url(place.target) else ("env",) if isinstance(place.target, str | list) else ()
     if not is_url(place.target):
         fitting = (*fitting, "inherit_env")
@@ -117,6 +128,17 @@ def chosen(arguments: Namespace) -> Place:
         if getattr(arguments, option) and option not in fitting:
             raise UsageError(f"--{option.replace('_', '-')} is for a server {those}, not for {arguments.target!r}")
     return place
+
+
+def _called_by(place: Place, arguments: Namespace) -> Place:
+    """A server file, started by a command that tells it who calls."""
+    target = place.target
+    words = [*RUN, target] if isinstance(target, str) and target.endswith(".py") else target
+    if not isinstance(words, list) or words[: len(RUN)] != [*RUN]:
+        raise UsageError(f"--as is for a Python server file or module, not for {arguments.target!r}")
+    return place._replace(
+        target=[*words, f"--as={arguments.subject}", *(f"--scope={each}" for each in arguments.scopes)]
+    )
 
 
 def headers(arguments: Namespace, place: Place) -> dict[str, str]:

@@ -7,7 +7,8 @@ refused. What it asks meanwhile is answered by a user and a model that are made 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from toolwire.protocol.errors import (
     ToolwireError,
 )
 from toolwire.testing.answering import MadeUp
+from toolwire.testing.connecting import connect
 from toolwire.testing.failures import Failure, hidden_causes
 from toolwire.testing.uncounted import uncounted
 from toolwire.testing.values import SIMPLEST, fitting
@@ -38,27 +40,40 @@ async def fuzz(
     tools: Sequence[str] | None = None,
     examples: int = 50,
     seed: int = 0,
+    principal: Any = None,
     timeout: float = 10.0,
     elicit: Elicitation | ElicitCallback | None = None,
     sample: Sampling | SampleCallback | None = None,
 ) -> list[Failure]:
     """The first failure of each tool, with arguments as simple as could be found.
 
+    `principal` is who calls: what they do not see is not called. Without one nothing is restricted.
     What tools ask is answered by `elicit` and `sample`, as in `Client`; without them forms are filled in from their
     schema, and now and then declined.
     """
     failures = []
     asked = MadeUp(Random(seed))
     with uncounted(server), hidden_causes() as causes:
-        async with Client(
-            server, timeout=timeout, elicit=elicit or asked.elicitation, sample=sample or asked.sampling, roots=()
-        ) as client:
+        async with _client(server, principal, timeout, elicit or asked.elicitation, sample or asked.sampling) as client:
             known = {tool.name: tool for tool in await client.list_tools()}
             for tool in chosen(known, tools):
                 found = await _Trial(client, tool, asked, causes, Random(f"{seed} {tool.name}")).run(examples)
                 if found is not None:
                     failures.append(found)
     return failures
+
+
+@asynccontextmanager
+async def _client(server: Any, principal: Any, timeout: float, elicit: Any, sample: Any) -> AsyncIterator[Client]:
+    if principal is not None:
+        async with connect(server, principal=principal, timeout=timeout, elicit=elicit, sample=sample, roots=()) as (
+            client,
+            _,
+        ):
+            yield client
+    else:
+        async with Client(server, timeout=timeout, elicit=elicit, sample=sample, roots=()) as client:
+            yield client
 
 
 def chosen(known: Mapping[str, t.Tool], named: Sequence[str] | None) -> list[t.Tool]:

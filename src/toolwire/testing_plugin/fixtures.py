@@ -69,6 +69,7 @@ class FuzzOptions(TypedDict, total=False):
     """What `fuzz.check` can be told, as `testing.fuzz`."""
 
     tools: Sequence[str] | None
+    principal: Any
     timeout: float
     elicit: Elicitation | ElicitCallback | None
     sample: Sampling | SampleCallback | None
@@ -78,7 +79,6 @@ class AttackOptions(FuzzOptions, total=False):
     """What `hostile.check` can be told, as `testing.attack`."""
 
     secrets: Sequence[str]
-    principal: Any
 
 
 class Fuzz:
