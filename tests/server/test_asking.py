@@ -48,6 +48,30 @@ async def test_two_questions_in_turn(revision: str) -> None:
         assert len(done.rounds) == (2 if revision == MODERN else 0)
 
 
+@pytest.mark.covers("TRN-1")
+@pytest.mark.parametrize("over", ["memory", "stdio"])
+@every_revision
+async def test_only_an_older_server_sends_requests(revision: str, over: Any) -> None:
+    server = Server("asks")
+
+    @server.tool
+    async def everything(ctx: Context) -> str:
+        await ctx.progress(1)
+        name = await ctx.elicit("First name?", str)
+        return name.data or ""
+
+    async with connect(server, revision, EVERYTHING, over=over) as client:
+        params = {"name": "everything", "arguments": {}, "_meta": {"progressToken": "p"}}
+        done = await converse(client, "tools/call", params, names())
+        assert done.text == "Ada"
+        kinds = {
+            ("request" if "id" in message else "notification") if "method" in message else "answer"
+            for message in client.received
+        }
+    # 2026-07-28 basic/transports: responses and notifications come back, and nothing else.
+    assert kinds == ({"answer", "notification"} if revision == MODERN else {"answer", "notification", "request"})
+
+
 @every_revision
 @pytest.mark.parametrize("way", ["gather", "task group", "wait_for", "tasks"])
 async def test_three_questions_at_once_leave_in_one_round(revision: str, way: str) -> None:
