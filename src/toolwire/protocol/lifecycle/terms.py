@@ -103,7 +103,7 @@ def without_nulls(kind: type[Struct], raw: Raw | UnsetType) -> Raw | UnsetType:
                 changed = True
         elif (inner := _struct_in(field.type)) is not None:
             whole = without_nulls(inner, value)
-            if whole is not value:
+            if whole is not value and whole is not UNSET:
                 members[field.encode_name] = whole
                 changed = True
     return Raw(msgspec.json.encode(members)) if changed else raw
