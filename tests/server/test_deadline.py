@@ -13,6 +13,25 @@ from toolwire import Client, Server
 from toolwire.server.deadline import Deadline, Deadlines
 
 
+def test_a_loop_that_stands_still_is_told_of_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, real = Clock(), [50.0]
+    monkeypatch.setattr("toolwire.server.deadline.monotonic", lambda: real[0])
+    deadlines = Deadlines()
+    deadlines.running.add(Deadline(300.0, None, clock))  # type: ignore[arg-type]
+    deadlines.watch(clock)  # type: ignore[arg-type]
+    told = []
+    for took in (1.0, 2.9, 3.5, 9.0, 60.0, 1.0):
+        real[0] += took
+        caplog.clear()
+        clock.go_to(clock.now + 1.0)
+        told.append([record.getMessage() for record in caplog.records])
+    assert [len(each) for each in told] == [0, 0, 1, 0, 1, 0]
+    assert told[2][0].startswith("the event loop stood still for 2.5 seconds: an async handler computes or blocks")
+    assert "executor='process'" in told[2][0]
+
+
 class Clock:
     """A loop of which only the time matters."""
 

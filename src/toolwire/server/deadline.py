@@ -7,12 +7,21 @@ all others of the server: that is late by two seconds at most, and takes neither
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import logging
+from math import inf
+from time import monotonic
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
 from toolwire.wire.timeouts import LONG, LOOK_EVERY, Timeouts, timeouts
+
+log: logging.Logger = logging.getLogger("toolwire.server")
+
+#: How long the loop may stand still before that is said, and how seldom it is said.
+HELD_SECONDS: Final = 2.0
+TELL_EVERY: Final = 60.0
 
 
 class Deadline(Struct, eq=False):
@@ -89,19 +98,36 @@ class Deadlines:
     def __init__(self) -> None:
         self.running: set[Deadline] = set()
         self.watched: bool = False
+        self._due: float = 0.0
+        self._said: float = -inf
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Look at those that run every second, for as long as there are any."""
         self.watched = True
+        # Not the time of the loop, which a test may advance.
+        self._due = monotonic() + LOOK_EVERY
         loop.call_later(LOOK_EVERY, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self.watched = False
+        if monotonic() - self._due >= HELD_SECONDS:
+            self._tell_held(monotonic())
         now = loop.time()
         for deadline in tuple(self.running):
             deadline.look(now)
         if self.running:
             self.watch(loop)
+
+    def _tell_held(self, now: float) -> None:
+        """Say that nothing else could run for a while: neither polls nor cancellations nor other calls (J86)."""
+        if now - self._said < TELL_EVERY:
+            return
+        self._said = now
+        log.warning(
+            "the event loop stood still for %.1f seconds: an async handler computes or blocks without awaiting; "
+            "make it a plain def, which runs in a thread, or give it executor='process'",
+            now - self._due,
+        )
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Deadlines] = WeakKeyDictionary()

@@ -99,9 +99,9 @@ async def test_work_that_was_cancelled_before_it_began_is_not_begun(
 ) -> None:
     start = Run.start
 
-    def start_too_late(run: Run) -> None:
+    def start_too_late(run: Run, **options: Any) -> None:
         run.stop()
-        start(run)
+        start(run, **options)
 
     monkeypatch.setattr(Run, "start", start_too_late)
     held = Held()

@@ -39,6 +39,25 @@ TASK_FIELDS = {
 }
 
 
+@ways
+@pytest.mark.covers("J86")
+async def test_the_answer_leaves_before_the_work_begins(way: Way) -> None:
+    """A handler that computes without awaiting holds the loop from its first step on."""
+    server, order = Server("computes"), []
+
+    @server.tool(task="required")
+    async def compute() -> str:
+        order.append("work")
+        return "computed"
+
+    async with way.talk(server) as client:
+        calling = client.start("tools/call", {"name": "compute", "arguments": {}, "task": {}})
+        calling.add_done_callback(lambda _: order.append("answer"))
+        task = task_in((await calling)["result"])["taskId"]
+        assert text_in(await outcome(client, task)) == "computed"
+    assert order == ["answer", "work"]
+
+
 @over
 @pytest.mark.covers("TSK-2")
 @pytest.mark.parametrize("wish", [{}, {"ttl": 5}, True, None], ids=str)

@@ -110,6 +110,7 @@ async def test_any_process_answers_for_any_task(revision: str, file: Path) -> No
 async def test_cancelling_reaches_the_process_that_runs_the_task(revision: str, file: Path) -> None:
     async with process(file, revision) as (here, a), process(file, revision) as (_, b):
         task = await begin(a, "hold")
+        await here.started.wait()
         await b.result("tasks/cancel", {"taskId": task})
         await here.stopped.wait()
         assert await status_of(a, task) == "cancelled"
@@ -159,7 +160,11 @@ async def test_finished_results_survive_a_restart(revision: str, file: Path) -> 
 @dialects
 async def test_what_runs_when_the_server_stops_has_failed_or_goes_on(revision: str, file: Path) -> None:
     async with process(file, revision) as (held, client):
-        lost, kept = await begin(client, "hold"), await begin(client, "again", {"number": 1})
+        kept = await begin(client, "again", {"number": 1})
+        await held.started.wait()
+        held.started.clear()
+        lost = await begin(client, "hold")
+        await held.started.wait()
     assert held.seen == [("cancelled", True)]
     async with process(file, revision) as (held, client):
         shown = await look(client, lost)
@@ -235,8 +240,9 @@ async def test_a_call_that_is_run_again_has_the_answers_that_it_was_begun_with(
 
 async def test_a_task_that_takes_its_process_down_is_not_run_for_ever(file: Path) -> None:
     ran: list[Any] = []
-    async with process(file, CORE, ran=ran) as (_, client):
+    async with process(file, CORE, ran=ran) as (held, client):
         task = await begin(client, "again", {"number": 1})
+        await held.started.wait()
     for _ in range(3):
         async with process(file, CORE, ran=ran) as (_, client):
             shown = await look(client, task)

@@ -469,7 +469,7 @@ class Tasks:
         run.id, run.created = record.id, record
         self.follow(key, run)
         run.announced = record.status
-        run.start()
+        run.start(at_once=True)
         assert run.worker is not None
         await asyncio.wait({run.worker})
         return run.outcome()
