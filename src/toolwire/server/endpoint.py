@@ -36,8 +36,6 @@ class Endpoint:
         self.stores: Any = server.stores
         self.sealer: Any = server.kernel.questions.sealer
         self.link: Any = server._bus_link()
-        self.when_host_ends: Callable[[], None] = self.drain
-        self._unwatch_host: Callable[[], None] | None = None
 
     def header_paths_for(self, principal: Any) -> HeaderPaths:
         """How to find the parameters of a tool that travel as headers, as far as a principal sees the tool."""
@@ -94,18 +92,13 @@ class Endpoint:
         return self._anonymous_alone if principal is None else self._alone
 
     async def start(self) -> None:
-        from toolwire.wire.http_server.host import watch_host
-
         await self._server._life.enter()
         self.link.open()
-        self._unwatch_host = watch_host(self.when_host_ends)
 
     def drain(self) -> None:
         self._server.kernel.hub.end_streams()
 
     async def stop(self) -> None:
-        if self._unwatch_host is not None:
-            self._unwatch_host()
         self.drain()
         self.link.close()
         await self._server._life.exit()

@@ -110,8 +110,12 @@ class Life(Held):
                 span.ready.set_result(None)
                 try:
                     await span.leave.wait()
-                finally:
-                    await self._leave(span)
+                except asyncio.CancelledError:
+                    # The loop ends. The lifespans are left as at any other end: what a lifespan does after its `yield`
+                    # would not be done if the cancellation reached it.
+                    if (task := asyncio.current_task()) is not None:
+                        task.uncancel()
+                await self._leave(span)
         except BaseException as error:
             # Whoever waits is told: those who enter, or the last who leaves.
             if not span.ready.done():

@@ -167,7 +167,6 @@ class Serving:
             from toolwire.server.observing import measure_sessions
 
             measure_sessions(self.metrics, application)
-        endpoint.when_host_ends = application.drain
         return application
 
     def _pages(self) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """The ASGI application: one callable that serves modern exchanges, legacy sessions, and legacy requests without one.
 
-It needs no web framework, starts its server on the first request (with or without lifespan events), and can be mounted
-under any prefix. What is refused is refused before anything is created for it.
+It needs no web framework, starts its server on the first request (with or without lifespan events), stops it when its
+host ends, and can be mounted under any prefix. What is refused is refused before anything is created for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
 from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
@@ -32,6 +33,7 @@ from toolwire.wire.http_server.first_step import watched
 from toolwire.wire.http_server.gate import ADDRESS, Gate
 from toolwire.wire.http_server.get_stream import GetStream
 from toolwire.wire.http_server.guard import Guard
+from toolwire.wire.http_server.host import watch_host
 from toolwire.wire.http_server.limits import HttpLimits
 from toolwire.wire.http_server.outlet import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
 from toolwire.wire.http_server.reply import JSON_TYPE, TEXT_TYPE, HeaderList, Page, Refused, Scope, respond
@@ -102,6 +104,9 @@ class HttpApp:
         # The loop on which everything is up, so that a request there has nothing to wait for.
         self._ready_on: asyncio.AbstractEventLoop | None = None
         self._draining = False
+        # Whether somebody says when to stop; and what ends the watch over the host, while there is one.
+        self._is_led = False
+        self._unwatch: Callable[[], None] | None = None
         self._stateless = None
         if stateless:
             self._stateless = Stateless(endpoint.offer_alone_to, endpoint.handler, self._limits, endpoint.admit)
@@ -133,8 +138,24 @@ class HttpApp:
 
     # --- starting and stopping ---
 
+    @asynccontextmanager
+    async def lifespan(self, application: Any = None) -> AsyncIterator[None]:
+        """Start and stop with the application that this one is mounted in: `FastAPI(lifespan=app.lifespan)`.
+
+        A server that has no lifespan events from its host, as when it is mounted, starts with its first request. It
+        stops when uvicorn ends, or when its event loop does. This makes it start before the first request, and stop at
+        its time under any host.
+        """
+        self._is_led = True
+        await self._ensure_started()
+        try:
+            yield
+        finally:
+            await self.stop()
+
     async def _lifespan(self, receive: Receive, send: SendMessage) -> None:
         await receive()
+        self._is_led = True
         try:
             await self._ensure_started()
         except Exception:
@@ -177,6 +198,9 @@ class HttpApp:
         except BaseException:
             await self._endpoint.stop()
             raise
+        if self._unwatch is not None:
+            self._unwatch()
+        self._unwatch = watch_host(self.drain, None if self._is_led else self.stop)
         self._ready_on = self._loop
 
     def drain(self) -> None:
@@ -193,6 +217,9 @@ class HttpApp:
         self._draining = True
         if self._started is not None and self._started.done() and self._loop is asyncio.get_running_loop():
             self._started = self._ready_on = None
+            self._is_led = False
+            if self._unwatch is not None:
+                self._unwatch()
             self.drain()
             sessions, self.sessions, sse, self.sse = self.sessions, None, self.sse, None
             if sessions is not None:
