@@ -1,7 +1,7 @@
 """Ask the libraries of OpenAI, Anthropic and Google whether they take the input schemas of tools.
 
-Runs in the environment of the peer `vendors`. Reads `{name: schema}` from standard input, and writes
-`{judge: {name: reason}}` for what was refused to standard output.
+Runs in the environment of the peer `vendors`. Reads `{"schemas": {name: schema}, "formats": {format: tools}}` from
+standard input, and writes `{judge: {name: reason}}` for what was refused to standard output.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,15 +111,31 @@ JUDGES: tuple[Callable[[Schema], None], ...] = (
 )
 
 
+# The types of what `tools=` of each interface takes.
+FORMATS: dict[str, Any] = {
+    "for_openai": list[ChatCompletionFunctionToolParam],
+    "for_openai_responses": list[FunctionToolParam],
+    "for_anthropic": list[ToolParam],
+    "for_google": list[types.Tool],
+}
+
+
 def main() -> None:
     logging.disable()
-    refused: dict[str, dict[str, str]] = {judge.__name__: {} for judge in JUDGES}
-    for name, schema in json.load(sys.stdin).items():
+    given = json.load(sys.stdin)
+    refused: dict[str, dict[str, str]] = {judge.__name__: {} for judge in JUDGES} | {"formats": {}}
+
+    def ask(judge: str, name: str, question: Callable[[], Any]) -> None:
+        try:
+            question()
+        except Exception as error:
+            refused[judge][name] = f"{type(error).__name__}: {error}"[:300]
+
+    for name, schema in given["schemas"].items():
         for judge in JUDGES:
-            try:
-                judge(copy.deepcopy(schema))
-            except Exception as error:
-                refused[judge.__name__][name] = f"{type(error).__name__}: {error}"[:300]
+            ask(judge.__name__, name, partial(judge, copy.deepcopy(schema)))
+    for name, tools in given["formats"].items():
+        ask("formats", name, partial(TypeAdapter(FORMATS[name]).validate_python, tools))
     json.dump(refused, sys.stdout)
 
 

@@ -11,11 +11,13 @@ import pytest
 from tests import signatures
 from tests.interop import peers
 
+from toolwire.client.formats import for_anthropic, for_google, for_openai, for_openai_responses
 from toolwire.schemas import PROFILES, Profile
 
 # Importing three such libraries takes seconds, and on a busy machine many.
 pytestmark = pytest.mark.timeout(300)
 
+FORMATS = (for_openai, for_openai_responses, for_anthropic, for_google)
 # A strict mode needs a type at every place, and an object with members that nobody names is more than it can say.
 UNFIT = {
     "openai_tool": (),
@@ -31,15 +33,15 @@ UNFIT = {
 @cache
 def refused(profile: Profile) -> dict[str, dict[str, str]]:
     """What each judge refuses, with the reason."""
-    published = {label: signatures.tool(label, profile).input_schema for label in signatures.SIGNATURES}
-    return judged(published)
+    tools = {label: signatures.tool(label, profile).definition("2026-07-28") for label in signatures.SIGNATURES}
+    written = {each.__name__: each(tools.values()) for each in FORMATS}
+    return judged({label: tool.input_schema for label, tool in tools.items()}, written)
 
 
-def judged(published: dict[str, Any]) -> dict[str, dict[str, str]]:
+def judged(published: dict[str, Any], written: dict[str, Any]) -> dict[str, dict[str, str]]:
+    given = json.dumps({"schemas": published, "formats": written})
     script = peers.SCRIPTS / "judge_schemas.py"
-    done = subprocess.run(
-        [peers.needed("vendors").python, script], input=json.dumps(published), capture_output=True, encoding="utf-8"
-    )
+    done = subprocess.run([peers.needed("vendors").python, script], input=given, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     found: dict[str, dict[str, str]] = json.loads(done.stdout)
     return found
@@ -53,6 +55,11 @@ def test_every_vendor_takes_every_schema(judge: str, profile: Profile) -> None:
     assert set(found) == set(UNFIT[judge])
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_libraries_take_what_is_written_in_their_formats(profile: Profile) -> None:
+    assert refused(profile)["formats"] == {}
+
+
 def test_the_judges_refuse_what_vendors_refuse() -> None:
     """Keep the judges honest: each of these is refused by a library, or by the server that it speaks to."""
     parts = {
@@ -63,7 +70,11 @@ def test_the_judges_refuse_what_vendors_refuse() -> None:
         "described choice": {"anyOf": [{"type": "integer"}, {"type": "string"}], "description": "It."},
         "format": {"type": "string", "format": "path"},
     }
-    found = judged({name: {"type": "object", "properties": {"it": part}} for name, part in parts.items()})
+    found = judged(
+        {name: {"type": "object", "properties": {"it": part}} for name, part in parts.items()},
+        {"for_google": [{"function_declarations": [{"naem": "it"}]}]},
+    )
+    assert set(found["formats"]) == {"for_google"}
     assert set(found["google_tool"]) == {"closed", "numbers", "described choice"}
     assert set(found["google_json_schema"]) == {"const", "encoding", "numbers", "described choice"}
     assert set(found["openai_strict"]) == {"const", "format"}

@@ -144,6 +144,10 @@ def _without_null(member: Json) -> Json:
         return member
     if "default" in member and member["default"] is None:
         member = {key: value for key, value in member.items() if key != "default"}
+    kinds = member.get("type")
+    if isinstance(kinds, list) and "null" in kinds and len(kinds) > 1:
+        rest = [kind for kind in kinds if kind != "null"]
+        return {**member, "type": rest[0] if len(rest) == 1 else rest}
     choices = member.get("anyOf")
     if not isinstance(choices, list) or {"type": "null"} not in choices:
         return member

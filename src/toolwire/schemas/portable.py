@@ -29,7 +29,7 @@ _LOOK_AROUND: Final = re.compile(r"\(\?<?[=!]")
 
 
 def portable(schema: Schema, profile: Profile = "portable") -> Schema:
-    """Rewrite a generated input schema for publication."""
+    """Rewrite an input schema for publication. What it does not understand, it leaves as it is."""
     plain: Schema = without_optional_null(schema) if profile == "portable" else with_optional_null(schema)
     published: Schema = _rewritten(plain, inside_definition=False)
     if published.get("type") == "object":
@@ -51,35 +51,71 @@ def _rewritten(schema: Json, *, inside_definition: bool) -> Json:
     def below(part: Json) -> Json:
         return _rewritten(part, inside_definition=inside_definition)
 
+    if isinstance(kinds := schema.get("type"), list):
+        return below(_by_kind(schema, kinds))
     result: Schema = {}
     notes: list[str] = []
+    is_array = kinds == "array"
     for keyword, value in schema.items():
         match keyword:
-            case "properties":
+            case "properties" if isinstance(value, dict):
                 result[keyword] = {name: below(member) for name, member in value.items()}
-            case "$defs":
+            case "$defs" | "definitions" if isinstance(value, dict):
                 result[keyword] = {name: _rewritten(body, inside_definition=True) for name, body in value.items()}
-            case "anyOf" | "oneOf":
+            case "anyOf" | "oneOf" if isinstance(value, list) and "anyOf" not in result:
                 result["anyOf"] = [below(choice) for choice in value]
             case "additionalProperties":
                 # google-genai fails on a boolean here. An open object needs no keyword, and the server refuses unknown
                 # members of a closed one by name.
                 if isinstance(value, dict) and value:
                     result[keyword] = below(value)
-            case "items" | "prefixItems" | "enum" | "const":
+            case "allOf" if isinstance(value, list):
+                result[keyword] = [below(part) for part in value]
+            case "items" | "prefixItems" | "additionalItems" if is_array:
+                pass
+            case "items" if isinstance(value, dict):
+                result[keyword] = below(value)
+            case "enum" | "const":
                 pass
             case _ if (said := _SAID_IN_WORDS.get(keyword)) is not None:
                 notes += said(value, schema, result)
             case _:
                 result.setdefault(keyword, value)
-    if schema.get("type") == "array":
+    if is_array:
         notes += _items(schema, result, below)
-    if "enum" in schema or "const" in schema:
-        result, words = _choices(list(schema.get("enum", (schema.get("const"),))), result)
+    if "const" in schema or isinstance(schema.get("enum"), list):
+        result, words = _choices([schema["const"]] if "const" in schema else schema["enum"], result)
         notes += words
     if notes:
         result["description"] = _described(result.get("description"), notes)
     return _lone_choice(result, inside_definition)
+
+
+_OF_KIND: Final[dict[str, tuple[str, ...]]] = {
+    "string": ("minLength", "maxLength", "pattern", "format", "contentEncoding", "contentMediaType"),
+    "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"),
+    "object": (
+        "properties", "required", "additionalProperties", "propertyNames", "minProperties", "maxProperties",
+    ),
+}  # fmt: skip
+_OF_SOME_KIND: Final = frozenset(keyword for keywords in _OF_KIND.values() for keyword in keywords)
+
+
+def _by_kind(schema: Schema, kinds: list[Any]) -> Schema:
+    """Write a list of types as a choice, which Gemini takes."""
+    around = {key: value for key, value in schema.items() if key != "type" and key not in _OF_SOME_KIND}
+    if "enum" in schema or "const" in schema:
+        return around
+    choices = [
+        {"type": kind, **{key: schema[key] for key in _OF_KIND.get(kind, ()) if key in schema}}
+        for kind in kinds
+        if isinstance(kind, str)
+    ]
+    if not choices or "anyOf" in around:
+        return around
+    return {**choices[0], **around} if len(choices) == 1 else {"anyOf": choices, **around}
 
 
 def _described(text: str | None, notes: list[str]) -> str:
@@ -89,22 +125,25 @@ def _described(text: str | None, notes: list[str]) -> str:
 
 def _items(schema: Schema, result: Schema, below: Callable[[Json], Json]) -> list[str]:
     """Say what the items of an array are: with one schema for all of them, since vendors know no other."""
-    places = [below(place) for place in schema.get("prefixItems", ())]
-    rest = schema.get("items", {})
+    written, rest = schema.get("prefixItems"), schema.get("items", {})
+    if isinstance(rest, list):  # a tuple in the words of draft 7
+        written, rest = rest, schema.get("additionalItems", {})
+    places = [below(place) for place in written] if isinstance(written, list) else []
     if not places:
         # OpenAI, Gemini and VS Code refuse an array without `items`.
         result["items"] = below(rest) if isinstance(rest, dict) else dict(NULL if rest is False else {})
         return []
-    different = [place for index, place in enumerate(places) if place not in places[:index]]
-    if isinstance(rest, dict) and rest and below(rest) not in different:
-        different.append(below(rest))
+    all_of_them = [*places, below(rest)] if isinstance(rest, dict) and rest else places
+    different = [place for index, place in enumerate(all_of_them) if place not in all_of_them[:index]]
     result["items"] = different[0] if len(different) == 1 else {"anyOf": _flat(different)}
     return [] if len(different) == 1 else ["in this order: " + ", ".join(_brief(place) for place in places)]
 
 
-def _brief(schema: Schema) -> str:
+def _brief(schema: Json) -> str:
     """Name the kind of a value in a few words."""
-    if choices := schema.get("anyOf"):
+    if not isinstance(schema, dict):
+        return "any value"
+    if isinstance(choices := schema.get("anyOf"), list):
         return " or ".join(dict.fromkeys(_brief(choice) for choice in choices))
     reference = str(schema.get("$ref", "")).rpartition("/")[2]
     return str(reference or schema.get("format") or schema.get("type") or "any value")
@@ -112,6 +151,8 @@ def _brief(schema: Schema) -> str:
 
 def _choices(values: list[Any], result: Schema) -> tuple[Schema, list[str]]:
     """Write a choice of values: strings as `enum`, others as their type and in words, since Gemini's are strings."""
+    if any(isinstance(value, (dict, list)) for value in values):
+        return {**result, "enum": values}, []
     strings = [value for value in values if isinstance(value, str)]
     integers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
     written: list[Schema] = []
@@ -126,7 +167,7 @@ def _choices(values: list[Any], result: Schema) -> tuple[Schema, list[str]]:
     if None in values:
         written.append(NULL)
     around = {key: value for key, value in result.items() if key != "type"}
-    is_range = integers and sorted(integers) == list(range(min(integers), max(integers) + 1))
+    is_range = integers and max(integers) - min(integers) + 1 == len(set(integers))
     both = {value for value in values if isinstance(value, bool)} == {True, False}
     untold = [
         value
@@ -143,7 +184,7 @@ def _choices(values: list[Any], result: Schema) -> tuple[Schema, list[str]]:
 def _lone_choice(schema: Schema, inside_definition: bool) -> Schema:
     """Leave nothing beside `anyOf`: Vertex AI refuses a tool where anything stands there."""
     choices = schema.get("anyOf")
-    if not isinstance(choices, list) or not choices:
+    if not isinstance(choices, list) or not choices or not all(isinstance(each, dict) for each in choices):
         return schema
     choices = _flat(choices)
     default = schema.get("default", msgspec.UNSET)
@@ -164,8 +205,8 @@ def _flat(choices: list[Schema]) -> list[Schema]:
     """Write a choice within a choice as one, each alternative once."""
     flat: list[Schema] = []
     for choice in choices:
-        inner = choice.get("anyOf") if set(choice) == {"anyOf"} else None
-        flat += [each for each in (inner or [choice]) if each not in flat]
+        inner = choice.get("anyOf") if isinstance(choice, dict) and set(choice) == {"anyOf"} else None
+        flat += [each for each in (inner if isinstance(inner, list) else [choice]) if each not in flat]
     return flat
 
 
@@ -180,7 +221,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 
 
 def _could_be(value: Json, schema: Schema) -> bool:
-    kind = schema.get("type", "")
+    kind = str(schema.get("type"))
     return isinstance(value, _KINDS.get(kind, ())) and (isinstance(value, bool) == (kind == "boolean"))
 
 
@@ -192,7 +233,7 @@ def _format(value: Any, schema: Schema, result: Schema) -> list[str]:
         result["format"] = value
         return []
     # pydantic says `binary` of bytes that it reads from plain text.
-    return [] if value == "binary" else [_FORMAT_WORDS.get(value, str(value))]
+    return [] if value == "binary" or not isinstance(value, str) else [_FORMAT_WORDS.get(value, value)]
 
 
 def _pattern(value: Any, schema: Schema, result: Schema) -> list[str]:
@@ -203,19 +244,28 @@ def _pattern(value: Any, schema: Schema, result: Schema) -> list[str]:
 
 
 def _more_than(value: Any, schema: Schema, result: Schema) -> list[str]:
-    if schema.get("type") == "integer" and isinstance(value, int):
-        result["minimum"] = max(value + 1, schema.get("minimum", value + 1))
-        return []
-    result["minimum"] = max(value, schema.get("minimum", value))
-    return [f"more than {_shown(value)}"]
+    return _open_bound(value, schema, result, "minimum", 1, max, "more than")
 
 
 def _less_than(value: Any, schema: Schema, result: Schema) -> list[str]:
-    if schema.get("type") == "integer" and isinstance(value, int):
-        result["maximum"] = min(value - 1, schema.get("maximum", value - 1))
-        return []
-    result["maximum"] = min(value, schema.get("maximum", value))
-    return [f"less than {_shown(value)}"]
+    return _open_bound(value, schema, result, "maximum", -1, min, "less than")
+
+
+def _open_bound(
+    value: Any, schema: Schema, result: Schema, keyword: str, step: int, tighter: Callable[..., Any], words: str
+) -> list[str]:
+    """Write a bound that is not itself allowed as one that is: the next integer, or the same number with a word."""
+    if not _is_number(value):
+        return []  # a boolean in the words of draft 4
+    is_integer = schema.get("type") == "integer" and isinstance(value, int)
+    closed = value + step if is_integer else value
+    other = schema.get(keyword)
+    result[keyword] = tighter(closed, other) if _is_number(other) else closed
+    return [] if is_integer else [f"{words} {_shown(value)}"]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _keys(value: Any, schema: Schema, result: Schema) -> list[str]:
@@ -244,5 +294,7 @@ _SAID_IN_WORDS: Final[dict[str, Callable[[Any, Schema, Schema], list[str]]]] = {
     "writeOnly": lambda value, schema, result: [],
     "contentEncoding": lambda value, schema, result: [str(value)],
     "contentMediaType": lambda value, schema, result: [str(value)],
-    "examples": lambda value, schema, result: ["for example " + ", ".join(_shown(each) for each in value)],
+    "examples": lambda value, schema, result: (
+        ["for example " + ", ".join(_shown(each) for each in value)] if isinstance(value, list) and value else []
+    ),
 }

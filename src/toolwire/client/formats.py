@@ -1,0 +1,121 @@
+"""Tools as the interfaces of model vendors take them: OpenAI, Anthropic, Google.
+
+The schemas are written in the keywords that every vendor takes, whatever server they come from. Names that vendors
+refuse are changed; `by_vendor_name` finds the tool that a model means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from toolwire import schemas
+from toolwire.protocol.types import Tool
+from toolwire.schemas.walking import listed, mapped
+
+# OpenAI, Anthropic and Google all take these names; MCP allows more (2025-11-25 server/tools, tool names).
+_REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST: Final = 64
+# What is written anew at the top, and what means nothing or is refused there.
+_AT_THE_TOP: Final = frozenset(
+    (
+        "$schema",
+        "type",
+        "properties",
+        "required",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "enum",
+        "const",
+    )
+)
+
+
+def for_openai(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Write tools for `tools=` of OpenAI's chat completions, and of the many interfaces that copy them."""
+    return [{"type": "function", "function": function} for function in _functions(tools)]
+
+
+def for_openai_responses(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Write tools for `tools=` of OpenAI's responses."""
+    # Without `strict` the Responses API makes every argument required.
+    return [{"type": "function", **function, "strict": False} for function in _functions(tools)]
+
+
+def for_anthropic(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Write tools for `tools=` of Anthropic's messages."""
+    return [
+        {"name": each["name"], "description": each["description"], "input_schema": each["parameters"]}
+        for each in _functions(tools)
+    ]
+
+
+def for_google(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Write tools for `tools=` of Google's generate_content: one tool with a function declaration for each."""
+    declared = [
+        {"name": each["name"], "description": each["description"], "parameters_json_schema": each["parameters"]}
+        for each in _functions(tools)
+    ]
+    return [{"function_declarations": declared}] if declared else []
+
+
+def by_vendor_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """Find tools by the names that models know them by."""
+    kept = list(tools)
+    found: dict[str, Tool] = {tool.name: tool for tool in kept if _is_taken(tool.name)}
+    for tool in kept:
+        if _is_taken(tool.name):
+            continue
+        name = free = _REFUSED.sub("_", tool.name)[:_LONGEST] or "_"
+        number = 2
+        while free in found:
+            ending = f"_{number}"
+            free, number = name[: _LONGEST - len(ending)] + ending, number + 1
+        found[free] = tool
+    return found
+
+
+def _is_taken(name: str) -> bool:
+    return bool(name) and len(name) <= _LONGEST and _REFUSED.search(name) is None
+
+
+def _functions(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "description": tool.description or "", "parameters": _parameters(tool)}
+        for name, tool in by_vendor_name(tools).items()
+    ]
+
+
+def _parameters(tool: Tool) -> dict[str, Any]:
+    try:
+        return schemas.portable(_one_object(tool.input_schema))
+    except RecursionError:
+        # No vendor takes a schema of this depth, and one that is refused costs the request with all tools in it.
+        return {"type": "object", "properties": {}}
+
+
+def _one_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """Write the choices at the top of a schema, which OpenAI and Anthropic refuse, as the members of one object."""
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for part in listed(schema, (keyword,)):
+            properties |= dict(mapped(part, ("properties",))) if isinstance(part, dict) else {}
+            if keyword == "allOf" and isinstance(part, dict):
+                required += _names(part)
+    properties |= dict(mapped(schema, ("properties",)))
+    required += _names(schema)
+    rest = {key: value for key, value in schema.items() if key not in _AT_THE_TOP}
+    kept = [name for name in dict.fromkeys(required) if name in properties]
+    return {"type": "object", "properties": properties, **({"required": kept} if kept else {}), **rest}
+
+
+def _names(schema: dict[str, Any]) -> list[str]:
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

@@ -1,0 +1,150 @@
+"""Tools in the formats of model vendors, whatever server they come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import signatures
+
+from toolwire import Client, Server
+from toolwire.client.formats import by_vendor_name, for_anthropic, for_google, for_openai, for_openai_responses
+from toolwire.types import Tool
+
+FOREIGN = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "properties": {
+        "kind": {"const": "note"},
+        "pair": {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]},
+        "size": {"type": ["integer", "null"], "exclusiveMinimum": 0},
+        "many": {"type": ["array", "string"], "items": {"type": ["object", "null"], "properties": {"value": True}}},
+    },
+    "required": ["kind", "many"],
+    "additionalProperties": False,
+}
+TAKEN = {
+    "type": "object",
+    "properties": {
+        "kind": {"type": "string", "enum": ["note"]},
+        "pair": {
+            "type": "array",
+            "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+            "description": "in this order: string, integer",
+        },
+        "size": {"type": "integer", "minimum": 1},
+        "many": {
+            "anyOf": [
+                {
+                    "type": "array",
+                    "items": {"anyOf": [{"type": "object", "properties": {"value": {}}}, {"type": "null"}]},
+                },
+                {"type": "string"},
+            ]
+        },
+    },
+    "required": ["kind", "many"],
+}
+
+
+async def test_every_format() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def add(a: int, b: int = 2) -> int:
+        """Add two numbers."""
+        return a + b
+
+    async with Client(server) as client:
+        tools = await client.list_tools()
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}},
+        "required": ["a"],
+    }
+    function = {"name": "add", "description": "Add two numbers.", "parameters": schema}
+    assert for_openai(tools) == [{"type": "function", "function": function}]
+    assert for_openai_responses(tools) == [{"type": "function", **function, "strict": False}]
+    assert for_anthropic(tools) == [{"name": "add", "description": "Add two numbers.", "input_schema": schema}]
+    declared = {"name": "add", "description": "Add two numbers.", "parameters_json_schema": schema}
+    assert for_google(tools) == [{"function_declarations": [declared]}]
+    assert for_google([]) == for_openai([]) == []
+
+
+def test_schemas_of_other_servers_are_rewritten() -> None:
+    ((tool,), given) = (for_anthropic([Tool("note", FOREIGN)]), FOREIGN.copy())
+    assert tool == {"name": "note", "description": "", "input_schema": TAKEN}
+    assert given == FOREIGN
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"type": "string"}, {"properties": []}])
+def test_a_schema_always_is_of_an_object(schema: dict[str, Any]) -> None:
+    (tool,) = for_anthropic([Tool("it", schema)])
+    assert tool["input_schema"]["type"] == "object"
+    assert "properties" in tool["input_schema"]
+
+
+@pytest.mark.parametrize(("keyword", "required"), [("allOf", ["a", "b"]), ("anyOf", ["a"]), ("oneOf", ["a"])])
+def test_choices_at_the_top_become_one_object(keyword: str, required: list[str]) -> None:
+    part = {"properties": {"b": {"type": "string"}}, "required": ["b", "unknown"]}
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], keyword: [part, True]}
+    (tool,) = for_anthropic([Tool("it", schema)])
+    assert tool["input_schema"] == {
+        "type": "object",
+        "properties": {"b": {"type": "string"}, "a": {"type": "integer"}},
+        "required": sorted(required, reverse=keyword == "allOf"),
+    }
+
+
+def test_names_that_vendors_refuse_are_changed_and_found_again() -> None:
+    names = ["notes.add", "notes_add", "notes/add", "ä", "x" * 100, "x" * 64, ""]
+    tools = [Tool(name, {"type": "object"}) for name in names]
+    found = by_vendor_name(tools)
+    assert sorted(tool.name for tool in found.values()) == sorted(names)
+    assert found["notes_add"].name == "notes_add"
+    assert found["notes_add_2"].name == "notes.add"
+    assert found["notes_add_3"].name == "notes/add"
+    assert found["x" * 62 + "_2"].name == "x" * 100
+    assert [each["name"] for each in for_anthropic(tools)] == list(found)
+    assert all(len(name) <= 64 for name in found)
+
+
+def test_a_schema_that_is_too_deep_is_replaced() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(5_000):
+        schema = {"type": "array", "items": schema}
+    (tool,) = for_anthropic([Tool("deep", {"type": "object", "properties": {"a": schema}})])
+    assert tool["input_schema"] == {"type": "object", "properties": {}}
+
+
+KEYWORDS = (
+    "type", "properties", "items", "prefixItems", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "$defs", "format",
+    "additionalProperties", "exclusiveMinimum", "exclusiveMaximum", "minimum", "maximum", "required", "description",
+    "default", "pattern", "propertyNames", "examples", "multipleOf", "uniqueItems", "definitions", "title",
+)  # fmt: skip
+VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+VALUES |= st.sampled_from(["array", "object", "string", "integer", "#/$defs/a", "#"])
+ANYTHING = st.recursive(
+    VALUES,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=5)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=30,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYWORDS), ANYTHING, max_size=6))
+def test_no_schema_of_a_server_breaks_the_client(schema: dict[str, Any]) -> None:
+    (tool,) = for_openai([Tool("it", schema)])
+    assert tool["function"]["parameters"]["type"] == "object"
+
+
+@pytest.mark.parametrize("label", signatures.SIGNATURES)
+def test_our_own_schemas_stay_as_they_are(label: str) -> None:
+    tool = signatures.tool(label).definition("2026-07-28")
+    assert for_anthropic([tool])[0]["input_schema"] == tool.input_schema
