@@ -542,7 +542,9 @@ async def test_a_reader_that_is_behind_gets_each_change_once(revision: str, serv
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
-async def test_what_is_kept_for_a_reader_that_is_behind_has_a_bound(revision: str, server: Server) -> None:
+async def test_what_is_kept_for_a_reader_that_is_behind_has_a_bound(
+    revision: str, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     async with connect(server, revision) as client:
         if revision == MODERN:
             response = await listen(client, resourceSubscriptions=["dir://a"])
@@ -556,10 +558,35 @@ async def test_what_is_kept_for_a_reader_that_is_behind_has_a_bound(revision: st
             # It has missed too much: the stream ends, and the client looks again and listens anew.
             assert (await response)["result"]["_meta"][ID] == "L1"
             assert len(client.of(UPDATED)) <= UNREAD_CONGESTED + 1 + MAX_HELD + 1
+            assert caplog.messages == [f"a listen stream is more than {MAX_HELD} changes behind, and ends"]
         else:
-            last = f"dir://a/{UNREAD_CONGESTED + MAX_HELD * 3 - 1}"
-            await client.until(lambda: client.of(UPDATED)[-1]["uri"] == last)
-            assert len(client.of(UPDATED)) == UNREAD_CONGESTED + 1 + MAX_HELD
+            # It is told to look at everything again, instead of at those that happen to be left.
+            await client.until(lambda: client.of(UPDATED)[-1]["uri"] == "dir://a")
+            await client.notified(changed("tools"))
+            assert len(client.of(UPDATED)) == UNREAD_CONGESTED + 2
+            assert caplog.messages == [
+                f"a client is more than {MAX_HELD} changes behind: it is told to look at everything again"
+            ]
+            # And from then on as ever.
+            server.notify_updated("dir://a/new")
+            await client.until(lambda: client.of(UPDATED)[-1]["uri"] == "dir://a/new")
+
+
+async def test_a_reader_that_is_behind_is_told_how_many_log_messages_it_missed(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connect(server, "2025-11-25") as client:
+        await client.result("logging/setLevel", {"level": "info"})
+        client.channel.pause()
+        for number in range(UNREAD_CONGESTED + 50):
+            server.log("info", number)
+        client.channel.resume()
+        await client.until(lambda: "not sent" in str(client.of("notifications/message")[-1]["data"]))
+        *sent, last = client.of("notifications/message")
+        assert [each["data"] for each in sent] == list(range(len(sent)))
+        missed = UNREAD_CONGESTED + 50 - len(sent)
+        assert last["data"] == f"The client was behind, so {missed} log messages were not sent"
+        assert caplog.messages == ["a client reads too slowly: log messages to it are dropped"]
 
 
 # --- Extensions ------------------------------------------------------------------------------------------------------

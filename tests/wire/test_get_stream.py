@@ -10,6 +10,7 @@ from tests.wire.httpclient import SessionClient, caught_up, serving
 
 from toolwire import Resource, Server
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
+from toolwire.wire.http_server.event_log import MAX_ENTRY
 
 NOTE, OTHER = "note://today", "note://yesterday"
 
@@ -117,3 +118,42 @@ async def test_what_happens_while_a_stream_is_resumed_is_said_once(server: Serve
         server.notify_changed("resources")
         await stream.message("notifications/resources/list_changed")
         assert len(stream.messages) == 2
+
+
+async def test_a_client_that_missed_events_is_told_to_look_again(kv: SlowKV, caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("almanac", stores=Stores(kv, MemoryLog(max_events=8), MemoryBus()))
+    server.add(Resource(NOTE, content="sunny", name=NOTE))
+    async with serving(server.http_app()) as [client]:
+        await client.initialize("2025-06-18")
+        await client.result("resources/subscribe", {"uri": NOTE})
+        stream = client.start_get()
+        server.log("warning", "first")
+        await stream.message("notifications/message")
+        stream.stop_reading()
+        server.log("warning", "second")
+        await stream.until(lambda: stream.stalled)
+        for number in range(50):
+            server.log("warning", number)
+        await caught_up(client.app)
+        stream.read_on()
+        await stream.message("notifications/resources/updated")
+        await stream.message("notifications/resources/list_changed")
+        assert "a client is too far behind on its stream: events were dropped" in caplog.messages
+        assert [message["params"] for message in stream.messages if message["method"].endswith("updated")] == [
+            {"uri": NOTE}
+        ]
+
+
+async def test_a_notification_that_the_log_cannot_keep_is_not_dropped_silently(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(server.http_app()) as [client]:
+        await client.initialize("2025-06-18")
+        stream = client.start_get()
+        server.log("warning", "first")
+        await stream.message("notifications/message")
+        server.log("warning", "x" * MAX_ENTRY)
+        server.log("warning", "last")
+        await stream.until(lambda: len(stream.messages) == 2)
+        assert [message["params"]["data"] for message in stream.messages] == ["first", "last"]
+        assert any("bytes is dropped" in message for message in caplog.messages)

@@ -34,6 +34,8 @@ class Callbacks:
         name = id(getattr(callback, "__wrapped__", callback))
         waiting = self._waiting.get(name)
         if waiting is not None:
+            if len(waiting) == MAX_WAITING:
+                log.warning("a callback is too slow: the oldest of %d notifications for it is dropped", MAX_WAITING)
             waiting.append(partial(callback, *arguments))
             return
         try:

@@ -53,6 +53,9 @@ class LegacyClient:
         self.uris: set[str] = set()
         self.loop: asyncio.AbstractEventLoop = session.loop
         self._held: dict[Change, tuple[str, Any]] = {}
+        self._is_behind = False
+        """Whether changes were dropped, so that the client has to look at everything again."""
+        self._unsent_logs = 0
 
     def tell(self, change: Change) -> None:
         lifecycle = self.session.peer.lifecycle
@@ -76,20 +79,42 @@ class LegacyClient:
     def log(self, params: t.LoggingMessageNotificationParams) -> None:
         """A message of the server's own, if this client wants its level and keeps up."""
         wanted = t.severity(params.level) >= t.severity(self.level)
-        if self.session.peer.lifecycle.revision is not None and wanted and not self.session.channel.congested:
+        if self.session.peer.lifecycle.revision is None or not wanted:
+            return
+        if self.session.channel.congested:
+            if not self._unsent_logs:
+                log.warning("a client reads too slowly: log messages to it are dropped")
+                self.loop.create_task(self._tell_unsent())
+            self._unsent_logs += 1
+        else:
             self.session.notify("notifications/message", params)
+
+    async def _tell_unsent(self) -> None:
+        await self.session.channel.drain()
+        count, self._unsent_logs = self._unsent_logs, 0
+        text = f"The client was behind, so {count} log {'message was' if count == 1 else 'messages were'} not sent"
+        self.log(t.LoggingMessageNotificationParams(level="warning", data=text))
 
     def _hold(self, change: Change, notification: tuple[str, Any]) -> None:
         """A reader that is behind gets each change once, when it has caught up."""
+        if self._is_behind:
+            return
         if not self._held:
             self.loop.create_task(self._release())
         elif len(self._held) >= MAX_HELD:
-            del self._held[next(iter(self._held))]
+            log.warning("a client is more than %d changes behind: it is told to look at everything again", MAX_HELD)
+            self._is_behind = True
+            return
         self._held[change] = notification
 
     async def _release(self) -> None:
         await self.session.channel.drain()
         held, self._held = self._held, {}
+        if self._is_behind:
+            self._is_behind = False
+            # Each of them once, however far behind the client still is; what changes meanwhile is held anew.
+            self.tell_everything()
+            return
         for notification in held.values():
             self.session.notify(*notification)
 
@@ -127,6 +152,7 @@ class Stream:
             self._held[change] = None
             if len(self._held) > MAX_HELD:
                 # What it missed it can fetch; then it listens anew.
+                log.warning("a listen stream is more than %d changes behind, and ends", MAX_HELD)
                 self._held.clear()
                 self.end()
             return

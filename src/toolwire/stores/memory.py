@@ -462,8 +462,10 @@ class _Subscriber:
             messages, self._pending = self._pending, deque()
             lost, self._lost = self._lost, False
             self._woken = False
-        if lost and self._on_lost is not None and self.active:
-            self._guard(self._on_lost)
+        if lost and self.active:
+            _logger.warning("messages of the bus were dropped: a subscriber was behind, and looks at everything again")
+            if self._on_lost is not None:
+                self._guard(self._on_lost)
         for message in messages:
             if not self.active:
                 return

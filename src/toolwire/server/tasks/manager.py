@@ -327,6 +327,7 @@ class Tasks:
             try:
                 return await self.change(key, ending)
             except NoRoom:
+                log.warning("the result of the task %s is dropped: there is no room for it", key.rpartition(":")[2])
                 ending = _no_room  # Shorter than what it replaces, so that the store takes it.
             except ProtocolError:
                 if pause is not None:

@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Final, Protocol
 
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import Change, legacy_notification
+from toolwire.protocol.changes import Change, everything, legacy_notification
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.revisions import supports
@@ -30,6 +31,8 @@ log: logging.Logger = logging.getLogger("toolwire.http")
 LINGER: Final = 60.0
 # Different notifications that are kept for a log that is behind.
 MAX_PENDING: Final = 1000
+# How seldom, in seconds, a client is told to look at everything again.
+LOST_EVERY: Final = 10.0
 
 
 class Owner(Protocol):
@@ -170,6 +173,9 @@ class GetStream:
             if self._woken:
                 self.wake()
 
+    def lost(self) -> None:
+        """Events were dropped before the client had them."""
+
     async def _write(self) -> None:
         """Append what this process has to say on the stream."""
 
@@ -208,7 +214,9 @@ class GetStream:
             if self.position is None:
                 raise
             # More was said than is kept; what is left comes next.
+            log.warning("a client is too far behind on its stream: events were dropped")
             self.position = None
+            self.lost()
             return await self.owner.events.read(self.token.id, Resume(self.name, None), PAGE)
 
 
@@ -222,6 +230,7 @@ class Listener(GetStream):
     __slots__ = (
         "_early",
         "_hears",
+        "_lost_until",
         "_pending",
         "_promised",
         "claimed",
@@ -262,6 +271,7 @@ class Listener(GetStream):
         self.named: bool = resume.position is not None
         """Whether the client has an id to come back with."""
         self._pending: deque[bytes] | None = None
+        self._lost_until: float = -inf
         self._early: list[Callable[[], None]] | None = None
         """What was heard while this stream had the word, but did not know yet what the session wants."""
 
@@ -300,6 +310,15 @@ class Listener(GetStream):
         elif t.severity(level) >= t.severity(self.level):
             self.say(message)
 
+    def lost(self) -> None:
+        """Tell the client to look at everything again; it does not know what it missed."""
+        now = asyncio.get_running_loop().time()
+        if now < self._lost_until:
+            return  # All that is told then may be more than the log keeps.
+        self._lost_until = now + LOST_EVERY
+        for change in everything(self.uris):
+            self.changed(change)
+
     def _keep(self, say: Callable[[], None]) -> None:
         if not self.speaks:
             return
@@ -307,10 +326,16 @@ class Listener(GetStream):
             self._early = []
         if len(self._early) < MAX_PENDING:
             self._early.append(say)
+        elif len(self._early) == MAX_PENDING:
+            log.warning("too much is said before a stream has begun: the rest is dropped, and the client looks again")
+            self._early.append(self.lost)
 
     def say(self, message: bytes) -> None:
         """Say something on this stream, if it has the word."""
-        if not self.speaks or len(message) > MAX_ENTRY:
+        if not self.speaks:
+            return
+        if len(message) > MAX_ENTRY:
+            log.warning("a notification of %d bytes is dropped: at most %d bytes are kept", len(message), MAX_ENTRY)
             return
         if self.claimed is not None:
             self._keep(lambda: self.say(message))
@@ -320,7 +345,9 @@ class Listener(GetStream):
         if message in self._pending:
             return  # A log that is behind need not be told twice.
         if len(self._pending) >= MAX_PENDING:
-            self._pending.popleft()
+            log.warning("the log of events is too slow: notifications are dropped, and the client looks again")
+            self._pending.clear()
+            self.lost()
         self._pending.append(message)
         self.wake()
 
