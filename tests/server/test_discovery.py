@@ -286,6 +286,18 @@ def test_a_scan_sees_what_changed_since_the_last(tmp_path: Path) -> None:
     assert (names(found.tools), found.tools[0].function()) == (["one", "two"], 22)
 
 
+def test_two_files_with_one_tool_are_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path, {f"tools/{name}.py": f"def pay() -> str:\n    return {name!r}\n" for name in ("a", "b")})
+    assert len(Server("s", directory=tmp_path).tools) == 1
+    assert "there are two of the tool 'pay'" in caplog.text
+
+
+def test_what_a_scan_found_is_added_at_once(tmp_path: Path) -> None:
+    server = Server("s").add(scan(write(tmp_path, FILES)))
+    assert names(server.tools) == ["add", "bye", "greet", "twice"]
+    assert (names(server.templates), names(server.prompts)) == (["any_day"], ["brief"])
+
+
 def test_a_directory_is_added_to_a_server_that_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
     assert server.add_directory(write(tmp_path, FILES)) is server

@@ -13,7 +13,7 @@ from toolwire.cli.errors import DONE, FAILED, UsageError
 from toolwire.cli.progress import Progress
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, ProtocolError, ToolwireError
+from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, InvalidResponse, ProtocolError, ToolwireError
 from toolwire.schemas.wording import nearest
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ async def _call(arguments: Namespace) -> int:
             result = await client.call_tool(tool.name, values, on_progress=progress)
         except ProtocolError as error:
             raise _unanswered(error) from None
+        except InvalidResponse as error:
+            # A result that breaks the promise of its tool is shown, and what is wrong with it is said below.
+            if error.result is None:
+                raise
+            result = error.result
         finally:
             progress.clear()
     if arguments.json:

@@ -41,6 +41,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     HEADER_MISMATCH,
     METHOD_NOT_FOUND,
+    InvalidResponse,
     NotSupported,
     ProtocolError,
     ToolwireError,
@@ -410,7 +411,11 @@ class Client(Reading):
         connection = self._keeper.connection
         tools = None if connection is None or name is None else connection.tools
         if tools is not None and tools.listed:
-            tools.check(cast(str, name), result)
+            try:
+                tools.check(cast(str, name), result)
+            except InvalidResponse as error:
+                error.result = ToolResult.from_wire(result)
+                raise
         if returns is None:
             return ToolResult.from_wire(result)
         wrapped = tools is not None and tools.wraps(cast(str, name))

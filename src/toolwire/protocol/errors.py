@@ -177,7 +177,12 @@ class Unauthorized(ToolwireError):
 
 
 class InvalidResponse(ToolwireError):
-    """The server answered, but not with what the protocol or the tool's own schema allows (RPC-7, OUT-2)."""
+    """The server answered, but not with what the protocol or the tool's own schema allows (RPC-7, OUT-2).
+
+    `result` is the result of a tool that does not fit the tool's output schema; None for anything else.
+    """
+
+    result: Any = None
 
 
 class Timeout(ToolwireError, TimeoutError):

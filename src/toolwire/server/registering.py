@@ -96,12 +96,16 @@ class Registering:
         return register if function is None else register(function)
 
     def _add_new(self, component: Component) -> None:
-        """Add what a decorator made. Nobody writes two functions under one name on purpose."""
-        if self.catalog.holds(component):
+        """Add what a decorator made."""
+        self._warn_of_second(component)
+        self.add(component)
+
+    def _warn_of_second(self, component: Component, is_second: bool = False) -> None:
+        """Log that a component takes the place of another: nobody gives two of them one name on purpose."""
+        if is_second or self.catalog.holds(component):
             log.warning(
                 "there are two of the %s %r: the second takes the place of the first", component.noun, component.key
             )
-        self.add(component)
 
     def add(self, component: Addable | Iterable[Addable]) -> Self:
         """Add a component, or several; a function becomes a tool, as in `Server(tools=)`.
@@ -114,9 +118,12 @@ class Registering:
 
     def add_directory(self, directory: str | os.PathLike[str]) -> Self:
         """Add every component that the files of a directory define, as `scan` finds them."""
-        for component in discovery.scan(directory, schema_profile=self.schema_profile):
-            self._add_new(component)
-        return self
+        found = discovery.scan(directory, schema_profile=self.schema_profile).all()
+        named: set[tuple[str, str]] = set()
+        for component in found:
+            self._warn_of_second(component, (component.kind, component.key) in named)
+            named.add((component.kind, component.key))
+        return self.add(found)
 
     def remove(self, component: Removable | Iterable[Removable]) -> Self:
         """Remove a component or several, given as such or by name or address. If one is not there, none is removed."""
