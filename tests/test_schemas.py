@@ -431,3 +431,24 @@ def test_what_is_said_at_the_place_of_use_wins() -> None:
 def test_defaults_that_look_like_references_stay() -> None:
     schema = {"properties": {"a": {"default": {"$ref": "#/$defs/x"}}}, "$defs": {"x": {"type": "string"}}}
     assert schemas.inline(schema) == {"properties": {"a": {"default": {"$ref": "#/$defs/x"}}}}
+
+
+NEWER = ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2019-09/schema")
+OLDER = tuple(f"http://json-schema.org/draft-0{number}/schema" for number in (4, 6, 7))
+
+
+@pytest.mark.covers("E18")
+@pytest.mark.parametrize("dialect", [*NEWER, *OLDER])
+def test_formats_are_checked_by_older_dialects_only(dialect: str) -> None:
+    validator = schemas.compile({"$schema": dialect, "properties": {"day": {"format": "date"}}}, what="it")
+    assert bool(validator.check({"day": "nonsense"})) == (dialect in OLDER)
+    assert validator.check({"day": "2026-01-31"}) == []
+
+
+@pytest.mark.covers("E18")
+def test_the_documentation_says_what_is_validated() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "concepts" / "tools.md").read_text(encoding="utf-8")
+    assert (
+        f"{schemas.MAX_BYTES >> 20} MiB, {schemas.MAX_SUBSCHEMAS:,} subschemas and {schemas.MAX_DEPTH} levels" in text
+    )
+    assert "2020-12" in text and "2019-09, draft 7, 6 or 4" in text
