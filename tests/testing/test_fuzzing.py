@@ -16,7 +16,7 @@ from msgspec import Meta
 from tests.blocks import python_blocks
 from tests.client.fake import FakeServer
 
-from toolwire import Context, Policy, Server, ToolError, schemas
+from toolwire import Client, Context, Limits, Policy, Server, ToolError, schemas
 from toolwire.auth import Principal
 from toolwire.client import Decline
 from toolwire.protocol import types as t
@@ -54,6 +54,27 @@ def make_server() -> Server:
 
 async def test_tools_that_hold_have_no_failures() -> None:
     assert await fuzz(make_server(), examples=30) == []
+
+
+async def test_tasks_are_not_waited_for_longer_than_they_take() -> None:
+    server = Server("tasks", limits=Limits(task_window=0.0, task_poll=3600.0))
+    ran: list[int] = []
+
+    @server.tool(task="required")
+    async def only(number: int) -> int:
+        ran.append(number)
+        return number
+
+    @server.tool(task="optional")
+    async def maybe(number: int, ctx: Context) -> int:
+        ran.append(number)
+        return number
+
+    # Who polled as seldom as the server says would be here for days.
+    assert await fuzz(server, examples=5) == []
+    assert len(ran) >= 10
+    async with Client(server) as client:
+        assert (await (await client.call_tool_as_task("maybe", {"number": 1})).status()).poll_interval == 60.0
 
 
 async def test_a_rate_protects_nothing_from_being_tried() -> None:

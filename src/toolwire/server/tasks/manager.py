@@ -73,6 +73,7 @@ class Tasks:
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
         self.limits: Any = kernel.limits
+        self.poll: float = kernel.limits.task_poll
         # A task that is out of its time gets some more to end.
         longest = kernel.limits.task + kernel.limits.state
         self.records: Records = Records(kernel.implementation.name, kernel.stores, longest, self._heard, self._lost)
@@ -245,7 +246,7 @@ class Tasks:
         await self.ready()
         await self.quota.check(owner)
         now = time.time()
-        record = rules.new_record(self.records.new_id(now), now, ttl_ms, int(self.limits.task_poll * 1000), **details)
+        record = rules.new_record(self.records.new_id(now), now, ttl_ms, int(self.poll * 1000), **details)
         key = self.records.key(owner, record.id)
         self.follow(key, followed)
         try:

@@ -64,6 +64,11 @@ class TaskMethods:
         """How many tasks run in this process."""
         return self._tasks.running
 
+    def poll_every(self, seconds: float) -> float:
+        """Ask clients to wait so long between two looks at a task from now on; returns what it was until now."""
+        before, self._tasks.poll = self._tasks.poll, seconds
+        return before
+
     async def tool_called(self, ctx: Context, found: Found[Tool]) -> Any:
         return await self._tasks.tool_called(ctx, found)
 
