@@ -15,8 +15,19 @@ from tests.wire.httpclient import Answer, HttpClient, SessionClient, initialize_
 from tests.wire.modernclient import ModernClient, text_of
 
 from toolwire import Context, Server
-from toolwire.auth import JWT, Anonymous, ApiKeys, InvalidToken, Principal, ResourceServer, Unavailable, bearer_token
-from toolwire.protocol.errors import ServerError
+from toolwire.auth import (
+    JWT,
+    Anonymous,
+    ApiKeys,
+    InvalidToken,
+    Principal,
+    ResourceServer,
+    Unavailable,
+    authenticate,
+    bearer_token,
+    github,
+)
+from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.http import DUPLICATE
 from toolwire.wire.http_server import serving as http_server
 from toolwire.wire.http_server.asgi import HttpApp
@@ -598,3 +609,49 @@ def test_a_public_address_needs_auth_or_a_word(monkeypatch: pytest.MonkeyPatch) 
 def test_what_cannot_be_auth_is_refused_when_the_application_is_made() -> None:
     with pytest.raises(ServerError, match="auth="):
         make_server(auth="a key").http_app()
+
+
+# --- as a function ---
+
+
+@pytest.mark.parametrize(
+    ("headers", "outcome"),
+    [
+        ({"Authorization": f"Bearer {ALICE}"}, "alice"),
+        ({"authorization": f"bearer {ALICE}"}, "alice"),
+        ({"X-API-Key": ALICE}, "alice"),
+        ({}, 401),
+        ({"authorization": "Bearer nobodys-key-1"}, 401),
+        ({"authorization": "Bearer"}, 400),
+        ({"authorization": f"Bearer {ALICE}", "Authorization": f"Bearer {ALICE}"}, 400),
+        ({"authorization": f"Bearer {BOB}"}, 403),  # Not on the list.
+        ({"authorization": "Bearer carols-key-8"}, 403),  # Without the scope.
+    ],
+)
+async def test_headers_are_judged_by_the_whole_configuration(headers: dict[str, str], outcome: str | int) -> None:
+    read = frozenset({"read"})
+    owners = {ALICE: Principal("alice", scopes=read), BOB: Principal("bob", scopes=read), "carols-key-8": "carol"}
+    auth = ResourceServer(ApiKeys(owners, header="X-API-Key"), allow=["alice", "carol"], scopes=["read"])
+    if isinstance(outcome, str):
+        principal = await authenticate(auth, headers)
+        assert principal is not None and principal.subject == outcome
+        return
+    with pytest.raises(Unauthorized) as caught:
+        await authenticate(auth, headers)
+    assert caught.value.status == outcome
+
+
+async def test_headers_where_everybody_or_nobody_can_be_let_in() -> None:
+    assert await authenticate(None, {}) is None
+    assert await authenticate(ResourceServer(KEYS, enabled=False), {}) is None
+    anonymous = await authenticate(Anonymous(), {})
+    assert anonymous is not None and anonymous.subject == "anonymous"
+
+    async def away(token: str) -> Principal | None:
+        raise Unavailable("away")
+
+    with pytest.raises(Unavailable):
+        await authenticate(away, {"authorization": "Bearer x"})
+
+    with pytest.raises(ServerError, match="OAuthProxy"):
+        await authenticate(github("id", "secret", proxy=True), {"authorization": "Bearer x"})

@@ -183,6 +183,7 @@ class HttpClient:
         server: tuple[str, int] = ("127.0.0.1", 8000),
         root_path: str = "",
         raw_headers: Iterable[tuple[bytes, bytes]] = (),
+        client: tuple[str, int] = ("127.0.0.1", 50000),
     ) -> Answer:
         """Send a request; a header that is None is left out, a body that is None is sent with `send_body`."""
         given: dict[str, str | None] = {"host": "127.0.0.1:8000", **self.headers, **(headers or {})}
@@ -198,7 +199,7 @@ class HttpClient:
             "query_string": query.encode(),
             "headers": [*encoded, *raw_headers],
             "server": server,
-            "client": ("127.0.0.1", 50000),
+            "client": client,
         }
         if self.principal is not None:
             scope["toolwire.principal"] = self.principal

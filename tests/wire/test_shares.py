@@ -432,3 +432,31 @@ async def test_calls_of_one_caller_do_not_take_all_threads(first: str, second: s
             assert (await answer.finished()).status == 200
     finally:
         await world.close()
+
+
+async def test_an_address_cannot_keep_all_tasks_of_those_whom_nobody_knows() -> None:
+    world = World(tasks=8)
+    world.go.set()
+    try:
+        for _ in range(2):
+            assert (await open_task(world, "192.0.2.1"))[0] == 200
+        client = identified(ModernClient(world.app), "192.0.2.1")
+        meta = modern_meta({"extensions": {"io.modelcontextprotocol/tasks": {}}})
+        refused = await client.request("tools/call", {"name": "work", "arguments": {}}, meta=meta)
+        assert "You have too many tasks" in refused.json()["error"]["message"]
+        assert (await open_task(world, "192.0.2.2"))[0] == 200
+    finally:
+        await world.close()
+
+
+async def test_a_proxy_that_was_not_named_is_pointed_out_once(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("x", limits=Limits(sessions=4))
+    app = server.http_app()
+    for number in range(4):
+        scope_client = HttpClient(app, headers={"x-forwarded-for": f"203.0.113.{number}"})
+        answer = scope_client.start_post(initialize_request(), client=("192.0.2.9", 1))
+        assert (await answer.finished()).status == (200 if number == 0 else 429)
+    hints = [each.getMessage() for each in caplog.records if "trusted_proxies" in each.getMessage()]
+    assert len(hints) == 1
+    assert "192.0.2.9" in hints[0]
+    await app.stop()

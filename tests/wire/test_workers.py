@@ -23,6 +23,7 @@ from tests.wire.process_end import wait_until_gone
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, Timeout, ToolError
 from toolwire.testing import elapse
 from toolwire.wire.process_workers import ProcessFailed, ProcessWorkers, check_process_function, report
+from toolwire.wire.shares import Taken
 from toolwire.wire.workers import Busy, CancelToken, ThreadWorkers, call_in_loop
 
 # --- threads
@@ -504,6 +505,30 @@ async def test_no_more_processes_than_allowed_and_a_bounded_queue(processes: Pro
     assert await waiting == 3
     running[1].cancel()
     await asyncio.wait(running)
+
+
+async def test_one_caller_has_a_share_of_the_processes(tmp_path: Path) -> None:
+    workers = ProcessWorkers(count=2, queue=6, share=0.5)
+    started = asyncio.Semaphore(0)
+    path = [str(tmp_path / "started")]
+    try:
+        long = asyncio.ensure_future(workers.run(hang, path, on_message=lambda message: started.release(), caller="a"))
+        await started.acquire()
+        # More of the same caller wait, although a process is free, and no more than half of all may.
+        waiting = [asyncio.ensure_future(workers.run(add, [1, number], caller="a")) for number in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(Taken) as caught:
+            await workers.run(add, [1, 2], caller="a")
+        assert caught.value.own
+        assert await workers.run(add, [2, 2], caller="b") == 4
+        assert not any(each.done() for each in waiting)
+        long.cancel()
+        assert [await each for each in waiting] == [1, 2, 3]
+        assert await workers.run(add, [1, 2], caller="a") == 3
+        pool = workers._pool()
+        assert (pool._turns, pool._shares.total) == ({}, 0)
+    finally:
+        await workers.close()
 
 
 async def test_arguments_that_can_not_be_sent_are_refused_here(processes: ProcessWorkers) -> None:

@@ -17,8 +17,10 @@ from toolwire.auth.resource import ASKER, WELL_KNOWN, Pages, ResourceServer, as_
 from toolwire.auth.verify.asking import FromAddress, InVain, Throttled
 from toolwire.auth.verify.keys import Anonymous
 from toolwire.auth.verify.verifier import Asker, InvalidToken, Unavailable, Verifier, each_of, verification
+from toolwire.protocol.errors import ServerError, Unauthorized
+from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.sealing import Sealer
-from toolwire.stores import KV, StoreFailed, StoreFull
+from toolwire.stores import KV, MemoryKV, StoreFailed, StoreFull
 from toolwire.wire.http_server.gate import ADDRESS
 from toolwire.wire.http_server.outlet import Receive, SendMessage
 from toolwire.wire.http_server.reply import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
@@ -261,6 +263,38 @@ def make_gate(
     opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, kv=kv)
     verifying = Shares(VERIFYING, share, _VERIFIED)
     return Gate(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying)
+
+
+async def authenticate(auth: Any, headers: Mapping[str, str]) -> Principal | None:
+    """Say who sends these headers, as a server with this `auth=` would; None where it lets everybody in unasked.
+
+    `auth` is what `Server(auth=)` takes, with its allowlist and its scopes. Raises `Unauthorized`, whose `status` is
+    what the server would answer with, and `Unavailable` where the token cannot be judged now. For code of your own
+    beside the server, such as another endpoint. A token that is bound to a key needs a whole request, and is refused.
+    The tokens of an `OAuthProxy` cannot be judged outside of its server.
+    """
+    server = as_resource_server(auth)
+    if server is None:
+        return None
+    if server.hands_out:
+        raise ServerError(
+            "The tokens of an OAuthProxy are sealed with the secret of its server, which alone opens them"
+        )
+    gate = Gate(server, path="/", public_url=None, kv=MemoryKV())
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    sent: dict[str, str] = {}
+    for name, value in headers.items():
+        name = name.lower()
+        sent[name] = f"{sent[name]}{DUPLICATE}{value}" if name in sent else value
+    try:
+        return await gate.admit(scope, sent)
+    except Refused as refusal:
+        reason = msgspec.json.decode(refusal.body) if refusal.type == JSON_TYPE else {}
+        if refusal.status >= 500:
+            raise Unavailable(refusal.body.decode()) from None
+        error = Unauthorized(reason.get("error_description", "This caller is not let in"))
+        error.status = refusal.status
+        raise error from None
 
 
 def _tail(scope: Scope) -> str:

@@ -89,7 +89,7 @@ class Kernel(Operations):
         self.server = server
         self.stores = stores
         self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue, limits.share)
-        self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue)
+        self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue, share=limits.share)
         self.tracked: WeakSet[Progress] = WeakSet()
         self.audit: AuditLog | None = None
         self._tasks: TaskMethods | None = None

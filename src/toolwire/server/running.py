@@ -294,7 +294,9 @@ def _process(binding: Binding, timeout: float | None) -> Invoke:
             reports.append(asyncio.ensure_future(ctx.progress(*details) if kind == "progress" else ctx.log(*details)))
 
         try:
-            result = await ctx._host.processes.run(function, positional, arguments, on_message=on_message)
+            result = await ctx._host.processes.run(
+                function, positional, arguments, on_message=on_message, caller=ctx._request.caller
+            )
         except Timeout as error:
             raise ToolError(str(error)) from None
         # What was reported before the end is sent before the answer.

@@ -11,12 +11,13 @@ import binascii
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Final, NamedTuple
 
 from toolwire.protocol.errors import ServerError, Timeout, ToolwireError, counted
+from toolwire.wire.shares import Caller, Shares
 from toolwire.wire.stdio import claim
 from toolwire.wire.subprocess import ProcessChannel
 from toolwire.wire.workers import Busy
@@ -114,9 +115,11 @@ class ProcessWorkers:
     Children belong to the loop that reads from them, so each loop on which calls are made has its own.
     """
 
-    def __init__(self, count: int | None = None, queue: int = 1000) -> None:
+    def __init__(self, count: int | None = None, queue: int = 1000, share: float = 1.0) -> None:
+        """`share`: how much of the children, and of the places in the queue, one caller has at most."""
         self._count = count or os.cpu_count() or 1
         self._queue = queue
+        self._share = share
         self._lock = threading.Lock()
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
 
@@ -128,6 +131,7 @@ class ProcessWorkers:
         *,
         timeout: float | None = None,
         on_message: Callable[[Any], None] | None = None,
+        caller: Caller = None,
     ) -> Any:
         """Call a module-level function in a child; what it `report`s goes to `on_message` on the loop.
 
@@ -135,7 +139,7 @@ class ProcessWorkers:
         An exception comes back as `ProcessFailed`, except for this library's own, which come back as they are.
         """
         job = _encode((_reference(function), _pack((tuple(args), dict(kwargs or {})))))
-        return await self._pool().run(job, timeout, on_message)
+        return await self._pool().run(job, timeout, on_message, caller)
 
     async def close(self) -> None:
         """Kill every child of the running loop, and see them gone."""
@@ -151,23 +155,42 @@ class ProcessWorkers:
             if pool is None:
                 for ended in [each for each in self._pools if each.is_closed()]:
                     self._pools.pop(ended).kill()
-                pool = self._pools[loop] = _Pool(self._count, self._queue)
+                pool = self._pools[loop] = _Pool(self._count, self._queue, self._share)
             return pool
 
 
 class _Pool:
     """The children of one loop."""
 
-    def __init__(self, count: int, queue: int) -> None:
+    def __init__(self, count: int, queue: int, share: float) -> None:
         self._count = count
         self._queue = queue
+        self._own = max(1, int(count * share))
+        self._shares = Shares(count + queue, share, "calls in processes")
+        # The turns of callers who have a call here: each has no more children at a time than one may have.
+        self._turns: dict[Hashable, asyncio.Semaphore] = {}
         self._slots = asyncio.Semaphore(self._count)
         self._waiting = 0
         self._idle: list[ProcessChannel] = []
         self._all: set[ProcessChannel] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def run(self, job: bytes, timeout: float | None, on_message: Callable[[Any], None] | None) -> Any:
+    async def run(
+        self, job: bytes, timeout: float | None, on_message: Callable[[Any], None] | None, caller: Caller
+    ) -> Any:
+        if caller is None:
+            return await self._run(job, timeout, on_message)
+        self._shares.take(caller)
+        turns = self._turns.setdefault(caller, asyncio.Semaphore(self._own))
+        try:
+            async with turns:
+                return await self._run(job, timeout, on_message)
+        finally:
+            self._shares.give_back(caller)
+            if not self._shares.held_by(caller):
+                del self._turns[caller]
+
+    async def _run(self, job: bytes, timeout: float | None, on_message: Callable[[Any], None] | None) -> Any:
         if self._slots.locked() and self._waiting >= self._queue:
             raise Busy(
                 f"all {self._count} processes are busy and the queue of {counted(self._queue, 'call')} is full; "

@@ -19,8 +19,10 @@ def caller_of(principal: Any) -> Caller:
     """The caller that a principal is, whatever kind of object stands for it; None for nobody."""
     if principal is None:
         return None
-    subject = getattr(principal, "subject", None)
-    return (getattr(principal, "provider", ""), str(principal) if subject is None else subject)
+    try:
+        return principal.provider, principal.subject
+    except AttributeError:
+        return "", str(principal)
 
 
 class Taken(ProtocolError):
@@ -66,13 +68,28 @@ class Shares:
     def take(self, caller: Caller, amount: int = 1) -> None:
         """Count in what a caller wants to hold; raise `Taken` where that is too much."""
         with self._lock:
-            held = self._held.get(caller, 0) + amount
-            if held > self.own and caller is not None:
-                raise Taken(self.own, self._what, self._seconds, own=True)
-            if self.total + amount > self.limit:
-                raise Taken(self.limit, self._what, self._seconds, own=False)
-            self._held[caller] = held
-            self.total += amount
+            self._check(caller, amount)
+            self._count(caller, amount)
+
+    def add(self, caller: Caller) -> None:
+        """Count in what a caller holds already: whoever calls this has called `check` just before."""
+        with self._lock:
+            self._count(caller, 1)
+
+    def _count(self, caller: Caller, amount: int) -> None:
+        self._held[caller] = self._held.get(caller, 0) + amount
+        self.total += amount
+
+    def check(self, caller: Caller) -> None:
+        """Raise `Taken` where a caller can have no more, and count nothing in."""
+        if self.total >= self.own:  # Below that there is room for anybody.
+            self._check(caller, 1)
+
+    def _check(self, caller: Caller, amount: int) -> None:
+        if caller is not None and self._held.get(caller, 0) + amount > self.own:
+            raise Taken(self.own, self._what, self._seconds, own=True)
+        if self.total + amount > self.limit:
+            raise Taken(self.limit, self._what, self._seconds, own=False)
 
     def has_room(self, caller: Caller, amount: int = 1) -> bool:
         """Say whether a caller could have so much now, and count nothing in."""

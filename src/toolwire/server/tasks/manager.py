@@ -32,7 +32,7 @@ from toolwire.server.subject import subject_of
 from toolwire.server.subscriptions import Stream
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.processes import Processes
-from toolwire.server.tasks.quota import Quota
+from toolwire.server.tasks.quota import Quota, too_many
 from toolwire.server.tasks.records import NoRoom, Records
 from toolwire.server.tasks.repeating import Gone, again_of, request_of
 from toolwire.server.tasks.runs import Followed, Run
@@ -78,6 +78,7 @@ class Tasks:
         longest = kernel.limits.task + kernel.limits.state
         self.records: Records = Records(kernel.implementation.name, kernel.stores, longest, self._heard, self._lost)
         self.quota: Quota = Quota(self.records, self.limits)
+        self._unowned = Keeping(self.limits.tasks, self.limits.share)
         self._results = Keeping(self.limits.task_results, self.limits.share)
         self._host: Host | None = None
         self._followed: dict[str, Followed] = {}
@@ -219,6 +220,9 @@ class Tasks:
         self._shares.take(run.caller)
         run.is_counted = True
         try:
+            # Those whom nobody knows are one owner, whose tasks are counted as one: this tells their addresses apart.
+            if run.ctx.principal is None and not self._unowned.admit(run.caller, 1, run.ttl_ms / 1000):
+                raise too_many()
             process = "" if self.processes is None else await self.processes.registered()
             again = again_of(run.ctx) if run.tool.idempotent and process else UNSET
             return await self.create(

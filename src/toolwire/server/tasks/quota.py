@@ -29,13 +29,13 @@ class Quota:
         """Count one more in; -32603 when that is one too many."""
         now = asyncio.get_running_loop().time()
         if self._refused and self._refused.get(owner, now) > now:
-            raise _too_many()
+            raise too_many()
         exact, added = self._counted.get(owner, (0, self._most))
         if added >= self._most // 10 or exact + added >= self._most:
             exact, added = len(await self._records.ids(owner, limit=self._most)), 0
         if exact + added >= self._most:
             _remember(self._refused, owner, now + _REFUSED_SECONDS)
-            raise _too_many()
+            raise too_many()
         _remember(self._counted, owner, (exact, added + 1))
 
 
@@ -45,5 +45,6 @@ def _remember(table: dict[str, T], owner: str, value: T) -> None:
     table[owner] = value
 
 
-def _too_many() -> ProtocolError:
+def too_many() -> ProtocolError:
+    """The refusal of a task to an owner who has as many as one may have."""
     return ProtocolError(INTERNAL_ERROR, "You have too many tasks; try again when some of them have expired")

@@ -440,39 +440,53 @@ class HttpApp:
             await self._ensure_started()
         principal, caller = scope.get(_PRINCIPAL), self._caller(scope, headers)
         upload: Upload | None = None
-        counted = False
+        outlet: ExchangeOutlet | None = None
         try:
             body = whole_body(direct, self._limits.body)
             if body is None:
                 upload = Upload(receive, self._uploads, caller)
                 body = await read_body(headers, upload.receive, self._limits.body, self._limits.upload)
             if not self._is_modern(headers, body):
-                if self._stateless is None:
-                    assert self.sessions is not None
-                    await self.sessions.post(principal, caller, headers, body, receive, send, extra)
-                    return
-                self._exchanges.take(caller)
-                counted = True
-                await self._stateless.post(principal, caller, headers, body, receive, send, extra)
+                await self._post_legacy(principal, caller, headers, body, receive, send, extra)
                 return
             paths = self._endpoint.header_paths_for(principal)
             verdict = classify(headers, body, self._lifecycle, paths, max_depth=self._limits.depth)
             if isinstance(verdict, Incoming):
                 verdict.headers, verdict.principal, verdict.caller = headers, principal, caller
-                if verdict.method != _LISTEN:
-                    self._exchanges.take(caller)
-                    counted = True
-                outlet = ExchangeOutlet(receive, send, verdict.revision, extra, direct, only_stream)
+                exchanges = None if verdict.method == _LISTEN else self._exchanges
+                if exchanges is not None:
+                    exchanges.check(caller)
+                outlet = ExchangeOutlet(receive, send, verdict.revision, extra, direct, only_stream, exchanges, caller)
                 await self._exchange(verdict, outlet)
             elif isinstance(verdict, Rejection):
                 await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
             elif isinstance(verdict, Acknowledged):
                 await respond(send, 202, b"", extra)
         finally:
-            if counted:
-                self._exchanges.give_back(caller)
+            if outlet is not None:
+                outlet.settle()
             if upload is not None:
                 upload.release()
+
+    async def _post_legacy(
+        self,
+        principal: Any,
+        caller: Caller,
+        headers: Mapping[str, str],
+        body: bytes,
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        if self._stateless is None:
+            assert self.sessions is not None
+            await self.sessions.post(principal, caller, headers, body, receive, send, extra)
+            return
+        self._exchanges.take(caller)
+        try:
+            await self._stateless.post(principal, caller, headers, body, receive, send, extra)
+        finally:
+            self._exchanges.give_back(caller)
 
     def _is_modern(self, headers: Mapping[str, str], body: bytes) -> bool:
         if not is_modern_post(headers, body):

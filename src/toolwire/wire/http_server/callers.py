@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from toolwire.protocol.http import DUPLICATE
 from toolwire.wire.http_server.reply import Scope
@@ -21,12 +21,6 @@ Network: TypeAlias = IPv4Network | IPv6Network
 MAX_HOPS: Final = 16
 #: What one customer of a provider has of IPv6: all addresses with the same first bits (RFC 6177).
 IPV6_BITS: Final = 64
-
-
-class _Place(NamedTuple):
-    name: str
-    is_here: bool
-    """Whether it is this machine, which may be one user or a proxy with everybody behind it."""
 
 
 class Callers:
@@ -41,20 +35,17 @@ class Callers:
         """The caller of a request; None for one whom no share holds."""
         if principal is not None:
             return caller_of(principal)
-        place = self._place(scope, headers)
-        # On this machine it is one user, or a proxy that was not named: a share would not tell its callers apart.
-        return None if place is None or place.is_here else place.name
-
-    def address(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
-        """The address that a request comes from, as far as callers are told apart by it."""
-        place = self._place(scope, headers)
-        return None if place is None else place.name
-
-    def _place(self, scope: Scope, headers: Mapping[str, str]) -> _Place | None:
         client = scope.get("client")
         if not client:
             return None
-        return _place(self._origin(client[0], headers) if self._trusted else client[0])
+        return _elsewhere(self._origin(client[0], headers) if self._trusted else client[0])
+
+    def address(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
+        """The address that a request comes from, as far as callers are told apart by it."""
+        client = scope.get("client")
+        if not client:
+            return None
+        return _counted(self._origin(client[0], headers) if self._trusted else client[0])
 
     def _origin(self, peer: str, headers: Mapping[str, str]) -> str:
         """The last address on the way here that no trusted proxy has."""
@@ -81,13 +72,24 @@ def _network(text: str) -> Network:
 
 
 @lru_cache(maxsize=4096)
-def _place(address: str) -> _Place:
+def _counted(address: str) -> str:
+    """What an address is counted as."""
     found = _parsed(address)
     if found is None:
-        return _Place(address[:100], False)
+        return address[:100]
     if isinstance(found, IPv6Address) and not found.is_loopback:
-        return _Place(str(IPv6Network((found, IPV6_BITS), strict=False)), False)
-    return _Place(str(found), found.is_loopback)
+        return str(IPv6Network((found, IPV6_BITS), strict=False))
+    return str(found)
+
+
+@lru_cache(maxsize=4096)
+def _elsewhere(address: str) -> str | None:
+    """What an address is counted as; None for this machine.
+
+    There it is one user, or a proxy that was not named: a share would not tell its callers apart.
+    """
+    found = _parsed(address)
+    return None if found is not None and found.is_loopback else _counted(address)
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:

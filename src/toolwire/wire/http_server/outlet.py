@@ -14,6 +14,7 @@ from toolwire.protocol.errors import NotSupported
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.shaping import shape
+from toolwire.wire.shares import Caller, Shares
 from toolwire.wire.timeouts import Timeouts, timeouts
 
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -80,6 +81,7 @@ class ExchangeOutlet:
     _watch: asyncio.Task[None] | None = None
     _task: asyncio.Task[Any] | None = None
     _silence: Timeouts | None = None
+    _is_counted: bool = False
 
     def __init__(
         self,
@@ -89,11 +91,16 @@ class ExchangeOutlet:
         headers: tuple[tuple[bytes, bytes], ...] = (),
         direct: Direct | None = None,
         only_stream: bool = False,
+        exchanges: Shares | None = None,
+        caller: Caller = None,
     ) -> None:
-        """`only_stream`: the client takes the answer as an event, and not as one JSON object."""
+        """`only_stream`: the client takes the answer as an event, and not as one JSON object. `exchanges` counts the
+        exchange for its caller, from the moment on when it waits: one that never does is alone while it runs."""
         self._receive = receive
         self._send = send
         self._only_stream = only_stream
+        self._exchanges = exchanges
+        self._caller = caller
         self._direct = direct
         self._revision = revision
         self._headers = headers
@@ -126,7 +133,10 @@ class ExchangeOutlet:
     # --- what the application uses ---
 
     def waits(self) -> None:
-        """The handler waits for something: from now on a disconnect cancels it, and silence is filled."""
+        """The handler waits for something: from now on it counts, a disconnect cancels it, and silence is filled."""
+        if self._exchanges is not None:
+            self._exchanges.add(self._caller)
+            self._is_counted = True
         direct = self._direct
         if direct is not None:
             loop, self._task = direct.loop, direct.task
@@ -137,6 +147,13 @@ class ExchangeOutlet:
             self._watch = loop.create_task(self._watch_disconnect())
         self._silence = timeouts(loop, KEEP_ALIVE)
         self._silence.start(self._start_pump)
+
+    def settle(self) -> None:
+        """The exchange is over, and counts no more."""
+        if self._is_counted:
+            assert self._exchanges is not None
+            self._is_counted = False
+            self._exchanges.give_back(self._caller)
 
     async def _watch_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
