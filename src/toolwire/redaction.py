@@ -61,6 +61,10 @@ class Redaction:
         """What either of the two takes out."""
         return Redaction((*self.names, *other.names), (*self.patterns, *other.patterns))
 
+    def hides(self, name: str, value: Any) -> bool:
+        """Whether a value under this name is not shown."""
+        return _plain(name) in self._names or _is_secret(name, value)
+
     def text(self, text: str) -> str:
         """The text without what the patterns match."""
         for pattern in self.patterns:
@@ -88,7 +92,7 @@ class Redaction:
 
     def _member(self, parent: dict[str, Any], key: str, by_name: bool, depth: int) -> Any:
         item = parent[key]
-        if by_name and (_plain(key) in self._names or _is_secret(key, item)):
+        if by_name and self.hides(key, item):
             return MASK
         if not by_name and isinstance(item, str) and all(each in parent for each in _ENCODED.get(key, ("",))):
             return item

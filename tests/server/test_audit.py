@@ -229,3 +229,24 @@ async def test_a_server_that_starts_again_goes_on_in_the_same_file(tmp_path: Pat
 def test_only_an_audit_log_is_one() -> None:
     with pytest.raises(Exception, match="audit= takes an AuditLog, not str"):
         Server("s", audit="audit.jsonl")  # type: ignore[arg-type]
+
+
+async def test_a_secret_variable_of_a_template_is_in_no_part_of_a_line() -> None:
+    lines: list[str] = []
+    server = Server("s", audit=AuditLog(lines.append, key="a key of sixteen bytes"))
+    server.resource("doc://{access_token}/{page}")(lambda access_token, page: page)
+    server.resource("note://{customer}", policy=Policy(redact=["customer"]))(lambda customer: customer)
+    server.resource("free://{page}")(lambda page: page)
+    async with connect(server, MODERN) as client:
+        for uri in ("doc://hunter2/one", "note://hunter2", "free://one"):
+            await client.result("resources/read", {"uri": uri})
+    entries = [json.loads(line) for line in lines if "method" in json.loads(line)]
+    assert "hunter2" not in str(lines)
+    assert [(each["name"], each["arguments"]) for each in entries] == [
+        (
+            "doc://{access_token}/{page}",
+            {"uri": "doc://{access_token}/{page}", "access_token": "[redacted]", "page": "one"},
+        ),
+        ("note://{customer}", {"uri": "note://{customer}", "customer": "[redacted]"}),
+        ("free://one", {"uri": "free://one", "page": "one"}),
+    ]

@@ -8,7 +8,8 @@ import pytest
 from tests.server.answering import EVERYTHING, accept
 from tests.wireclient import LEGACY, MODERN, Message, connect
 
-from toolwire import Context, Prompt, Resource, ResourceTemplate, Server, Tool
+from toolwire import Context, Policy, Prompt, Resource, ResourceTemplate, Server, Tool
+from toolwire.auth import Principal
 from toolwire.protocol.errors import ServerError
 from toolwire.server.components import Cache
 
@@ -108,10 +109,6 @@ async def test_other_results_say_nothing() -> None:
     async def asks(ctx: Context) -> str:
         return str((await ctx.elicit("Well?", key="k")).data)
 
-    @server.completion(prompt="hello", argument="x")
-    async def complete(partial: str) -> list[str]:
-        return []
-
     async with connect(server, MODERN, EVERYTHING) as client:
         results = [
             await client.result("tools/call", {"name": "tool1"}),
@@ -138,3 +135,38 @@ async def test_before_there_are_no_hints(revision: str) -> None:
 def test_a_hint_that_the_wire_does_not_allow_is_refused(ttl: Any, scope: Any) -> None:
     with pytest.raises(ServerError, match="cache hint"):
         Cache(ttl, scope)
+
+
+STAFF, PLAIN = Principal("sam", scopes=frozenset({"staff"})), Principal("pat")
+
+
+@pytest.mark.covers("CCH-4")
+@pytest.mark.parametrize("options", [{"visible_to": ["staff"]}, {"scopes": ["staff"]}, {"tags": ["t"]}, "by_principal"])
+async def test_what_is_not_for_everybody_is_never_public(options: Any) -> None:
+    """A cache that serves several callers would hand one of them what only another may read."""
+    policy = None
+    if options == "by_principal":
+        options, policy = {}, Policy(by_principal=lambda principal: Policy(mask=["x"]))
+    inner = Server("inner")
+    for uri in ("note://{name}", "note://one"):
+        public = Cache(5000, "public")
+        inner.resource(uri, cache=public, **options)((lambda name: "x") if "{" in uri else (lambda: "x"))
+    inner.resource("free://one", cache=Cache(5000, "public"))(lambda: "x")
+    middle = Server("middle", policy=policy).mount(inner)
+    middle.restrict("t", scopes=["staff"])
+    server = Server("outer").mount(middle)
+    async with connect(server, MODERN, principal=STAFF) as client:
+        for uri in ("note://one", "note://two"):
+            assert hint(await client.result("resources/read", {"uri": uri})) == (5000, "private")
+        expected = "public" if policy is None else "private"
+        assert hint(await client.result("resources/read", {"uri": "free://one"})) == (5000, expected)
+
+
+@pytest.mark.parametrize(("takes_context", "scope"), [(True, "private"), (False, "public")])
+async def test_a_list_handler_that_looks_at_its_caller_is_never_public(takes_context: bool, scope: str) -> None:
+    server = Server("s", cache=Cache(5000, "public"))
+    tools = [{"name": "x", "inputSchema": {"type": "object"}}]
+    server.on_list_tools((lambda ctx: tools) if takes_context else (lambda: tools))
+    server.on_call_tool(lambda name, arguments: name)
+    async with connect(server, MODERN, principal=PLAIN) as client:
+        assert hint(await client.result("tools/list")) == (5000, scope)

@@ -6,13 +6,14 @@ import asyncio
 import hashlib
 import time
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import UNSET, Raw
 
 from toolwire.audit.log import AuditLog, now
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.redaction import Redaction
+from toolwire.server.catalog import Found
 from toolwire.server.context import Context
 from toolwire.server.kernel import Kernel
 from toolwire.server.middleware import Next
@@ -90,12 +91,17 @@ class AuditObserver:
     def _begun(self, ctx: Context, subject: Subject) -> dict[str, Any]:
         request = ctx._request
         redaction = self._redaction(ctx, subject)
+        name, arguments = subject.name, self._arguments(request.params, subject, redaction)
+        if any(redaction.hides(each, value) for each, value in subject.variables.items()):
+            # The address contains what must not be shown, so the pattern of its template stands for it.
+            name = cast("Found[Any]", subject.found).component.key
+            arguments = {**arguments, "uri": name}
         entry: dict[str, Any] = {
             "time": now(),
             "who": who(request.principal),
             "method": request.method,
-            "name": redaction.text(subject.name),
-            "arguments": self._arguments(request.params, subject, redaction),
+            "name": redaction.text(name),
+            "arguments": arguments,
             "revision": request.revision,
             "request": request.id if isinstance(request.id, int) else request.id[:_MAX_TEXT],
         }

@@ -46,6 +46,11 @@ class LowLevel:
     def lists(self) -> bool:
         return self._list is not None
 
+    @property
+    def looks_at_caller(self) -> bool:
+        """Whether the list handler takes the context, and so may list other tools for another caller."""
+        return self._list is not None and bool(inspect.signature(self._list).parameters)
+
     def on_list(self, handler: Callable[..., Any]) -> None:
         self._list = handler
 
@@ -59,8 +64,7 @@ class LowLevel:
         assert self._list is not None
         if self._call is None:
             raise ServerError("A list handler needs a call handler: @server.on_call_tool")
-        takes_context = bool(inspect.signature(self._list).parameters)
-        listed = self._list(_as_list_request(ctx)) if takes_context else self._list()
+        listed = self._list(_as_list_request(ctx)) if self.looks_at_caller else self._list()
         if inspect.isawaitable(listed):
             listed = await listed
         return [each if isinstance(each, t.Tool) else msgspec.convert(each, t.Tool) for each in listed]

@@ -130,7 +130,8 @@ class Operations(Offering, ABC):
                 tools = await self.failures.in_time(ctx, self.lowlevel.listed(ctx), "tools/list")
             except Exception as error:
                 return await self.failures.answer(ctx, error, "the list of tools")
-            return self._cached(t.ListToolsResult(tools=tools))
+            result = t.ListToolsResult(tools=tools)
+            return self._cached(result, self._private(self.cache) if self.lowlevel.looks_at_caller else None)
         return self._listed(ctx, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
 
     # --- resources ---
@@ -164,7 +165,18 @@ class Operations(Offering, ABC):
             contents = await self._run(ctx, found, uri, resource.read(ctx, uri, variables))
         if not isinstance(contents, list):
             return contents
-        return self._cached(t.ReadResourceResult(contents=contents), resource.cache)
+        hint = resource.cache or self.cache
+        if hint.scope == "public" and self._depends_on_caller(found):
+            hint = self._private(hint)
+        return self._cached(t.ReadResourceResult(contents=contents), hint)
+
+    def _depends_on_caller(self, found: Found[Any]) -> bool:
+        """Whether a component is not for everybody, or not the same for everybody."""
+        demand = self.access.demand(found)
+        servers = (self.catalog.owner, *(mount.catalog.owner for mount in found.way))
+        policies = (*(each.policy for each in servers), found.component.policy)
+        differ = any(each is not None and each.by_principal is not None for each in policies)
+        return bool(demand.audiences or demand.scopes or differ)
 
     async def _subscribe(self, ctx: Context) -> Any:
         client = _client_of(ctx)
@@ -244,8 +256,7 @@ class Operations(Offering, ABC):
         # "" is no cursor of ours: it is how some clients write that they have none.
         cursor = ctx.params.cursor or None
         view = self._view(ctx)
-        # CCH-4: what depends on who asks is not kept for others.
-        cache = None if view is None else Cache(self.cache.ttl_ms, "private")
+        cache = None if view is None else self._private(self.cache)
 
         def answer(items: list[Any], following: str | None) -> Any:
             return self._cached(result(items, UNSET if following is None else following), cache)
@@ -253,6 +264,11 @@ class Operations(Offering, ABC):
         if self._results_are_read:
             return answer(*self.pages.page(kind, revision, cursor, view))
         return self.pages.get(kind, revision, cursor, lambda *page: self.finish(revision, answer(*page)), view)
+
+    @staticmethod
+    def _private(hint: Cache) -> Cache:
+        """CCH-4: what depends on who asks is not kept for others."""
+        return Cache(hint.ttl_ms, "private")
 
     def _cached(self, result: Any, cache: Cache | None = None) -> Any:
         # CCH-1: every complete result of these methods says how long it may be kept.
