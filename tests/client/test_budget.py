@@ -28,7 +28,7 @@ def test_calls_are_counted() -> None:
 def test_a_tool_may_have_a_budget_of_its_own() -> None:
     budget = Budget(tools={"mail": 1, "never": 0})
     budget.spend("mail")
-    with pytest.raises(BudgetExceeded, match="The budget for mail is used up: 1 calls"):
+    with pytest.raises(BudgetExceeded, match="The budget for mail is used up: 1 call"):
         budget.spend("mail")
     with pytest.raises(BudgetExceeded):
         budget.spend("never")

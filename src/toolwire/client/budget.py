@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from toolwire.client.errors import BudgetExceeded
+from toolwire.protocol.errors import counted
 
 
 class Budget:
@@ -48,11 +49,11 @@ class Budget:
         """Count a call that may be made, or raise `BudgetExceeded`. It can be given back until it begins."""
         limit, made = self._tools.get(name), self._by_tool.get(name, 0)
         if limit is not None and made >= limit:
-            raise BudgetExceeded(f"The budget for {name} is used up: {limit} calls")
+            raise BudgetExceeded(f"The budget for {name} is used up: {counted(limit, 'call')}")
         if self.calls_left == 0:
-            raise BudgetExceeded(f"The budget is used up: {self._calls} calls")
+            raise BudgetExceeded(f"The budget is used up: {counted(self._calls or 0, 'call')}")
         if self.seconds_left == 0:
-            raise BudgetExceeded(f"The budget is used up: {self._seconds:g} seconds")
+            raise BudgetExceeded(f"The budget is used up: {counted(self._seconds or 0.0, 'second')}")
         self.calls += 1
         if limit is not None:
             self._by_tool[name] = made + 1

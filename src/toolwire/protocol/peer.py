@@ -14,7 +14,14 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, InvalidResponse, ProtocolError, ToolwireError
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    InvalidResponse,
+    ProtocolError,
+    ToolwireError,
+    counted,
+)
 from toolwire.protocol.jsonrpc import (
     EXPECT_REQUESTS,
     EXPECT_RESPONSES,
@@ -222,7 +229,7 @@ class Peer:
             # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
             return self._refuse_batch("This revision has no JSON-RPC batches: send one message at a time")
         if batch.oversized:
-            return self._refuse_batch(f"A batch has at most {self._max_batch} messages")
+            return self._refuse_batch(f"A batch has at most {counted(self._max_batch, 'message')}")
         if not batch.items:
             return self._refuse_batch("A batch has at least one message")
         events: list[Event] = []

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, counted
 from toolwire.server.context import Context
 from toolwire.server.extensions import Extension
 from toolwire.server.limits import Limits
@@ -70,7 +70,7 @@ def _accepted(wanted: t.SubscriptionFilter, limits: Limits, declared: Mapping[st
     """SUB-3: what is acknowledged is what is honoured."""
     uris = wanted.resource_subscriptions
     if uris is not UNSET and len(uris) > limits.uris:
-        raise ProtocolError(INVALID_PARAMS, f"At most {limits.uris} resources can be subscribed to at once")
+        raise ProtocolError(INVALID_PARAMS, f"At most {counted(limits.uris, 'resource')} can be subscribed to at once")
     return t.SubscriptionFilter(
         tools_list_changed=_honoured(wanted.tools_list_changed, declared, "tools.listChanged"),
         prompts_list_changed=_honoured(wanted.prompts_list_changed, declared, "prompts.listChanged"),

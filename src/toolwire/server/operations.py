@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from toolwire import logs
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError, ResourceNotFound
+from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError, ResourceNotFound, counted
 from toolwire.protocol.lifecycle import SUPPORTED
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.access import Access, View
@@ -183,7 +183,9 @@ class Operations(Offering, ABC):
         if self.access.active and not self.access.hears(ctx._request, ctx._outlet, ctx.params.uri):
             return t.Result()  # What an address gets at which nothing is.
         if len(client.uris) >= self.limits.uris and ctx.params.uri not in client.uris:
-            raise ProtocolError(INVALID_PARAMS, f"At most {self.limits.uris} resources can be subscribed to at once")
+            raise ProtocolError(
+                INVALID_PARAMS, f"At most {counted(self.limits.uris, 'resource')} can be subscribed to at once"
+            )
         client.uris.add(ctx.params.uri)
         return t.Result()
 

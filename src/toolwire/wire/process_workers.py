@@ -205,7 +205,7 @@ class _Pool:
             async with asyncio.timeout(timeout):
                 return await self._perform(job, on_message)
         except TimeoutError:
-            raise Timeout(f"the process was stopped after {timeout:g} seconds") from None
+            raise Timeout(f"the process was stopped after {counted(timeout or 0.0, 'second')}") from None
         finally:
             self._slots.release()
 

@@ -106,7 +106,7 @@ class Plan:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise ToolError(f"{subject.name} was not read within {seconds:g} seconds") from None
+            raise ToolError(f"{subject.name} was not read within {counted(seconds, 'second')}") from None
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
         return self._leaving(result, subject)

@@ -22,6 +22,7 @@ from toolwire.protocol.errors import (
     ProtocolError,
     Timeout,
     TransportError,
+    counted,
 )
 from toolwire.protocol.tasks import Question, Record
 from toolwire.server.catalog import Found
@@ -234,7 +235,9 @@ class TaskMethods:
         if not rules.is_declared(ctx.client_capabilities):
             raise rules.missing_extension("taskIds belong to tasks")
         if len(wanted) > self._tasks.limits.uris:
-            raise ProtocolError(INVALID_PARAMS, f"At most {self._tasks.limits.uris} tasks can be listened to at once")
+            raise ProtocolError(
+                INVALID_PARAMS, f"At most {counted(self._tasks.limits.uris, 'task')} can be listened to at once"
+            )
         await self._tasks.ready()
         self._records.listen()
         usable = {record.id for record in await self._usable(ctx, wanted)}

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from msgspec import Raw, Struct
 
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, Timeout, Unreachable
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, Timeout, Unreachable, counted
 from toolwire.protocol.jsonrpc import (
     ErrorResponse,
     RequestId,
@@ -262,7 +262,7 @@ class Calls:
                 answer = await pending.future
         except TimeoutError:
             self._take_back(call, identifier, "The deadline passed")
-            raise Timeout(f"{method} was not answered within {timeout:g} seconds") from None
+            raise Timeout(f"{method} was not answered within {counted(timeout or 0.0, 'second')}") from None
         except asyncio.CancelledError:
             self._take_back(call, identifier, "The caller gave up")
             raise

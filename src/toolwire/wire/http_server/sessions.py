@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol.capability_bits import from_bits, to_bits
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, counted
 from toolwire.protocol.http import DUPLICATE, SESSION, VERSION, accepts
 from toolwire.protocol.jsonrpc import (
     Batch,
@@ -242,7 +242,7 @@ class Sessions:
             # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
             raise refused(400, "This revision has no JSON-RPC batches: send one message a request")
         if batch.oversized:
-            raise refused(400, f"A batch has at most {self._limits.batch} messages")
+            raise refused(400, f"A batch has at most {counted(self._limits.batch, 'message')}")
         if not batch.items:
             raise refused(400, "A batch has at least one message")
         answers = [isinstance(item, Response | ErrorResponse) for item in batch.items]
@@ -373,7 +373,9 @@ class Sessions:
         token, _ = await self._session(principal, headers, None)
         resume = await self._resume(token, headers.get("last-event-id", ""))
         if self.streams.count(token.id) >= self._limits.streams:
-            raise refused(429, f"A session has at most {self._limits.streams} streams open", headers=_RETRY_LATER)
+            raise refused(
+                429, f"A session has at most {counted(self._limits.streams, 'stream')} open", headers=_RETRY_LATER
+            )
         stream: GetStream | None
         if resume is not None and resume.from_post:
             stream = await self.streams.resume(token, resume)

@@ -89,7 +89,7 @@ class Stateless:
         if not lifecycle.batches:
             raise refused(400, "This revision has no JSON-RPC batches: send one message a request")
         if batch.oversized or not batch.items:
-            raise refused(400, f"A batch has 1 to {self._limits.batch} messages")
+            raise refused(400, f"A batch has at least 1 message, and at most {self._limits.batch}")
         return batch.items
 
     def _take(
