@@ -643,9 +643,7 @@ async def test_bad_lines_over_stdio_are_refused_and_the_next_is_served() -> None
             assert answer.get("id") in allowed_ids(identifier), name
             assert INTERNALS.search(json.dumps(answer)) is None
         server.write(b"")
-        server.write(b"   \r")
-        refused = await server.read()  # White space is no message.
-        assert refused["error"]["code"] == -32700
+        server.write(b"   \r")  # White space is no message, and gets no answer.
         await server.still_works()
         assert server.process.returncode is None
 

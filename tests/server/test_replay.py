@@ -369,9 +369,14 @@ async def test_a_tampered_state_is_refused(hmac: bool) -> None:
         ):
             error = await client.error("tools/call", HELLO | answered(first, first="Ada") | {"requestState": forged})
             assert (error["code"], error["message"]) == (-32602, INVALID), forged[:50]
-        for wrong in (7, None, [state], {"state": state}):
+        for wrong in (7, [state], {"state": state}):
             params = HELLO | answered(first, first="Ada") | {"requestState": wrong}
             assert (await client.error("tools/call", params))["code"] == -32602
+        # Null is no state, and no more than that: the answers that come with it are worth what they are without one.
+        nothing = HELLO | answered(first, first="Ada")
+        del nothing["requestState"]
+        without, null = [await client.result("tools/call", nothing | more) for more in ({}, {"requestState": None})]
+        assert without["inputRequests"] == null["inputRequests"]
 
 
 @pytest.mark.covers("MRTR-5")
