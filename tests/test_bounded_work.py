@@ -6,16 +6,35 @@ values which would keep it busy for years stand here too: without their bounds, 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import Annotated, Any, Literal, Union
 
 import msgspec
 import pydantic
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.counted_steps import steps_of
 
-from toolwire.protocol.errors import ProtocolError
+from toolwire import schemas
+from toolwire.cli import lint_vendors
+from toolwire.client.errors import InvalidResponse
+from toolwire.client.tools import MAX_KEPT, KnownTools, decode_called_typed, value_of
+from toolwire.inspector.excerpt import Excerpt
+from toolwire.protocol import http
+from toolwire.protocol import types as t
+from toolwire.protocol.cursors import decode_cursor
+from toolwire.protocol.errors import ProtocolError, ToolwireError
+from toolwire.protocol.parameter_headers import BadHeader, header_paths
+from toolwire.protocol.readable import readable
+from toolwire.protocol.uri_template import UriTemplate
+from toolwire.redaction import Redaction
+from toolwire.schemas import expected
 from toolwire.server.binding import Binding, InvalidArguments, bind
+from toolwire.testing.values import Maker
 
 # What reading any arguments may take, however short they are, and what each byte may add. A first refusal compiles the
 # schema, which is paid before counting.
@@ -163,3 +182,241 @@ def test_a_recursive_choice_costs_what_its_size_says(kind: str, depth: int, numb
 def test_the_place_of_a_mistake_in_a_recursive_choice_is_named(kind: str) -> None:
     told = read(reader(kind), nested(3, "x"))
     assert told == 'Argument "filter.args[0].args[0].args[0].n": expected an integer, got "x"'
+
+
+# -- Every shape ------------------------------------------------------------------------------------------------------
+
+
+def wrapped(value: Any, times: int) -> Any:
+    for level in range(times):
+        value = {"op": "or", "args": [value]} if level % 3 else [value]
+    return value
+
+
+LEAVES = st.sampled_from([None, True, 0, 3.0, 1e300, -1, "", "3", "x" * 40, "[1, 2]", '{"a": "1"}', "%41", "../.."])
+NAMES = st.sampled_from(["a", "op", "args", "n", "type", "text", "$ref", "anyOf", "items", "password", "x" * 30, "and"])
+GROWN = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5),
+        st.dictionaries(NAMES, inner, max_size=5),
+        st.builds(lambda value, times: [value] * times, inner, st.integers(1, 40)),
+        st.builds(wrapped, inner, st.integers(1, 20)),
+    ),
+    max_leaves=8,
+)
+
+
+def size_of(value: Any) -> int:
+    return len(msgspec.json.encode(value))
+
+
+def bounded(size: int, call: Callable[[], Any]) -> None:
+    """Run a call, which may refuse what it is given, within the steps that its size allows."""
+
+    def run() -> None:
+        with contextlib.suppress(ToolwireError, ValueError, msgspec.DecodeError, RecursionError, LookupError):
+            call()
+
+    steps_of(run, OF_ANY + PER_BYTE * size)
+
+
+@pytest.fixture(scope="module")
+def readers() -> list[Binding]:
+    found = [reader(kind) for kind in KINDS]
+    for each in found:
+        read(each, "no filter")  # A first refusal compiles the schema.
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(value=GROWN)
+def test_arguments_of_every_shape(readers: list[Binding], value: Any) -> None:
+    data = msgspec.json.encode({"filter": value})
+    for each in readers:
+        bounded(len(data), lambda each=each: each.arguments(data))  # type: ignore[misc]
+
+
+@settings(max_examples=60, deadline=None)
+@given(value=GROWN)
+def test_results_of_every_shape(value: Any) -> None:
+    data = msgspec.json.encode({"content": [{"type": "text", "text": "x"}, value], "structuredContent": value})
+    bounded(len(data), lambda: value_of("t", decode_called_typed(msgspec.Raw(data)), PlainFilter, wrapped=False))
+    known = KnownTools()
+    known.learn([t.Tool(name="t", input_schema={"type": "object"}, output_schema=RAW["oneOf"])])
+    check(known, {"filter": 0})
+    bounded(len(data), lambda: check(known, {"filter": value}))
+
+
+def check(known: KnownTools, value: Any) -> None:
+    with contextlib.suppress(InvalidResponse):
+        known.check("t", t.CallToolResult(content=[], structured_content=value))
+
+
+KEYWORDS = st.sampled_from(
+    ["properties", "items", "anyOf", "oneOf", "allOf", "not", "$defs", "patternProperties", "prefixItems", "if"]
+)
+SMALL: list[Any] = [
+    {}, True, {"type": "integer"}, {"$ref": "#"}, {"$ref": "#/$defs/a"}, {"pattern": "^(a+)+$"},
+    {"multipleOf": 0.01}, {"enum": [1, "a", {"b": 2}]}, {"x-mcp-header": "A", "type": "string"}, {"$dynamicRef": "#m"},
+]  # fmt: skip
+
+
+def keyword_with(keyword: str, parts: list[Any]) -> dict[str, Any]:
+    if keyword in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        return {keyword: parts}
+    if keyword in ("properties", "$defs", "patternProperties"):
+        return {keyword: dict(zip("abcde", parts, strict=False))}
+    return {keyword: parts[0]}
+
+
+SCHEMAS = st.recursive(
+    st.sampled_from(SMALL),
+    lambda inner: st.builds(keyword_with, KEYWORDS, st.lists(inner, min_size=1, max_size=5)),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(schema=SCHEMAS, value=GROWN)
+def test_schemas_of_foreign_servers_of_every_shape(schema: Any, value: Any) -> None:
+    schema = {**schema, "$dynamicAnchor": "m"} if isinstance(schema, dict) else {"allOf": [schema]}
+    size = size_of(schema)
+    bounded(size, lambda: header_paths(schema))
+    bounded(size, lambda: expected(schema, schema))
+    tool = t.Tool(name="t", input_schema=schema, description="x")
+    bounded(size, lambda: list(lint_vendors.check(tool)))
+    bounded(size, lambda: Maker(schema, Random(1)).whole(schema))
+    try:
+        validator = schemas.compile(schema, what="the schema")
+    except schemas.SchemaError:
+        return
+    bounded(size, lambda: schemas.compile(schema, what="the schema"))
+    bounded(size + size_of(value), lambda: schemas.reread(value, validator))
+
+
+@settings(max_examples=60, deadline=None)
+@given(value=GROWN)
+def test_values_that_are_copied_are_looked_at_once(value: Any) -> None:
+    redaction = Redaction(["op"], ["x+"])
+    bounded(size_of(value), lambda: redaction.arguments(value))
+    bounded(size_of(value), lambda: redaction.content(value))
+    bounded(size_of(value), lambda: Excerpt(value))
+    bounded(size_of(value), lambda: readable(value))
+    bounded(size_of(value), lambda: t.decode(t.CallToolResult, msgspec.json.encode({"content": [], "_meta": value})))
+
+
+PIECES = st.sampled_from(["/", ".", "a", "%41", "%2F", "?", "&", "a=b", "#", "-", "ab", ","])
+TEMPLATES = [
+    UriTemplate(text)
+    for text in ("a://{x}", "a://{x}.{y}", "a://{+x}/{y}-{z}.{w}", "a://{x}{?a,b}", "a://{+p}.{q}{#f}", "a://{/x*}")
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(pieces=st.lists(PIECES, max_size=60), times=st.integers(1, 20))
+def test_uris_headers_and_cursors_of_every_shape(pieces: list[str], times: int) -> None:
+    text = "".join(pieces) * times
+    for template in TEMPLATES:
+        bounded(len(text), lambda template=template: template.match("a://" + text))  # type: ignore[misc]
+    bounded(len(text), lambda: UriTemplate("a://" + text))
+    bounded(len(text), lambda: UriTemplate("a://{" + text.replace("/", "}{") + "}"))
+    bounded(len(text), lambda: http.decode_value(text))
+    bounded(len(text), lambda: http.decode_value(f"=?base64?{text}?="))
+    bounded(len(text), lambda: http.encode_value(text))
+    bounded(len(text), lambda: http.accepts({"accept": text}, "application/json"))
+    bounded(len(text), lambda: decode_cursor(text, "tools"))
+
+
+# -- What the engine would do -----------------------------------------------------------------------------------------
+
+
+def test_many_headers_are_refused_and_not_compared_with_one_another() -> None:
+    members = {f"a{number}": {"type": "string", "x-mcp-header": f"H{number}"} for number in range(5_000)}
+    schema = {"type": "object", "properties": members}
+    with pytest.raises(BadHeader, match="more than 64"):
+        header_paths(schema)
+
+
+@pytest.mark.parametrize("count", [50, 1_000, 1_500])
+def test_regular_expressions_of_a_document_share_their_memory(count: int) -> None:
+    members = {f"a{number}": {"pattern": rf"\p{{L}}{{{number % 9 + 10}}}{number}"} for number in range(count)}
+    with pytest.raises(schemas.SchemaError, match=r"regular expressions|regex"):
+        schemas.compile({"type": "object", "properties": members}, what="the schema")
+
+
+def test_validators_of_a_server_share_their_memory() -> None:
+    known = KnownTools()
+    patterned = {"type": "object", "properties": {"a": {"pattern": r"^\p{L}{3}$"}}}
+    tools = [t.Tool(name=f"t{n}", input_schema={"type": "object"}, output_schema=patterned) for n in range(100)]
+    known.learn(tools)
+    for tool in tools:
+        known.check(tool.name, t.CallToolResult(content=[], structured_content={"a": "abc"}))
+    assert sum(each.weight for each in known._validators.values()) <= MAX_KEPT
+    assert list(known._validators)[-1] == "t99"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"items": {"multipleOf": 0.01}}, [1e300] * 10_000),
+        ({"items": {"multipleOf": 1e-300}}, [0.5] * 10_000),
+        ({"pattern": "^([01]*1[01]{900}|0[01]*)z?[01]$"}, "01" * 200_000),
+        ({"allOf": [{"items": {"minimum": number}} for number in range(2_000)]}, [0] * 100_000),
+    ],
+    ids=["very long numbers", "a very small divisor", "a long expression and a long text", "many rules for many items"],
+)
+def test_what_would_keep_the_engine_busy_is_refused(schema: Any, value: Any) -> None:
+    problems = schemas.compile(schema, what="the schema").check(value)
+    assert [problem.message for problem in problems] == ["too large or too deeply nested for this schema"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"items": {"multipleOf": 0.01}}, [0.25] * 5_000),
+        ({"pattern": "^[A-Za-z0-9+/=]*$"}, "QUJD" * 500_000),
+        ({"uniqueItems": True, "items": {"type": "integer"}}, list(range(50_000))),
+        ({"items": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, [1, None] * 500_000),
+    ],
+    ids=["amounts", "a large file", "a large set", "a long list"],
+)
+def test_what_is_only_large_is_taken(schema: Any, value: Any) -> None:
+    assert schemas.compile(schema, what="the schema").check(value) == []
+
+
+ROWS = {"type": "object", "properties": {"rows": {"type": "array", "items": {"type": "integer"}}}, "required": ["n"]}
+
+
+def typed_rows(rows: list[int], n: int) -> None:
+    """Take many numbers."""
+
+
+@pytest.mark.parametrize("kind", ["typed", "raw"])
+def test_a_large_mistake_is_refused_and_neither_repaired_nor_explained(kind: str) -> None:
+    if kind == "typed":
+        binding = bind(typed_rows, is_context=lambda annotation: False)
+    else:
+        binding = bind(lambda arguments: None, name="r", input_schema=ROWS, is_context=lambda annotation: False)
+    data = msgspec.json.encode({"rows": [*range(200_000), "x"], "n": 1})
+    told: list[str] = []
+
+    def run() -> None:
+        try:
+            binding.arguments(data)
+        except InvalidArguments as error:
+            told.append(str(error))
+
+    run()
+    # A few lines for each item to measure the value, and none to look for what is wrong.
+    assert steps_of(run) < 12 * 200_000
+    assert all("rows" in line for line in told)
+    assert len(told) == 2
+
+
+def test_a_small_mistake_beside_a_large_argument_is_repaired_and_explained() -> None:
+    binding = bind(typed_rows, is_context=lambda annotation: False)
+    rows = list(range(100_000))
+    assert binding.arguments(msgspec.json.encode({"rows": rows, "n": "3"})) == {"rows": rows, "n": 3}
+    with pytest.raises(InvalidArguments, match='Argument "n": expected an integer, got "three"'):
+        binding.arguments(msgspec.json.encode({"rows": rows, "n": "three"}))

@@ -111,8 +111,13 @@ def _parts(root: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         # A boolean here opens or closes an object: it is a switch and no schema of a member.
         if isinstance(rest := schema.get("additionalProperties"), dict):
             below.append((where, rest))
-        below += [(f"{where}.{name}" if where else name, part) for name, part in mapped(schema, _NAMED)]
+        below += [(_place(where, name), part) for name, part in mapped(schema, _NAMED)]
         waiting += [(place, part, depth + 1) for place, part in reversed(below)]
+
+
+def _place(where: str, name: str) -> str:
+    """Write the place of a member; of a long one, the first part, which is all that is shown."""
+    return (f"{where}.{name[:80]}" if where else name[:80])[:400]
 
 
 def _part(tool: t.Tool, where: str, schema: Any) -> Iterator[Finding]:

@@ -30,6 +30,9 @@ log: logging.Logger = logging.getLogger("toolwire.client")
 # The name under which servers of 2025-06-18 and 2025-11-25 wrap a value that is not an object.
 _WRAPPED: Final = "result"
 
+#: How many bytes the compiled schemas of a server's results may take, about. Those used last are kept.
+MAX_KEPT: Final = 32 * 1024 * 1024
+
 
 class _TypedResult(t.CallToolResult, kw_only=True):
     """A result whose structured value is kept as it came, for the reader of the type that the caller wants."""
@@ -88,11 +91,10 @@ def decode_typed(raw: Raw) -> t.CallToolResult:
 
 
 class _Known:
-    __slots__ = ("checked", "definition", "paths", "validator")
+    __slots__ = ("checked", "definition", "paths")
 
     def __init__(self, definition: t.Tool, paths: Paths) -> None:
         self.definition = definition
-        self.validator: Validator | None = None
         self.checked = definition.output_schema is not UNSET
         # The arguments that travel in headers too, where there are headers.
         self.paths = paths
@@ -106,6 +108,8 @@ class KnownTools:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        # The one that was used last is the last one.
+        self._validators: dict[str, Validator] = {}
         self.listed: bool = False
         self.current: bool = False
         """Whether what is known is what the server said last, as far as it told."""
@@ -123,6 +127,7 @@ class KnownTools:
         self._known = {
             tool.name: _Known(tool, header_paths(tool.input_schema) if with_headers else _NO_PATHS) for tool in tools
         }
+        self._validators = {}
         self.listed = self.current = True
 
     def headers(self, name: str, arguments: Raw | UnsetType) -> dict[str, str]:
@@ -138,6 +143,7 @@ class KnownTools:
 
     def forget(self) -> None:
         self._known = {}
+        self._validators = {}
         self.current = False
 
     def is_repeatable(self, name: str) -> bool:
@@ -165,15 +171,22 @@ class KnownTools:
             raise InvalidResponse(f"The result of {name!r} does not fit the tool's output schema: {told}")
 
     def _validator(self, name: str, known: _Known) -> Validator:
-        if known.validator is None:
+        validator = self._validators.pop(name, None)
+        is_new = validator is None
+        if validator is None:
             # Imported here because most clients never list a tool with an output schema.
             from toolwire import schemas
 
             try:
-                known.validator = schemas.compile(known.definition.output_schema, what=f"the output schema of {name!r}")
+                validator = schemas.compile(known.definition.output_schema, what=f"the output schema of {name!r}")
             except schemas.SchemaError as error:
                 raise InvalidResponse(str(error)) from None
-        return known.validator
+        self._validators[name] = validator
+        while (
+            is_new and len(self._validators) > 1 and sum(each.weight for each in self._validators.values()) > MAX_KEPT
+        ):
+            del self._validators[next(iter(self._validators))]
+        return validator
 
     def wraps(self, name: str) -> bool:
         """Whether the tool's output schema is an object with nothing but `result`, as made for a value that is none."""

@@ -185,7 +185,8 @@ def _without_unknown_blocks(node: Any, tree: Any) -> Any:
             if _PLACEHOLDER["type"] in structs and isinstance(tree.get("type"), str) and tree["type"] not in structs:
                 return _PLACEHOLDER
             tag_field = next(iter(structs.values())).tag_field
-            chosen = structs.get(None if tag_field is None else tree.get(tag_field))
+            tag = None if tag_field is None else tree.get(tag_field)
+            chosen = structs.get(tag) if tag is None or isinstance(tag, str) else None
             return tree if chosen is None else _without_unknown_blocks(chosen, tree)
         kinds = inspect.ListType if isinstance(tree, list) else inspect.DictType
         container = next((option for option in node.types if isinstance(option, kinds)), None)

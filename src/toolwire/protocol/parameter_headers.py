@@ -18,6 +18,9 @@ _DATA: Final = ("default", "const", "enum", "examples")
 _MAPS: Final = ("$defs", "definitions", "patternProperties", "dependentSchemas")
 # Deeper than any message may be, so that only a schema that was not read from one can come this far.
 _MAX_DEPTH: Final = 256
+#: Servers of HTTP take about a hundred headers of a request, and a few thousand bytes for each.
+MAX_HEADERS: Final = 64
+_LONGEST: Final = 256
 # XMH-3, header constraints: integers stay within what a double can hold.
 _LARGEST: Final = 2**53 - 1
 
@@ -32,12 +35,20 @@ def header_paths(schema: Any) -> dict[str, tuple[str, ...]]:
     A token, unique without regard to case, on a string, integer or boolean that is reached from the root through
     `properties` alone. Anything else is a `BadHeader`.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    found = _Found()
     _find(schema, (), found, 0)
-    return found
+    return found.paths
 
 
-def _find(schema: Any, path: tuple[str, ...] | None, found: dict[str, tuple[str, ...]], depth: int) -> None:
+class _Found:
+    """The headers found so far, and their names without regard to case."""
+
+    def __init__(self) -> None:
+        self.paths: dict[str, tuple[str, ...]] = {}
+        self.names: set[str] = set()
+
+
+def _find(schema: Any, path: tuple[str, ...] | None, found: _Found, depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise BadHeader("the schema is nested too deeply to be searched for headers")
     if isinstance(schema, list):
@@ -48,8 +59,11 @@ def _find(schema: Any, path: tuple[str, ...] | None, found: dict[str, tuple[str,
         return
     if "x-mcp-header" in schema:
         token = schema["x-mcp-header"]
-        _check(token, schema, path, found)
-        found[token] = cast("tuple[str, ...]", path)
+        _check(token, schema, path, found.names)
+        found.names.add(token.casefold())
+        found.paths[token] = cast("tuple[str, ...]", path)
+        if len(found.paths) > MAX_HEADERS:
+            raise BadHeader(f"the schema names more than {MAX_HEADERS} headers")
     for key, part in schema.items():
         if key == "properties" and isinstance(part, dict):
             for name, member in part.items():
@@ -61,16 +75,14 @@ def _find(schema: Any, path: tuple[str, ...] | None, found: dict[str, tuple[str,
             _find(part, None, found, depth + 1)
 
 
-def _check(
-    token: Any, schema: Mapping[str, Any], path: tuple[str, ...] | None, found: Mapping[str, tuple[str, ...]]
-) -> None:
-    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+def _check(token: Any, schema: Mapping[str, Any], path: tuple[str, ...] | None, names: set[str]) -> None:
+    if not isinstance(token, str) or len(token) > _LONGEST or not _TOKEN.fullmatch(token):
         raise BadHeader(f"{token!r:.100} is not a header name: use letters, digits and - only")
     if not path:
         raise BadHeader(f"the header {token!r} must be on an argument that is always at the same place")
     if schema.get("type") not in ("string", "integer", "boolean"):
         raise BadHeader(f"the header {token!r} must be on a string, an integer or a boolean")
-    if token.casefold() in (other.casefold() for other in found):
+    if token.casefold() in names:
         raise BadHeader(f"the header {token!r} is used twice")
 
 

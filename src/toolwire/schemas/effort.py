@@ -39,12 +39,14 @@ class Size(NamedTuple):
     floats: int
 
 
-def measure(instance: Json) -> Size:
-    """Count what a value is made of; `RecursionError` when it is nested too deeply."""
+def measure(instance: Json, most: int | None = None) -> Size:
+    """Count what a value is made of, or a part of it that is more than `most`; `RecursionError` when it is too deep."""
     parts = text = depth = extremes = floats = 0
     level = [instance]
     while level:
         parts += len(level)
+        if most is not None and parts > most:
+            break
         depth += 1
         if depth > MAX_INSTANCE_DEPTH:
             raise RecursionError

@@ -70,7 +70,7 @@ class Validator:
 
     def faults(self, instance: Json) -> Faults | None:
         """Find where a value that does not fit goes wrong; None when it is too large to look."""
-        parts = measure(instance).parts
+        parts = measure(instance, MAX_EXPLAINED).parts
         if parts > MAX_EXPLAINED:
             return None
         steps = Steps(_STEPS_OF_ANY + _STEPS_PER_PART * parts)

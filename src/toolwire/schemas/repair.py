@@ -8,7 +8,8 @@ from urllib.parse import unquote
 import msgspec
 
 from toolwire.protocol.steps import Steps, TooManySteps
-from toolwire.schemas.engine import Validator
+from toolwire.schemas.effort import measure
+from toolwire.schemas.engine import MAX_EXPLAINED, Validator
 from toolwire.schemas.faults import Fault, has_type
 from toolwire.schemas.walking import Json, Path, Schema, at_pointer, listed
 from toolwire.schemas.wording import Problem
@@ -33,6 +34,8 @@ def understood(instance: Json, validator: Validator) -> Json:
 def reread(instance: Json, validator: Validator) -> tuple[Json, list[Problem]]:
     """Read a value as what the schema asks for, and say what is still wrong with it then."""
     try:
+        if measure(instance, MAX_EXPLAINED).parts > MAX_EXPLAINED:
+            return instance, validator.check(instance)
         for _ in range(_ROUNDS):
             if validator.fits(instance):
                 return validator.whole(instance), []

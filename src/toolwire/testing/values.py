@@ -42,6 +42,10 @@ _FORMATS: Final = {
 }
 _DEEPEST: Final = 6
 _LONGEST: Final = 5
+# A schema may ask for more than a test can send, or for itself without end.
+_MOST_PARTS: Final = 20_000
+_DEEPEST_OF_ALL: Final = 100
+_LONGEST_TEXT: Final = 1_000_000
 
 
 class Maker:
@@ -50,9 +54,18 @@ class Maker:
     def __init__(self, root: Schema, random: Random) -> None:
         self._root = root
         self._random = random
+        self._left = _MOST_PARTS
+
+    def whole(self, schema: Json) -> Json:
+        """Make a whole value, of a bounded number of parts."""
+        self._left = _MOST_PARTS
+        return self.value(schema)
 
     def value(self, schema: Json, depth: int = 0) -> Json:
-        """A value that fits as far as the common keywords say; the caller checks it against the whole schema."""
+        """Make a value that fits as far as the common keywords say; the caller checks it against the whole schema."""
+        self._left -= 1
+        if self._left < 0 or depth > _DEEPEST_OF_ALL:
+            return None
         if not isinstance(schema, dict):
             return self._anything()
         reference = schema.get("$ref")
@@ -104,7 +117,7 @@ class Maker:
         least: int = schema.get("minLength", 0)
         most: int = schema.get("maxLength", 1_000)
         text = self._random.choice(TEXTS)
-        return (text + "x" * max(0, least - len(text)))[:most]
+        return (text + "x" * max(0, min(least, _LONGEST_TEXT) - len(text)))[:most]
 
     def _integer(self, schema: Schema) -> int:
         step = schema.get("multipleOf", 1)
@@ -131,7 +144,10 @@ class Maker:
         least, most = schema.get("minItems", 0), schema.get("maxItems", _LONGEST)
         length = max(least, min(most, 0 if depth > _DEEPEST else self._random.randint(0, _LONGEST)))
         rest = schema.get("items", True)
-        return [self.value(first[at] if at < len(first) else rest, depth + 1) for at in range(max(length, len(first)))]
+        return [
+            self.value(first[at] if at < len(first) else rest, depth + 1)
+            for at in range(min(max(length, len(first)), _MOST_PARTS))
+        ]
 
     def _object(self, schema: Schema, depth: int) -> dict[str, Json]:
         required = schema.get("required", [])
@@ -185,7 +201,7 @@ def made(schema: Schema, validator: Validator, random: Random, examples: int) ->
     maker = Maker(schema, random)
     found = 0
     for _ in range(examples + _ATTEMPTS):
-        value = maker.value({**schema, "type": "object"})
+        value = maker.whole({**schema, "type": "object"})
         if found < examples and not validator.check(value):
             found += 1
             yield value
