@@ -344,7 +344,7 @@ async def task_verdicts(client: WireClient, ended: str, waiting: str) -> dict[st
     return {**found, "cancel": await ask("tasks/cancel", waiting)}
 
 
-@pytest.mark.covers("6.1.13", "J81")
+@pytest.mark.covers("6.1.13")
 @pytest.mark.parametrize("over", ["memory", "http"])
 @pytest.mark.parametrize("revision", [CORE, MODERN])
 @pytest.mark.parametrize("prefixes", [False, True], ids=["plain", "prefixed"])

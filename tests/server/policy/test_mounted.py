@@ -277,3 +277,38 @@ async def test_a_person_approves_a_read_inside_of_a_call() -> None:
         result = await client.call("fetch")
     assert result["isError"] is True and "was not approved" in result["content"][0]["text"]
     assert calls == [("tools/call", "fetch", {}), ("resources/read", "note://a", {"uri": "note://a"})]
+
+
+@pytest.mark.parametrize("failure", [TimeoutError("slow"), RuntimeError("broken")])
+async def test_a_hook_that_breaks_lets_nothing_be_read(failure: Exception) -> None:
+    async def approve(ctx: Context, call: Call) -> bool:
+        raise failure
+
+    shelf = Shelf(None, Policy(approve=approve))
+    async with connect(shelf.server, MODERN) as client:
+        result = await client.call("fetch")
+    assert result["isError"] is True
+    assert SECRET not in str(result) and str(failure) not in str(result)
+
+
+async def test_reads_of_two_handlers_share_the_slots_of_the_resource() -> None:
+    inside, go = asyncio.Event(), asyncio.Event()
+    server = Server("s")
+
+    @server.resource("note://a", policy=Policy(concurrency=1, timeout=60))
+    async def note() -> str:
+        inside.set()
+        await go.wait()
+        return "note"
+
+    @server.tool
+    async def fetch(ctx: Context) -> str:
+        return str((await ctx.read_resource("note://a"))[0].text)
+
+    async with connect(server, MODERN) as client:
+        first, second = [client.start("tools/call", {"name": "fetch"}) for _ in range(2)]
+        await inside.wait()
+        assert not second.done()
+        go.set()
+        for each in (first, second):
+            assert (await each)["result"]["content"][0]["text"] == "note"

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from functools import partial
-from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -100,16 +99,10 @@ class Plan:
         self._mask(ctx)
         try:
             await self._admit(ctx, subject)
-            seconds, coroutine = self._running(ctx, subject, principal_key(ctx.principal), inf, _called(read, ctx))
-            async with asyncio.timeout(None if seconds == inf else seconds) as limit:
-                result = await coroutine
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise ToolError(f"{subject.name} was not read within {counted(seconds, 'second')}") from None
+            reading = _in_time(read, ctx, self._timeout, subject.name)
+            return self._leaving(await self._within(ctx, subject, principal_key(ctx.principal), reading), subject)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
-        return self._leaving(result, subject)
 
     def _mask(self, ctx: Context) -> None:
         if self.redaction.patterns:
@@ -223,8 +216,14 @@ async def _judged(ctx: Context, subject: Subject) -> dict[str, Any]:
     return meant
 
 
-async def _called(read: Next, ctx: Context) -> Any:
-    return await read(ctx)
+async def _in_time(read: Next, ctx: Context, seconds: float | None, name: str) -> Any:
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await read(ctx)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise ToolError(f"{name} was not read within {counted(seconds or 0, 'second')}") from None
 
 
 def _allowed(result: t.CompleteResult, rules: Sequence[Rule]) -> t.CompleteResult:
