@@ -48,7 +48,7 @@ def with_names(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         members = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-        plain: dict[str, Any] = {} if config.tag is None else {config.tag_field: config.tag}
+        plain: dict[Any, Any] = {} if config.tag is None else {config.tag_field: config.tag}
         plain.update((name, with_names(getattr(value, attribute))) for name, attribute in members)
         return {name: part for name, part in plain.items() if part is not msgspec.UNSET}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
