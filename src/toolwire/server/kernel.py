@@ -53,6 +53,7 @@ from toolwire.wire.workers import ThreadWorkers
 
 if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
+    from toolwire.server.pinging import Pinging
     from toolwire.server.tasks.methods import TaskMethods
 
 
@@ -92,6 +93,7 @@ class Kernel(Operations):
         self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue, share=limits.share)
         self.tracked: WeakSet[Progress] = WeakSet()
         self.audit: AuditLog | None = None
+        self._pings: dict[Session, Pinging] = {}
         self._tasks: TaskMethods | None = None
         self._making_tasks = threading.Lock()
         # Of the loop that a handler ran on last; nearly always there is only one.
@@ -269,9 +271,16 @@ class Kernel(Operations):
     def opened(self, session: Session) -> None:
         client = LegacyClient(session, lambda uri: self.access.session_hears(session, uri))
         self.hub.clients[session] = session.state = client
+        if self.limits.ping:
+            # Imported here because most servers send no pings.
+            from toolwire.server.pinging import Pinging
+
+            self._pings[session] = Pinging(session, self.limits.ping)
 
     def closing(self, session: Session) -> None:
         self.hub.clients.pop(session, None)
+        if self._pings and (pinging := self._pings.pop(session, None)) is not None:
+            pinging.stop()
         self.hub.end_streams(session)
 
     # --- running a component ---

@@ -71,6 +71,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Bytes of the results of tasks that one process keeps at a time."""
     tasks_running: int = 1000
     """Tasks that run at once in one process."""
+    ping: float = 0.0
+    """Seconds between two pings to the client of a legacy connection other than HTTP, which closes when one is not
+    answered within that time; 0 sends none."""
     drain: float = 5.0
     """Seconds that calls in flight get to finish when the connection or the server ends."""
     drain_stdio: float = 1.5
