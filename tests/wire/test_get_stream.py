@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.wire.httpclient import SessionClient, caught_up, serving
 
-from toolwire import Resource, Server
+from toolwire import Context, Resource, Server
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 from toolwire.wire.http_server.event_log import MAX_ENTRY
 
@@ -157,3 +157,34 @@ async def test_a_notification_that_the_log_cannot_keep_is_not_dropped_silently(
         await stream.until(lambda: len(stream.messages) == 2)
         assert [message["params"]["data"] for message in stream.messages] == ["first", "last"]
         assert any("bytes is dropped" in message for message in caplog.messages)
+
+
+@pytest.mark.covers("E13")
+async def test_a_client_is_addressed_by_its_session_from_outside_of_a_handler(kv: SlowKV) -> None:
+    stores = Stores(kv, MemoryLog(), MemoryBus())
+    here, there = (Server("almanac", stores=stores, secret="s" * 32) for _ in range(2))
+    ids: list[str | None] = []
+
+    async def remember(ctx: Context) -> str:
+        ids.append(ctx.session_id)
+        return "remembered"
+
+    for server in (here, there):
+        server.tool(remember)
+    async with serving(here.http_app(), there.http_app()) as [first, second]:
+        streams = []
+        for client in (first, second):
+            await client.initialize("2025-11-25")
+            await client.result("tools/call", {"name": "remember", "arguments": {}})
+            streams.append(client.start_get())
+        for stream in streams:
+            await stream.until(lambda stream=stream: stream.events)
+        # From whichever process, and at the level that the client wants.
+        there.log("debug", "too quiet", session=ids[0])
+        there.log("warning", "for the first", session=ids[0])
+        here.log("warning", "for the second", session=ids[1])
+        here.log("warning", "for nobody", session="x")
+        there.log("error", "for all")
+        for stream, own in zip(streams, ("for the first", "for the second"), strict=True):
+            await stream.until(lambda stream=stream: len(stream.messages) >= 2)
+            assert sorted(message["params"]["data"] for message in stream.messages) == ["for all", own]

@@ -84,3 +84,5 @@ class Logged(Struct):
 
     level: t.LoggingLevel
     params: Raw
+    session: str = ""
+    """The session that it is for; empty for all."""

@@ -313,13 +313,17 @@ class Server(Registering, Serving):
         """Send an extension's notification to the listen streams whose `filter` names `key`."""
         self.kernel.hub.tell(Change(filter, key, method, FrozenParams(params)))
 
-    def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
-        """Log to every legacy connection that wants the level; on 2026-07-28 messages belong to a request."""
+    def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None, *, session: str | None = None) -> None:
+        """Log to every legacy connection that wants the level; on 2026-07-28 messages belong to a request.
+
+        `session` is the `ctx.session_id` of a client over HTTP: only that client is told, on whichever process it is.
+        """
         t.severity(level)
         # Encoded here, so that what is not JSON fails in the hands of whoever logs it.
         encoded = Raw(encode_readable(data))
         if self.kernel.offers_logging:
-            self.kernel.hub.log(t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET))
+            params = t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET)
+            self.kernel.hub.log(params, session)
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
         """Call a plain function in this process when a resource is updated, in the thread that announces it."""

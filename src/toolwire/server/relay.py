@@ -30,8 +30,8 @@ class BusRelay:
     def changed(self, change: Change) -> None:
         self._link.post("change", msgspec.json.encode(Published(self._origin, change)))
 
-    def logged(self, params: t.LoggingMessageNotificationParams) -> None:
-        self._link.post("log", msgspec.json.encode(Logged(params.level, Raw(msgspec.json.encode(params)))))
+    def logged(self, params: t.LoggingMessageNotificationParams, session: str) -> None:
+        self._link.post("log", msgspec.json.encode(Logged(params.level, Raw(msgspec.json.encode(params)), session)))
 
     def _heard(self, data: bytes) -> None:
         published = _decode(data)

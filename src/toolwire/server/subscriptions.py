@@ -197,7 +197,7 @@ class Relay(Protocol):
 
     def changed(self, change: Change) -> None: ...
 
-    def logged(self, params: t.LoggingMessageNotificationParams) -> None: ...
+    def logged(self, params: t.LoggingMessageNotificationParams, session: str) -> None: ...
 
 
 class Hub:
@@ -235,11 +235,13 @@ class Hub:
     def _listeners(self) -> list[LegacyClient | Stream]:
         return [*self.clients.values(), *self.streams]
 
-    def log(self, params: t.LoggingMessageNotificationParams) -> None:
-        for client in tuple(self.clients.values()):
-            call_on(client.loop, client.log, params)
+    def log(self, params: t.LoggingMessageNotificationParams, session: str | None = None) -> None:
+        """Tell everybody, or the one session of that id; only those over HTTP have ids."""
+        if session is None:
+            for client in tuple(self.clients.values()):
+                call_on(client.loop, client.log, params)
         if self.relay is not None:
-            self.relay.logged(params)
+            self.relay.logged(params, session or "")
 
     def end_streams(self, session: Any | None = None) -> None:
         for stream in tuple(self.streams):

@@ -274,7 +274,7 @@ class SessionStreams:
     def _on_log(self, data: bytes) -> None:
         logged = _decode_logged(data)
         message = encode_notification("notifications/message", logged.params)
-        for listener in self._listeners():
+        for listener in self._listeners_of(logged.session) if logged.session else self._listeners():
             listener.logged(logged.level, message)
 
     def _on_say(self, data: bytes) -> None:
