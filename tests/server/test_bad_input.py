@@ -248,10 +248,13 @@ async def test_arguments_that_do_not_fit_are_an_error_result(revision: str, argu
 @pytest.mark.parametrize("revision", ERAS)
 async def test_arguments_that_are_no_object_are_an_error(revision: str) -> None:
     async with connect(misbehaving(), revision) as client:
-        for arguments in ("[]", "5", '"x"', "null"):
+        for arguments in ("[]", "5", "true", '"x"', '"{}"', '"{\\"a\\": 1, \\"b\\": 2}"'):
             answer = await next_message(client, call('"v"', arguments, revision=revision))
-            assert answer["id"] == "v"
-            assert answer.get("error", {}).get("code") == -32602 or answer["result"]["isError"] is True
+            assert (answer["id"], answer["error"]["code"]) == ("v", -32602), arguments
+            assert "one JSON object" in answer["error"]["message"]
+        # Null is no arguments at all, which the model can mend.
+        answer = await next_message(client, call('"v"', "null", revision=revision))
+        assert answer["result"]["isError"] is True
         await still_works(client)
 
 
