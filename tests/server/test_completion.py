@@ -415,3 +415,25 @@ async def test_values_of_a_type_are_filtered_and_a_function_goes_first() -> None
         assert got["messages"][0]["content"]["text"] == "red 12", "what is suggested is what the prompt takes"
     server.completion(prompt="paint", argument="color")(lambda partial: ["chosen"])
     assert (await complete(server, params("R", name="paint", argument="color")))["values"] == ["chosen"]
+
+
+@pytest.mark.covers("2.2.2", "1.9.1")
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_what_was_chosen_already_is_sent_to_servers_that_know_it(revision: str, over: Any) -> None:
+    if over == "http" and revision == "2024-11-05":
+        over = "sse"
+    seen: list[Any] = []
+    server = Server("s", prompts=BRIEF)
+
+    @server.completion(prompt="brief", argument="city")
+    def cities(partial: str, arguments: dict[str, str]) -> list[str]:
+        seen.append(arguments)
+        return ["Lisbon"]
+
+    async with testing.connect(server, revision=revision, over=over) as (client, wire):
+        await client.complete(types.PromptReference("brief"), ("city", "L"), {"country": "pt"})
+    (sent,) = [message["params"] for message in wire.sent if message.get("method") == "completion/complete"]
+    knows = revision not in ("2024-11-05", "2025-03-26")
+    assert sent.get("context") == ({"arguments": {"country": "pt"}} if knows else None)
+    assert seen == [{"country": "pt"} if knows else {}]

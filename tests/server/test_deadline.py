@@ -74,6 +74,7 @@ def running(seconds: float) -> tuple[Any, Any, Deadlines, Deadline]:
     return clock, task, deadlines, deadline
 
 
+@pytest.mark.covers("R20")
 def test_a_long_time_is_never_short_and_little_longer() -> None:
     clock, task, _, deadline = running(300.0)
     clock.go_to(400.0)

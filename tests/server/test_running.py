@@ -235,6 +235,46 @@ async def test_the_default_time_is_a_limit_of_the_server() -> None:
         assert text(await client.call("patient")) == "done"
 
 
+@pytest.mark.covers("R20")
+@pytest.mark.parametrize("kind", ["async", "def", "resource", "template", "prompt"])
+async def test_every_kind_of_handler_is_ended_when_its_time_is_up(kind: str) -> None:
+    server, seconds = Server("s"), 19.0
+    started, release = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def hang() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    async def hang_at(id: str) -> str:
+        return await hang()
+
+    def block() -> str:
+        loop.call_soon_threadsafe(started.set)
+        release.wait(50)
+        return ""
+
+    server.tool(name="async", timeout=seconds)(hang)
+    server.tool(name="def", timeout=seconds)(block)
+    server.resource("note://a", timeout=seconds)(hang)
+    server.resource("note://{id}/text", timeout=seconds)(hang_at)
+    server.prompt(name="prompt", timeout=seconds)(hang)
+    method, params = {
+        "resource": ("resources/read", {"uri": "note://a"}),
+        "template": ("resources/read", {"uri": "note://a/text"}),
+        "prompt": ("prompts/get", {"name": "prompt"}),
+    }.get(kind, ("tools/call", {"name": kind}))
+    async with connect(server, MODERN) as client:
+        waiting = client.start(method, params)
+        await started.wait()
+        await elapse(seconds + 20)
+        response = await waiting
+        release.set()
+    said = text(response["result"]) if method == "tools/call" else response["error"]["message"]
+    assert f"did not finish within {seconds:g} seconds" in said
+
+
 async def test_a_resource_that_takes_too_long_is_an_error() -> None:
     async def slow() -> str:
         await asyncio.Event().wait()

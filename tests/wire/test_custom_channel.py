@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, modern_meta
 
-from toolwire import Client, Context, Server
+from toolwire import Client, Context, Resource, Server, testing
 from toolwire.client import Decline
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError, Unreachable
@@ -174,3 +174,51 @@ async def test_the_bytes_on_the_socket_are_those_of_stdio() -> None:
         writer.close()
         assert await reader.read() == b""
         await writer.wait_closed()
+
+
+OVER: tuple[Any, ...] = ("memory", "stdio", "http", "port")
+
+
+@pytest.mark.covers("TRN-1")
+@pytest.mark.parametrize("over", OVER)
+async def test_only_the_client_asks_and_only_the_server_answers(over: Any) -> None:
+    """On 2026-07-28 a transport carries requests and notifications one way, responses and notifications the other."""
+    server = Server("s", resources=Resource("note://a", content="x"))
+    waiting = asyncio.Event()
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        await ctx.progress(1)
+        answer = await ctx.elicit("Really?", bool)
+        return str(answer.data)
+
+    @server.tool
+    async def wait() -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async with testing.connect(server, revision=MODERN, over=over, elicit=lambda message, schema: {"value": True}) as (
+        client,
+        wire,
+    ):
+        reports: list[Any] = []
+        assert (await client.call_tool("ask", on_progress=reports.append)).text == "True"
+        assert reports
+        async with client.listen(resources=["note://a"]) as changes:
+            server.notify_updated("note://a")
+            async for _ in changes:
+                break
+        given_up = asyncio.create_task(client.call_tool("wait"))
+        await waiting.wait()
+        given_up.cancel()
+        await asyncio.wait([given_up])
+    kinds: dict[str, set[str]] = {"→": set(), "←": set()}
+    for direction, message in wire.messages:
+        kind = "response" if "method" not in message else "request" if "id" in message else "notification"
+        kinds[direction].add(kind)
+    assert kinds["→"] <= {"request", "notification"}
+    assert kinds["←"] == {"response", "notification"}
+    asked = {message["id"] for message in wire.sent if "id" in message}
+    answered = [message["id"] for message in wire.received if "method" not in message]
+    assert set(answered) <= asked
+    assert len(answered) == len(set(answered))

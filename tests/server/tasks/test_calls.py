@@ -114,6 +114,10 @@ async def test_each_mode_of_a_tool(way: Way, declared: bool) -> None:
             assert await what_becomes_of(client, {"name": tool, "task": {}}) == wanted, tool
 
 
+async def lambda_tool() -> str:
+    return "done"
+
+
 async def what_becomes_of(client: WireClient, params: Message) -> str | int:
     response = await client.request("tools/call", params)
     if "error" in response:
@@ -122,6 +126,21 @@ async def what_becomes_of(client: WireClient, params: Message) -> str | int:
         return "call"
     assert task_in(response["result"])
     return "task"
+
+
+@ways
+@pytest.mark.covers("T-30")
+async def test_a_call_that_lacks_its_task_is_refused_with_the_code_of_tools(way: Way) -> None:
+    """Not with -32600, which the general rule of 2025-11-25 allows: the rule for tools is a MUST."""
+    held = Held()
+    async with way.talk(held.server, capabilities=FORMS) as client:
+        response = await client.request("tools/call", {"name": "only"})
+    assert response["error"]["code"] == (-32021 if way.modern else -32601)
+    assert not held.started.is_set()
+    without = Server("s", tools=lambda_tool)
+    async with way.talk(without, capabilities=FORMS) as client:
+        # A server that declares no tasks runs the call as any other.
+        assert await what_becomes_of(client, {"name": "lambda_tool", "task": {"ttl": 1000}}) == "call"
 
 
 @ways
