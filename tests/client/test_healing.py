@@ -16,6 +16,7 @@ from tests.http_process import started
 
 from toolwire import Client
 from toolwire.backoff import Backoff
+from toolwire.client import Accept
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
 from toolwire.testing import elapse
@@ -157,6 +158,7 @@ class Failing:
         return None
 
 
+FORM = {"type": "object", "properties": {"value": {"type": "boolean"}}, "required": ["value"]}
 LOST = [Reply(500, {}), Reply(502, {}), stream(b": nothing\n\n")]
 
 
@@ -173,6 +175,34 @@ async def test_what_is_safe_is_repeated_once(reply: Reply, name: str, quick: Non
     assert len(script.of("tools/call")) == 2
     first, second = script.of("tools/call")
     assert first.id != second.id
+
+
+@pytest.mark.covers("MRTR-7")
+@pytest.mark.parametrize("name", ["reads", "again"])
+async def test_a_repeated_call_begins_anew_without_the_state_of_its_last_round(name: str, quick: None) -> None:
+    """A server that uses answers once refuses them a second time: the user is asked again instead."""
+    question = {"method": "elicitation/create", "params": {"message": "Sure?", "requestedSchema": FORM}}
+    asked = {"resultType": "input_required", "inputRequests": {"sure": question}, "requestState": "state"}
+    failing = Failing(Reply(body=b"ask"), Reply(502, {}), Reply(body=b"ask"))
+
+    def answer(request: Request) -> Reply | None:
+        reply = failing.answer(request)
+        return Reply(body=rpc(id=request.id, result=asked)) if reply is not None and reply.body == b"ask" else reply
+
+    script = Script(answer)
+    messages: list[str] = []
+
+    def yes(message: str, form: object) -> Accept:
+        messages.append(message)
+        return Accept({"value": True})
+
+    async with script.client(elicit=yes) as client:
+        await client.list_tools()
+        failing.broken = True
+        assert (await client.call_tool(name)).text == "ok"
+    states = [call.message["params"].get("requestState") for call in script.of("tools/call")]
+    assert states == [None, "state", None, "state"]
+    assert messages == ["Sure?"] * 2
 
 
 async def test_and_not_twice(quick: None) -> None:
