@@ -507,6 +507,32 @@ async def test_unless_the_server_is_told_who_is_there(revision: str) -> None:
         await server.call_tool("change")
 
 
+@pytest.mark.covers("E43")
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25", "2025-03-26"])
+@pytest.mark.parametrize("over", ["memory", "http"])
+@pytest.mark.parametrize("caller", [Principal("ann", scopes=frozenset({"read", "write"})), Principal("bob"), None])
+async def test_every_kind_of_handler_knows_who_calls(revision: str, over: Any, caller: Principal | None) -> None:
+    server, seen = Server("s"), []
+
+    def look(ctx: Context) -> str:
+        seen.append(None if ctx.principal is None else (ctx.principal.subject, ctx.principal.scopes))
+        return "looked"
+
+    async def look_async(ctx: Context) -> str:
+        return look(ctx)
+
+    server.tool("plain")(look)
+    server.tool("async")(look_async)
+    server.resource("note://a")(look_async)
+    server.prompt("prompt")(look_async)
+    async with testing.connect(server, revision=revision, over=over, principal=caller) as (client, _):
+        for tool in ("plain", "async"):
+            await client.call_tool(tool)
+        await client.read_resource("note://a")
+        await client.get_prompt("prompt")
+    assert seen == [None if caller is None else (caller.subject, caller.scopes)] * 4
+
+
 async def test_over_http_nobody_has_no_scopes() -> None:
     """A server that lets everybody in does not give them what it reserves for some."""
     async with serving(None, make_server(local_principal=Principal("pat", scopes=frozenset({"read"})))) as client:

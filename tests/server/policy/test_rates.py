@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.wireclient import MODERN, REVISIONS, connect
 
-from toolwire import Policy, Prompt, Resource, Server
+from toolwire import Policy, Prompt, Resource, Server, Tool
 from toolwire.auth import Principal
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.server.policy import Rate
@@ -53,6 +53,31 @@ async def test_a_call_too_many_is_refused_and_told_when_to_try_again(revision: s
     assert refused["isError"] is True
     assert text(refused).startswith("Too many calls: echo allows 2 per 1 minute. Try again in ")
     assert 0 < refused["_meta"]["toolwire/retryAfterMs"] <= 60_000
+
+
+@pytest.mark.covers("S22")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_one_server_checks_inputs_permissions_rates_and_outputs(revision: str) -> None:
+    ran: list[int] = []
+
+    async def work(n: int) -> str:
+        ran.append(n)
+        return f"the key is sk-{n}"
+
+    async def inside() -> str:
+        raise AssertionError("nobody may call this")
+
+    policy = Policy(rate="3/minute", mask=[r"sk-\d+"])
+    server = Server("s", tools=[work, Tool(inside, scopes="admin")], policy=policy)
+    async with connect(server, revision, principal=Principal("ann")) as client:
+        wrong = await client.call("work", {"n": "many"})
+        assert wrong["isError"] is True and "n" in text(wrong), "inputs are validated"
+        assert (await client.error("tools/call", {"name": "inside"}))["code"] == 403, "permissions are checked"
+        assert text(await client.call("work", {"n": 7})) == "the key is [redacted]", "outputs are sanitised"
+        refused = [await client.call("work", {"n": 8}) for _ in range(3)][-1]
+        assert text(refused).startswith("Too many calls"), "the rate is limited"
+    assert ran[0] == 7
+    assert len(ran) <= 3
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

@@ -34,6 +34,47 @@ async def call_raw(client: WireClient, arguments: str) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.covers("R18")
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_paths_commands_urls_and_identifiers_are_screened(revision: str, tmp_path: Path) -> None:
+    policy = Policy(
+        rules={
+            "path": rules.inside(tmp_path, relative_to=tmp_path),
+            "command": rules.one_of("status", "log"),
+            "url": rules.to_hosts("api.example.com"),
+            "identifier": rules.matches(r"[a-z0-9-]{1,20}"),
+        }
+    )
+    good = {"path": "a.txt", "command": "log", "url": "https://api.example.com/x", "identifier": "abc-1"}
+    hostile = {
+        "path": ["/etc/passwd", "../../x", "a/../../x"],
+        "command": ["log; rm -rf /", "$(id)", "log\n", ""],
+        "url": [
+            "file:///etc/passwd",
+            "http://api.example.com/",
+            "https://127.0.0.1/",
+            "https://api.example.com@x.test/",
+        ],
+        "identifier": ["a' OR 1=1", "../a", "a\x00", "a" * 21],
+    }
+    ran: list[dict[str, str]] = []
+    server = Server("s")
+
+    @server.tool(policy=policy)
+    async def act(path: str, command: str, url: str, identifier: str) -> str:
+        ran.append({"path": path, "command": command, "url": url, "identifier": identifier})
+        return "done"
+
+    async with connect(server, revision) as client:
+        assert text(await client.call("act", good)) == "done"
+        for name, values in hostile.items():
+            for value in values:
+                refused = await client.call("act", {**good, name: value})
+                assert refused.get("isError") is True, value
+                assert f"'{name}'" in text(refused)
+    assert ran == [good]
+
+
 @pytest.mark.covers("R14", "R18")
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_an_argument_that_breaks_a_rule_never_reaches_the_tool(revision: str, tmp_path: Path) -> None:
