@@ -13,8 +13,8 @@ from toolwire import Context, Limits, Server
 
 THREADS = 4
 
-# Sessions that nobody uses end soon, so that a short run sees them go too.
-server = Server("soak", limits=Limits(threads=THREADS, sessions=4000, session_idle=20.0))
+# Sessions that nobody uses end soon, so that a short run sees them go too. All the traffic comes from one address.
+server = Server("soak", limits=Limits(threads=THREADS, sessions=4000, session_idle=20.0, share=1.0))
 
 counts = {"begun": 0, "finished": 0, "cancelled": 0}
 
