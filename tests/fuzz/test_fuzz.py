@@ -257,7 +257,7 @@ def depth(value: Any) -> int:
 def usable(identifier: Any) -> bool:
     if isinstance(identifier, str):
         return True
-    return isinstance(identifier, int) and not isinstance(identifier, bool) and -(2**63) <= identifier < 2**63
+    return isinstance(identifier, int) and not isinstance(identifier, bool)
 
 
 class Owed:
