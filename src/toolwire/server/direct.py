@@ -20,6 +20,7 @@ class Nowhere:
     """The outlet of a call that has no client."""
 
     connection = None
+    answered = None
     in_process = True  # Whoever calls there waits for the result, so it is never handed a task.
     congested = False
     why = "There is no client"

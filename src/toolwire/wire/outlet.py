@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Protocol
 
 from msgspec import Raw
@@ -17,6 +18,14 @@ class Outlet(Protocol):
     @property
     def is_local(self) -> bool:
         """Whether the request came over stdio, or from within the process."""
+
+    @property
+    def answered(self) -> asyncio.Future[Any] | None:
+        """Done when the transport has the answer, or will never get one; None where nobody is answered.
+
+        Only the handler of the request may ask for it. Whoever waits for it is called back: it is never awaited inside
+        the request, which it would hold up for ever.
+        """
 
     @property
     def congested(self) -> bool: ...

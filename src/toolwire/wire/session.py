@@ -80,6 +80,11 @@ class ConnectionOutlet(Struct, eq=False):
         return self.connection.channel.is_local
 
     @property
+    def answered(self) -> asyncio.Future[Any] | None:
+        # It writes the answer in its last step. An eager task runs before `task` is set.
+        return self.task or asyncio.current_task()
+
+    @property
     def congested(self) -> bool:
         return self.connection.channel.congested
 

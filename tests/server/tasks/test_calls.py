@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -29,9 +31,13 @@ from tests.server.tasks.talking import (
     text_in,
     ways,
 )
+from tests.wire.test_http_server import serving
 from tests.wireclient import LEGACY, MODERN, Message, WireClient
 
-from toolwire import Context, Limits, Server
+from toolwire import Client, Context, Limits, Server
+from toolwire.protocol.errors import ProtocolError
+from toolwire.testing.connecting import _pipes
+from toolwire.wire.channel import Channel
 
 TASK_FIELDS = {
     CORE: {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"},
@@ -39,23 +45,139 @@ TASK_FIELDS = {
 }
 
 
-@ways
+QUICK = Limits(task_poll=0.01)
+
+
+@asynccontextmanager
+async def piped(server: Server) -> AsyncIterator[Channel]:
+    """Serve over two pipes; gives the client's end of them."""
+    with ExitStack() as descriptors:
+        ours, theirs, hang_up = _pipes(descriptors)
+        serving = asyncio.create_task(server.serve(theirs))
+        yield ours
+        hang_up()
+        await serving
+        await theirs.close()
+
+
+@asynccontextmanager
+async def on_a_port(server: Server, **options: Any) -> AsyncIterator[str]:
+    """Serve by HTTP; gives the address of the endpoint."""
+    async with serving(server, **options) as port:
+        yield f"http://127.0.0.1:{port}/mcp"
+
+
+@asynccontextmanager
+async def elsewhere(served: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+    """Enter a context manager in a thread that has a loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        target = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_entered(served), loop))
+        try:
+            yield target
+        finally:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_left(served), loop))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _entered(served: AbstractAsyncContextManager[Any]) -> Any:
+    return await served.__aenter__()
+
+
+async def _left(served: AbstractAsyncContextManager[Any]) -> None:
+    await served.__aexit__(None, None, None)
+
+
+# HTTP+SSE is missing: it speaks 2024-11-05, which has no tasks.
+SERVED: dict[str, tuple[str, Callable[[Server], AbstractAsyncContextManager[Any]]]] = {
+    "stdio-core": (CORE, piped),
+    "stdio-modern": (MODERN, piped),
+    "http-session": (CORE, on_a_port),
+    "http-stateless": (CORE, lambda server: on_a_port(server, stateless=True)),
+    "http-modern": (MODERN, on_a_port),
+}
+
+
 @pytest.mark.covers("J86")
-async def test_the_answer_leaves_before_the_work_begins(way: Way) -> None:
-    """A handler that computes without awaiting holds the loop from its first step on."""
-    server, order = Server("computes"), []
+@pytest.mark.parametrize("talks", [False, True], ids=["one answer", "stream"])
+@pytest.mark.parametrize("served", SERVED)
+async def test_the_answer_leaves_before_the_work_begins(served: str, talks: bool) -> None:
+    """A handler that computes without awaiting holds the loop of its server from its first step on.
+
+    The client has another loop: it must have its answer while that of the server is held. Where a middleware says
+    something before, the answer is the end of an event stream.
+    """
+    revision, serve = SERVED[served]
+    server, answered = Server("computes", limits=QUICK), threading.Event()
 
     @server.tool(task="required")
-    async def compute() -> str:
+    async def compute() -> bool:
+        return answered.wait(20)
+
+    @server.use
+    async def talk_first(ctx: Context, call_next: Any) -> Any:
+        if talks and ctx.method == "tools/call":
+            await ctx.progress(1)
+        return await call_next(ctx)
+
+    async with elsewhere(serve(server)) as target, Client(target, revision=revision) as client:
+        handle = await client.call_tool_as_task("compute", on_progress=lambda *_: None)
+        answered.set()
+        result = await handle.wait()
+        assert result.text == "true"
+
+
+@dialects
+@pytest.mark.covers("J86")
+async def test_in_memory_the_client_goes_on_before_the_work_begins(revision: str) -> None:
+    server, order = Server("computes", limits=QUICK), []
+
+    @server.tool(task="required")
+    async def compute() -> None:
         order.append("work")
-        return "computed"
+
+    async with Client(server, revision=revision) as client:
+        handle = await client.call_tool_as_task("compute")
+        order.append("answer")
+        await handle.wait()
+    assert order == ["answer", "work"]
+
+
+@ways
+@pytest.mark.parametrize("end", ["raises", "is cancelled"])
+async def test_the_work_begins_also_where_the_answer_never_leaves(way: Way, end: str) -> None:
+    """The task is there for its owner, whatever becomes of the request that made it."""
+    server, made, worked = Server("works"), asyncio.Event(), asyncio.Event()
+
+    @server.tool(task="required")
+    async def work() -> None:
+        worked.set()
+
+    @server.use
+    async def fail_late(ctx: Context, call_next: Any) -> Any:
+        result = await call_next(ctx)
+        if ctx.method == "tools/call":
+            made.set()
+            if end == "raises":
+                raise ProtocolError(-32099, "Too late")
+            await asyncio.Event().wait()
+        return result
 
     async with way.talk(server) as client:
-        calling = client.start("tools/call", {"name": "compute", "arguments": {}, "task": {}})
-        calling.add_done_callback(lambda _: order.append("answer"))
-        task = task_in((await calling)["result"])["taskId"]
-        assert text_in(await outcome(client, task)) == "computed"
-    assert order == ["answer", "work"]
+        calling = client.start("tools/call", {"name": "work", "arguments": {}, "task": {}}, id="call")
+        await made.wait()
+        if end == "raises":
+            assert (await calling)["error"]["code"] == -32099
+        elif way == Way("http", MODERN):
+            await client.channel.answers[-1].disconnect()  # type: ignore[attr-defined]
+        else:
+            client.notify("notifications/cancelled", {"requestId": "call"})
+        await worked.wait()
 
 
 @over

@@ -475,7 +475,7 @@ class Tasks:
         run.id, run.created = record.id, record
         self.follow(key, run)
         run.announced = record.status
-        run.start(at_once=True)
+        run.start()
         assert run.worker is not None
         await asyncio.wait({run.worker})
         return run.outcome()

@@ -34,10 +34,6 @@ from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
-# J86: an `async` handler that computes holds the loop. A task begins so many turns of the loop, and so many seconds,
-# after its call, so that the answer with the id of the task leaves before.
-_ANSWER_TURNS: Final = 20
-_ANSWER_SECONDS: Final = 0.01
 # A handler that reports often makes a poll no wiser: a new status message is written this seldom.
 _SAY_SECONDS: Final = 0.2
 
@@ -180,11 +176,21 @@ class Run(Followed):
 
     # --- running ---
 
-    def start(self, *, at_once: bool = False) -> None:
-        """Begin the work: at once, or when the call has been answered with a task."""
+    def start(self) -> None:
+        """Begin the work: at once, or when the transport has the answer with the task.
+
+        J86: an `async` handler that computes holds the loop, and with it an answer that has not left.
+        """
+        answered = self.ctx._outlet.answered if self.is_task else None
+        if answered is None:
+            self._begin()
+        else:
+            answered.add_done_callback(self._begin)
+
+    def _begin(self, _: asyncio.Future[Any] | None = None) -> None:
         # Another may have cancelled it before the work begins.
         if not self._unwanted:
-            self.worker = self.loop.create_task(self._perform(self.is_task and not at_once))
+            self.worker = self.loop.create_task(self._perform())
 
     async def work(self, arguments: Raw | msgspec.UnsetType) -> Any:
         """What is run under the deadline and with the clean-up of any call."""
@@ -192,14 +198,10 @@ class Run(Followed):
             self._take_over()
         return await self.tool.call(self.ctx, arguments)
 
-    async def _perform(self, is_answered: bool) -> Any:
+    async def _perform(self) -> Any:
         outcome: Any
         CURRENT.set(self.ctx)
         try:
-            if is_answered:
-                for _ in range(_ANSWER_TURNS):
-                    await asyncio.sleep(0)
-                await asyncio.sleep(_ANSWER_SECONDS)
             outcome = await self._keeper.call(self)
         except ProtocolError as error:
             outcome = error
@@ -307,6 +309,10 @@ class TaskOutlet:
         self.is_local: bool = inner.is_local
         self._run = run
         self._inner = inner
+
+    @property
+    def answered(self) -> asyncio.Future[Any] | None:
+        return self._inner.answered
 
     @property
     def congested(self) -> bool:

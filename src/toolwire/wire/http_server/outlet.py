@@ -82,6 +82,7 @@ class ExchangeOutlet:
     _task: asyncio.Task[Any] | None = None
     _silence: Timeouts | None = None
     _is_counted: bool = False
+    _answered: asyncio.Future[None] | None = None
 
     def __init__(
         self,
@@ -106,6 +107,12 @@ class ExchangeOutlet:
         self._headers = headers
 
     # --- what a handler uses ---
+
+    @property
+    def answered(self) -> asyncio.Future[None]:
+        if self._answered is None:
+            self._answered = asyncio.get_running_loop().create_future()
+        return self._answered
 
     @property
     def congested(self) -> bool:
@@ -150,6 +157,8 @@ class ExchangeOutlet:
 
     def settle(self) -> None:
         """The exchange is over, and counts no more."""
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_result(None)
         if self._is_counted:
             assert self._exchanges is not None
             self._is_counted = False

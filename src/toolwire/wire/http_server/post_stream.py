@@ -84,7 +84,7 @@ class PostStream:
         self._watch: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         # Done when this POST's connection has nothing more to carry.
-        self._done: asyncio.Future[None] = self._loop.create_future()
+        self.done: asyncio.Future[None] = self._loop.create_future()
 
     # --- the connection ---
 
@@ -96,7 +96,7 @@ class PostStream:
     async def serve(self) -> None:
         """Keep the POST's connection until it has its answer, is closed early, or is gone."""
         try:
-            await self._done
+            await self.done
         except asyncio.CancelledError:
             self.detach()  # The host gave up on the connection; the calls have not.
             raise
@@ -140,8 +140,8 @@ class PostStream:
         if self._sending and self._writer is not None:
             self._writer.cancel()
         self._make_room()
-        if not self._done.done():
-            self._done.set_result(None)
+        if not self.done.done():
+            self.done.set_result(None)
 
     async def finished(self) -> None:
         """Wait until everything that was said is on its way."""
@@ -187,8 +187,8 @@ class PostStream:
             assert self._wake is not None
             self._wake.set()
         elif self.expected == 0:
-            if not self._done.done():
-                self._done.set_result(None)
+            if not self.done.done():
+                self.done.set_result(None)
             self._streams.over(self)
 
     async def close_early(self, retry_ms: int | None) -> None:
@@ -201,7 +201,7 @@ class PostStream:
         self._start()
         assert self._wake is not None
         self._wake.set()
-        await asyncio.shield(self._done)
+        await asyncio.shield(self.done)
 
     # --- the stream ---
 

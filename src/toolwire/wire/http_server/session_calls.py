@@ -126,6 +126,10 @@ class Call:
         return False
 
     @property
+    def answered(self) -> asyncio.Future[None]:
+        return self.stream.done
+
+    @property
     def congested(self) -> bool:
         return self.stream.congested
 

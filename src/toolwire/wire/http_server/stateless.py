@@ -75,7 +75,10 @@ class Stateless:
         if calls:
             await self._admit(calls)
             outlet = ExchangeOutlet(receive, send, revision, extra)
-            await self._exchange(calls, ready if isinstance(message, Batch) else None, outlet)
+            try:
+                await self._exchange(calls, ready if isinstance(message, Batch) else None, outlet)
+            finally:
+                outlet.settle()
         elif ready:
             answer = encode_batch(ready) if isinstance(message, Batch) else ready[0]
             await respond(send, 200, answer, (*JSON_TYPE, *extra))
