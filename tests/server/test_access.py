@@ -17,6 +17,7 @@ from tests.wireclient import LEGACY, MODERN, modern_meta
 from toolwire import Client, Context, Limits, Policy, Resource, Server, Tool, testing
 from toolwire.auth import ApiKeys, Principal, ResourceServer
 from toolwire.protocol.errors import CALL_FORBIDDEN, InsufficientScope, ProtocolError, ServerError
+from toolwire.server.access import Access, View
 from toolwire.server.components import Cache
 from toolwire.server.headers import Header
 from toolwire.wire.http_server.asgi import HttpApp
@@ -572,3 +573,32 @@ async def test_a_task_is_not_begun_without_what_its_tool_needs(revision: str) ->
         assert str(hidden).replace("inside", "insidf") == str(missing)
         assert ran == []
     await app.stop()
+
+
+async def test_nobody_looks_for_more_addresses_than_a_stream_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    readable = Access.readable
+
+    def counted(self: Access, uri: str, view: View | None) -> Any:
+        looked.append(uri)
+        return readable(self, uri, view)
+
+    monkeypatch.setattr(Access, "readable", counted)
+    server = Server("s", limits=Limits(uris=2))
+
+    @server.resource("note://{name}", scopes="read")
+    async def note(name: str) -> str:
+        return name
+
+    app = server.http_app()
+    client = ModernClient(app)
+    try:
+        for number, status in ((2, 403), (3, 200), (10_000, 200)):
+            looked.clear()
+            wanted = {"resourceSubscriptions": [f"note://{each}" for each in range(number)]}
+            answer = await client.request("subscriptions/listen", {"notifications": wanted})
+            assert answer.status == status
+            assert len(looked) <= 2
+            assert "error" in answer.json()
+    finally:
+        await app.stop()

@@ -11,6 +11,7 @@ import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
 from toolwire import Prompt, Resource, ResourceTemplate, Server, Tool, types
+from toolwire.protocol.cursors import encode_cursor
 from toolwire.protocol.errors import ServerError
 from toolwire.server.components import Argument, Options
 from toolwire.server.components.decorating import PromptOptions, ResourceOptions, ToolOptions
@@ -411,6 +412,26 @@ async def test_every_list_comes_in_pages_of_the_size_that_the_server_chose(
     size = size or 3
     wanted = [expected[start : start + size] for start in range(0, 3, size)]
     assert await pages_of(server, revision, method, member, key) == wanted
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_cursors_that_a_client_makes_up_take_no_memory(revision: str) -> None:
+    server = Server("s", tools=[named(f"t{number}") for number in range(6)], page_size=2)
+    made_up = [encode_cursor("tools", f"t{number}x") for number in range(6)]
+    made_up += [encode_cursor("tools", "t0"), encode_cursor("tools", "s" * 100)]
+    async with connect(server, revision) as client:
+        for cursor in made_up:
+            await client.result("tools/list", {"cursor": cursor})
+        assert server.kernel.pages.kept == 0
+        first = await client.result("tools/list")
+        second = await client.result("tools/list", {"cursor": first["nextCursor"]})
+        third = await client.result("tools/list", {"cursor": second["nextCursor"]})
+        assert "nextCursor" not in third
+        assert server.kernel.pages.kept == 3, "those that follow one another are kept"
+        for cursor in made_up:
+            await client.result("tools/list", {"cursor": cursor})
+        assert server.kernel.pages.kept == 3
+        assert await client.result("tools/list", {"cursor": first["nextCursor"]}) == second
 
 
 @pytest.mark.covers("1.7.3", "PAG-2")

@@ -82,6 +82,12 @@ def caller(client: str | None, headers: dict[str, str] | None = None, trusted: t
         ("::ffff:192.0.2.1", "192.0.2.1"),
         ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
         ("fe80::1%eth0", "fe80::/64"),
+        # Made of an IPv4 address: 6to4, where one has many networks, NAT64, where all are in one network, and Teredo.
+        ("2002:c000:201::1", "192.0.2.1"),
+        ("2002:c000:201:ffff::1", "192.0.2.1"),
+        ("64:ff9b::192.0.2.1", "192.0.2.1"),
+        ("2001:0:5ef5:79fd:1:2:3fff:fdfe", "192.0.2.1"),
+        ("2002:7f00:1::1", "127.0.0.1"),
         ("testclient", "testclient"),
         # This machine: one user, or a proxy that was not named.
         ("127.0.0.1", None),
@@ -128,7 +134,10 @@ PROXY = "10.0.0.1"
         ({"forwarded": 'for=203.0.113.9, For="[2001:db8::1]:4711"'}, "2001:db8::/64"),
         ({"forwarded": "for=_hidden"}, PROXY),
         ({"forwarded": "proto=https"}, PROXY),
-        ({"forwarded": "for=203.0.113.9", "x-forwarded-for": "192.0.2.1"}, "192.0.2.1"),
+        ({"forwarded": "for=192.0.2.1", "x-forwarded-for": "203.0.113.9, 192.0.2.1"}, "192.0.2.1"),
+        # The proxy wrote one of them, and nobody knows which: the other may be a lie.
+        ({"forwarded": "for=203.0.113.9", "x-forwarded-for": "192.0.2.1"}, f"{PROXY}, unclear"),
+        ({"forwarded": "for=203.0.113.8", "x-forwarded-for": "192.0.2.1"}, f"{PROXY}, unclear"),
     ],
 )
 def test_a_proxy_that_was_named_says_who_calls(headers: dict[str, str], found: str) -> None:
@@ -136,6 +145,15 @@ def test_a_proxy_that_was_named_says_who_calls(headers: dict[str, str], found: s
     # Nobody else is believed.
     assert caller(PROXY, headers) == PROXY
     assert caller(PROXY, headers, ("10.0.0.2", "::1")) == PROXY
+
+
+def test_headers_that_differ_are_no_way_around_the_share_of_a_caller() -> None:
+    differ = {"forwarded": "for=203.0.113.9", "x-forwarded-for": "192.0.2.1"}
+    assert caller("127.0.0.1", differ, ("127.0.0.1",)) is not None
+
+
+def test_nobody_is_trusted_for_an_ipv6_address_that_is_made_of_a_trusted_one() -> None:
+    assert caller("2002:a00:1::1", {"x-forwarded-for": "192.0.2.1"}, ("10.0.0.0/8",)) == "10.0.0.1"
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

@@ -68,9 +68,12 @@ class View:
 class Access:
     """The restrictions of one server, those of the servers mounted in it among them."""
 
-    def __init__(self, catalog: Catalog, effective: Callable[[Iterable[str]], frozenset[str]] | None) -> None:
-        """`effective` adds implied scopes; None where no scope implies another."""
+    def __init__(
+        self, catalog: Catalog, effective: Callable[[Iterable[str]], frozenset[str]] | None, most_uris: int
+    ) -> None:
+        """`effective` adds implied scopes; None where no scope implies another. `most_uris` is `Limits.uris`."""
         self._catalog = catalog
+        self._most_uris = most_uris
         self._implies = effective is not None
         self.effective: Effective = frozenset if effective is None else lru_cache(maxsize=1024)(effective)
         self.rules: dict[str, TagRule] = {}
@@ -259,7 +262,9 @@ class Access:
             found = self.referred(is_prompt, params.ref.name if is_prompt else params.ref.uri, view)
         elif method == "subscriptions/listen":
             uris = params.notifications.resource_subscriptions
-            each = [self.readable(uri, view) for uri in (() if uris is UNSET else uris)]
+            if uris is UNSET or len(uris) > self._most_uris:
+                return ()  # More than that are refused, whatever they are: nobody looks for each of them.
+            each = [self.readable(uri, view) for uri in uris]
             return [one for one in each if one is not None]
         return () if found is None else (found,)
 

@@ -81,7 +81,11 @@ class Kernel(Operations):
             implementation,
             instructions,
             capabilities,
-            access=Access(catalog, server.policy.effective_scopes if server.policy and server.policy.implies else None),
+            access=Access(
+                catalog,
+                server.policy.effective_scopes if server.policy and server.policy.implies else None,
+                limits.uris,
+            ),
             failures=Failures(self.questions, limits.tool, debug),
             limits=limits,
             page_size=page_size,

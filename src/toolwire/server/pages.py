@@ -11,7 +11,7 @@ from msgspec import Raw
 from toolwire.protocol.readable import encode_readable
 from toolwire.server.catalog import Catalog, Seen
 
-#: Pages that are kept. A cursor is the client's word, so there could be any number of them.
+#: Pages that are kept.
 MAX_PAGES: Final = 1024
 
 
@@ -21,8 +21,13 @@ class Pages:
     def __init__(self, catalog: Catalog, size: int) -> None:
         self.size = size
         self._catalog = catalog
-        # Of one version of the catalogue.
-        self._encoded: tuple[int, dict[tuple[str, str, str | None, Any], Raw]] = (-1, {})
+        # Of one version of the catalogue; None for a page whose cursor was handed out, and that nobody asked for yet.
+        self._encoded: tuple[int, dict[tuple[str, str, str | None, Any], Raw | None]] = (-1, {})
+
+    @property
+    def kept(self) -> int:
+        """How many pages are kept."""
+        return sum(encoded is not None for encoded in self._encoded[1].values())
 
     def get(
         self,
@@ -37,13 +42,20 @@ class Pages:
         known, pages = self._encoded
         if known != version:
             _, pages = self._encoded = (version, {})
-        key = (kind, revision, cursor, None if view is None else view.admitted)
+        admitted = None if view is None else view.admitted
+        key = (kind, revision, cursor, admitted)
         encoded = pages.get(key)
         if encoded is None:
             items, following = self.page(kind, revision, cursor, view)
-            if len(pages) >= MAX_PAGES:
-                pages.clear()
-            encoded = pages[key] = Raw(encode_readable(result(items, following)))
+            encoded = Raw(encode_readable(result(items, following)))
+            # Anybody can make cursors, and have any number of pages that overlap. Only those are kept that follow one
+            # another from the first.
+            if cursor is None or key in pages:
+                if len(pages) >= MAX_PAGES:
+                    pages.clear()
+                pages[key] = encoded
+                if following is not None:
+                    pages.setdefault((kind, revision, following, admitted), None)
         return encoded
 
     def page(

@@ -267,7 +267,12 @@ def test_paths_stay_inside_whatever_they_are_made_of(tmp_path: Path) -> None:
     rule = rules.inside(root, relative_to=root)
     for good in ("", "a", "a/../b", "./x", str(root / "y")):
         assert rule(good) is None, good
-    for bad in ("..", "a/../../x", "/etc/passwd", "link/x", str(tmp_path / "rooted" / "x"), "a\0b", "\ud800", 3):
+    for bad in ("..", "a/../../x", "/etc/passwd", "link/x", str(tmp_path / "rooted" / "x"), "a\0b", "\ud800"):
+        assert rule(bad) is not None, bad
+    # What `expanduser`, or a type that strips white space, makes another path of.
+    for bad in ("~", "~/x", "~root/x", " /etc/passwd", "\n/etc/passwd", "x ", "\u2003/etc/passwd"):
+        assert rule(bad) is not None, bad
+    for bad in (None, 3, True, ["a"], {"a": "b"}):
         assert rule(bad) is not None, bad
 
 
@@ -323,6 +328,10 @@ def test_whatever_inside_lets_through_is_inside_when_the_handler_opens_it(
         "http://api.example.com/",
         "https://evil.com/",
         "https://api.example.com.evil.com/",
+        "https://evil.com%2f.cdn.example.com/",
+        "https://evil.com%23.cdn.example.com/",
+        "https://evil.com;.cdn.example.com/",
+        "https://evil.com&.cdn.example.com/",
         "https://api.example.com@evil.com/",
         "https://user:pw@api.example.com/",
         "https://evil.com\\@api.example.com/",

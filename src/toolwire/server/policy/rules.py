@@ -115,12 +115,15 @@ def inside(directory: str | os.PathLike[str], *, relative_to: str | os.PathLike[
     The rule has to judge the file that the handler opens, and cannot see where the handler looks for a relative path.
     So relative paths are refused unless `relative_to` says where: `relative_to=directory` for a handler that opens
     `directory / path`, `relative_to="."` for one that opens `path` from the working directory.
+
+    A path that begins with `~`, or that has white space at an end, is refused: `expanduser` and types that strip white
+    space would make another path of it.
     """
     allowed = Path(directory).absolute()
     base = None if relative_to is None else Path(relative_to)
 
     def rule(value: Any) -> str | None:
-        if not isinstance(value, str) or "\0" in value:
+        if not isinstance(value, str) or "\0" in value or value.startswith("~") or value != value.strip():
             return "it is not a path"
         path = Path(value)
         if not path.is_absolute():
@@ -151,7 +154,8 @@ def to_hosts(*hosts: str, schemes: Iterable[str] = ("https",)) -> Rule:
             host, credentials = (parts.hostname or "").rstrip("."), "@" in parts.netloc
         except ValueError:
             return "it is not an address"
-        if parts.scheme not in protocols or credentials or not host:
+        # Some clients decode `%2f` in a host, or end the host at a character that no host has.
+        if parts.scheme not in protocols or credentials or re.fullmatch(r"[\w.:-]+", host) is None:
             return f"it is not a plain {' or '.join(sorted(protocols))} address"
         below = {f"*.{host.split('.', n)[n]}" for n in range(1, host.count(".") + 1)}
         return None if host in allowed or not below.isdisjoint(allowed) else "its host is not allowed"

@@ -6,7 +6,7 @@ An address counts as its peer has it, unless that peer is a proxy that was named
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final, TypeAlias
@@ -21,6 +21,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 MAX_HOPS: Final = 16
 #: What one customer of a provider has of IPv6: all addresses with the same first bits (RFC 6177).
 IPV6_BITS: Final = 64
+_NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 class Callers:
@@ -49,11 +50,21 @@ class Callers:
 
     def _origin(self, peer: str, headers: Mapping[str, str]) -> str:
         """The last address on the way here that no trusted proxy has."""
-        name = "x-forwarded-for" if "x-forwarded-for" in headers else "forwarded"
-        hops = headers.get(name, "").replace(DUPLICATE, ",").rsplit(",", MAX_HOPS)[-MAX_HOPS:]
+        if not self._is_trusted(peer):
+            return peer
+        said = {self._said(peer, headers[name], read) for name, read in _FORWARDING if name in headers}
+        if len(said) < 2:
+            return said.pop() if said else peer
+        # A proxy adds to one of the headers, and may let the other through as the client wrote it. Whoever sends
+        # headers that differ is counted with all others behind this proxy who do so.
+        return f"{peer}, unclear"
+
+    def _said(self, peer: str, header: str, read: Callable[[str], str]) -> str:
+        """The same as one header has it; `read` finds the address in an element of it."""
+        hops = header.replace(DUPLICATE, ",").rsplit(",", MAX_HOPS)[-MAX_HOPS:]
         origin = peer
         while hops and self._is_trusted(origin):
-            said = _address_in(hops.pop() if name == "x-forwarded-for" else _for_of(hops.pop()))
+            said = _address_in(read(hops.pop()))
             if said is None:
                 break
             origin = said
@@ -78,7 +89,7 @@ def _counted(address: str) -> str:
     if found is None:
         return address[:100]
     if isinstance(found, IPv6Address) and not found.is_loopback:
-        return str(IPv6Network((found, IPV6_BITS), strict=False))
+        return str(_within(found) or IPv6Network((found, IPV6_BITS), strict=False))
     return str(found)
 
 
@@ -101,6 +112,19 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
     return found if inner is None else inner
 
 
+def _within(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address of whoever has an IPv6 address that is made of one; None for any other.
+
+    With 6to4 (RFC 3056) one IPv4 address has 65,536 networks; with NAT64 (RFC 6052) all of them are in one network.
+    Nobody is trusted, or taken for this machine, because of such an address: others can make one.
+    """
+    if address.teredo is not None:
+        return address.teredo[1]
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.sixtofour
+
+
 def _address_in(text: str) -> str | None:
     """The address that a proxy wrote down, without the port that some add; None for a name or a blank."""
     text = text.strip(" \t")
@@ -118,3 +142,6 @@ def _for_of(element: str) -> str:
         if name.strip(" \t").lower() == "for":
             return value.strip(" \t").strip('"')
     return ""
+
+
+_FORWARDING: Final[tuple[tuple[str, Callable[[str], str]], ...]] = (("x-forwarded-for", str), ("forwarded", _for_of))
