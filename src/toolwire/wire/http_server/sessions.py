@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -56,6 +57,8 @@ from toolwire.wire.shares import Caller, Shares, Taken
 log: logging.Logger = logging.getLogger("toolwire.http")
 
 _RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"5"),)
+# When a session is over, and whom it is counted for.
+_Lease: TypeAlias = tuple[float, Caller]
 
 
 class SessionHost(Protocol):
@@ -141,7 +144,8 @@ class Sessions:
         self._lifecycles: dict[tuple[str, bool], ServerLifecycle] = {}
         self._nobody = self._digest(None)
         # When the sessions that this process opened are over, and whose they are, in the order of their last use.
-        self._opened: dict[str, tuple[float, Caller]] = {}
+        self._opened: dict[str, _Lease] = {}
+        self._lease: _Lease = (0, None)
         self._shares = Shares(limits.sessions, limits.share, "sessions open", seconds=60)
         self._leave: list[Callable[[], None]] = []
 
@@ -355,8 +359,15 @@ class Sessions:
             self._strike(oldest)
         self._shares.take(caller)
         identifier = encode_base64url(self._random(ID_BYTES))
-        self._opened[identifier] = (now + self._limits.session_idle + RENEWAL, caller)
+        self._opened[identifier] = self._lease_from(now, caller)
         return identifier
+
+    def _lease_from(self, now: float, caller: Caller) -> _Lease:
+        """Say how long a session of a caller is kept, to the second: sessions in a row share one object."""
+        lease = (math.ceil(now) + self._limits.session_idle + RENEWAL, caller)
+        if lease != self._lease:
+            self._lease = lease
+        return self._lease
 
     def _strike(self, session: str) -> None:
         """Count a session out, if this process opened it."""
@@ -439,10 +450,10 @@ class Sessions:
 
     def _count_use(self, session: str) -> None:
         opened = self._opened.get(session)
-        until = asyncio.get_running_loop().time() + self._limits.session_idle
-        if opened is not None and opened[0] < until:
+        now = asyncio.get_running_loop().time()
+        if opened is not None and opened[0] < now + self._limits.session_idle:
             del self._opened[session]
-            self._opened[session] = (until + RENEWAL, opened[1])
+            self._opened[session] = self._lease_from(now, opened[1])
 
     def _digest(self, principal: Any) -> bytes:
         return principal_digest(self._host.principal_key(principal))
