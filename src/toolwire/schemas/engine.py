@@ -2,7 +2,8 @@
 
 Everything that validates against a *document* goes through `compile`; it is the only place that hands a schema to
 jsonschema-rs, and nothing outside the document is ever fetched (2026-07-28 server/tools: a `$ref` must not be
-dereferenced over the network; the library below would fetch both http and file by default).
+dereferenced over the network; the library below would fetch both http and file by default). A plain schema gets its
+engine when a value comes that it cannot judge by itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas.bounds import MAX_BYTES, Document, SchemaError, dialect_of
 from toolwire.schemas.effort import Effort, measure, parts_in
 from toolwire.schemas.faults import Faults, Leaves, Search
+from toolwire.schemas.plain import Plain, plain
 from toolwire.schemas.walking import Json, Schema
 from toolwire.schemas.whole_numbers import whole_numbers
 from toolwire.schemas.wording import MAX_PROBLEMS, Problem, expected, explained, missing_key, unknown_key
@@ -35,11 +37,15 @@ TOO_LARGE: Final = Problem((), "too large or too deeply nested for this schema")
 class Validator:
     """A compiled schema. `check` returns what is wrong, an empty list when nothing is."""
 
-    def __init__(self, schema: Schema, document: Document, build: Callable[[Schema], Any]) -> None:
+    def __init__(
+        self, schema: Schema, document: Document, build: Callable[[Schema], Any], glance: Plain | None
+    ) -> None:
+        """`glance` tells small values that fit without an engine; None for a schema that is not plain."""
         self.schema = schema
         self.weight: int = document.weight
         """About how many bytes it takes."""
-        self._engine = build(schema)
+        self._engine: Any = build(schema) if glance is None else None
+        self._glance = glance
         self._effort = Effort(document)
         self._targets = document.targets
         self._wants_integers = document.wants_integers
@@ -52,7 +58,7 @@ class Validator:
         try:
             if not self._is_cheap(instance, text):
                 return [TOO_LARGE]
-            if self._engine.is_valid(instance):
+            if self._is_valid(instance):
                 return []
             return self._explain(instance)
         except RecursionError:
@@ -64,7 +70,7 @@ class Validator:
     def fits(self, instance: Json, text: bytes | None = None) -> bool:
         """Whether nothing is wrong with a value."""
         try:
-            return self._is_cheap(instance, text) and bool(self._engine.is_valid(instance))
+            return self._is_cheap(instance, text) and self._is_valid(instance)
         except (RecursionError, ValueError, TypeError):
             return False
 
@@ -88,6 +94,13 @@ class Validator:
             return instance
         parts = parts_in(text or b"") if size is None else size.parts
         return whole_numbers(instance, self.schema, self._targets, parts)
+
+    def _is_valid(self, instance: Json) -> bool:
+        if self._engine is None:
+            if self._glance is not None and self._glance.fits(instance):
+                return True
+            self._engine = self._build(self.schema)
+        return bool(self._engine.is_valid(instance))
 
     def _is_cheap(self, instance: Json, text: bytes | None) -> bool:
         return (text is not None and self._effort.fits_text(text)) or self._effort.fits(instance)
@@ -147,7 +160,7 @@ def compile(schema: Json, *, what: str) -> Validator:
     def build(part: Schema) -> Any:
         return _engine(part, dialect, what, pattern_bytes)
 
-    return Validator(schema, document, build)
+    return Validator(schema, document, build, plain(schema, dialect))
 
 
 def _engine(schema: Schema, dialect: str, what: str, pattern_bytes: int) -> Any:

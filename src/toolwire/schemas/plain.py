@@ -1,0 +1,168 @@
+"""Plain schemas: small values that surely fit are told without the engine.
+
+Most output schemas name types, members and constants, and nothing else. The engine is a large library: loading it takes
+more memory than all the rest of a client. A plain schema needs it only for a value that does not fit, or is large.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Final
+
+from toolwire.schemas.walking import Json, Schema
+
+#: A value with more parts than this is left to the engine, which is faster once it is loaded.
+MAX_PARTS: Final = 200
+
+# Draft 4 is not among them: to it, 1.0 is no integer, and there are no constants.
+_DIALECTS: Final = frozenset({"Draft202012Validator", "Draft201909Validator", "Draft7Validator", "Draft6Validator"})
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "null": (type(None),), "boolean": (bool,), "integer": (int, float), "number": (int, float), "string": (str,),
+    "array": (list,), "object": (dict,),
+}  # fmt: skip
+_SCALARS: Final = frozenset({type(None), bool, int, float, str})
+_CONTAINERS: Final = frozenset({list, dict})
+_EVERYTHING: Final = _SCALARS | _CONTAINERS
+_ANNOTATIONS: Final[dict[str, type]] = {
+    "title": str, "description": str, "$comment": str, "deprecated": bool, "readOnly": bool, "writeOnly": bool,
+    "examples": list,
+}  # fmt: skip
+# Below this, numbers are equal to the engine exactly if they are to Python.
+_EXACT: Final = 2**53
+
+
+class Plain:
+    """A plain schema, read once. `fits` never says yes where the engine says no; a no means: ask the engine."""
+
+    __slots__ = ("_items", "_members", "_required", "_rest", "_types", "_values", "_whole")
+
+    def __init__(self) -> None:
+        self._types: frozenset[type] = _EVERYTHING
+        self._whole = False
+        """Whether a number has to be an integer; 1.0 is one."""
+        self._values: frozenset[tuple[bool, Json]] | None = None
+        self._required: frozenset[str] = frozenset()
+        self._members: dict[str, Plain] = {}
+        self._rest: Plain | None = None
+        self._items: Plain | None = None
+
+    def fits(self, value: Json) -> bool:
+        """Whether a value is small and surely fits."""
+        waiting: list[tuple[Plain, Json]] = [(self, value)]
+        for rule, part in waiting:
+            if not rule._takes(part):
+                return False
+            kind = type(part)
+            if kind in _CONTAINERS and len(waiting) + len(part) > MAX_PARTS:
+                return False
+            if kind is dict:
+                members, rest = rule._members, rule._rest
+                for name, below in part.items():
+                    if type(name) is not str or not _is_text(name):
+                        return False
+                    following = members.get(name, rest)
+                    if following is not None:
+                        waiting.append((following, below))
+            elif kind is list and (items := rule._items) is not None:
+                waiting += [(items, below) for below in part]
+        return True
+
+    def _takes(self, part: Json) -> bool:
+        """Whether a part of a value fits, apart from what is inside it."""
+        kind = type(part)
+        if kind not in self._types:
+            return False
+        if self._values is not None and (kind not in _SCALARS or (kind is bool, part) not in self._values):
+            return False
+        if kind is float:
+            # Neither infinity nor NaN is a whole number.
+            return part.is_integer() if self._whole else isfinite(part)
+        if kind is str:
+            return _is_text(part)
+        return kind is not dict or part.keys() >= self._required
+
+    def read(self, schema: Schema) -> bool:
+        """Take over what a schema says; False where it is not plain, or not surely well-formed."""
+        return all(self._take(keyword, said) for keyword, said in schema.items())
+
+    def _take(self, keyword: str, said: Json) -> bool:
+        if keyword in _ANNOTATIONS:
+            return type(said) is _ANNOTATIONS[keyword] and (type(said) is not list or all(map(_is_scalar, said)))
+        match keyword:
+            case "type":
+                return self._take_types(said if type(said) is list else [said])
+            case "const":
+                return self._take_values([said])
+            case "enum":
+                return type(said) is list and self._take_values(said)
+            case "required":
+                if type(said) is not list or not all(type(name) is str for name in said):
+                    return False
+                self._required = frozenset(said)
+                return len(self._required) == len(said)
+            case "properties":
+                return type(said) is dict and all(self._take_member(name, below) for name, below in said.items())
+            case "additionalProperties":
+                self._rest = None if said is True else _plain(said)
+                return said is True or self._rest is not None
+            case "items":
+                self._items = None if said is True else _plain(said)
+                return said is True or self._items is not None
+        # Everybody ignores the keywords of others. `default` is one of those that promise nothing.
+        is_empty = type(said) in _CONTAINERS and not said
+        return (keyword == "default" or keyword.startswith("x-")) and (is_empty or _is_scalar(said))
+
+    def _take_types(self, names: list[Json]) -> bool:
+        if not names or not all(type(name) is str and name in _TYPES for name in names) or len(set(names)) < len(names):
+            return False
+        self._types = frozenset(kind for name in names for kind in _TYPES[name])
+        self._whole = "integer" in names and "number" not in names
+        return True
+
+    def _take_values(self, values: list[Json]) -> bool:
+        # A second set of values would replace the first one: `const` beside `enum` is left to the engine.
+        if self._values is not None or not values or not all(map(_is_constant, values)):
+            return False
+        self._values = frozenset((type(value) is bool, value) for value in values)
+        return len(self._values) == len(values)
+
+    def _take_member(self, name: Json, schema: Json) -> bool:
+        member = _plain(schema) if type(name) is str else None
+        if member is None:
+            return False
+        self._members[name] = member
+        return True
+
+
+def plain(schema: Schema, dialect: str) -> Plain | None:
+    """Read a schema of a dialect; None where only the engine can judge it."""
+    if dialect not in _DIALECTS:
+        return None
+    return _plain({keyword: said for keyword, said in schema.items() if keyword != "$schema"})
+
+
+def _plain(schema: Json) -> Plain | None:
+    found = Plain()
+    if schema is False:
+        found._types = frozenset()
+        return found
+    return found if schema is True or (type(schema) is dict and found.read(schema)) else None
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8: half of a surrogate pair cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_scalar(value: Json) -> bool:
+    return type(value) in _SCALARS and (type(value) is not float or isfinite(value))
+
+
+def _is_constant(value: Json) -> bool:
+    return _is_scalar(value) and (type(value) not in (int, float) or -_EXACT < value < _EXACT)
