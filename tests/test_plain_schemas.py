@@ -146,6 +146,10 @@ class Text(str):
     pass
 
 
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
@@ -160,6 +164,8 @@ class Text(str):
         ({"items": {"type": "integer"}}, [1] * MAX_PARTS),
         ({"items": {"items": {"type": "integer"}}}, [[1] * 20] * 20),
         ({"type": "object"}, {str(n): n for n in range(MAX_PARTS)}),
+        ({"type": "object"}, {"a": ENDLESS}),
+        ({"type": "object"}, {"a": [object()]}),
     ],
 )
 def test_what_is_large_or_no_json_is_for_the_engine(schema: Any, value: Any) -> None:

@@ -55,6 +55,8 @@ class Validator:
 
     def check(self, instance: Json, text: bytes | None = None) -> list[Problem]:
         """Say all that is wrong with a value; `text` is its JSON, where that is at hand, to measure it by."""
+        if self._glance is not None and self._glance.fits(instance):
+            return []
         try:
             if not self._is_cheap(instance, text):
                 return [TOO_LARGE]
@@ -69,6 +71,8 @@ class Validator:
 
     def fits(self, instance: Json, text: bytes | None = None) -> bool:
         """Whether nothing is wrong with a value."""
+        if self._glance is not None and self._glance.fits(instance):
+            return True
         try:
             return self._is_cheap(instance, text) and self._is_valid(instance)
         except (RecursionError, ValueError, TypeError):
@@ -97,8 +101,6 @@ class Validator:
 
     def _is_valid(self, instance: Json) -> bool:
         if self._engine is None:
-            if self._glance is not None and self._glance.fits(instance):
-                return True
             self._engine = self._build(self.schema)
         return bool(self._engine.is_valid(instance))
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from toolwire.schemas.walking import Json, Schema
 
-#: A value with more parts than this is left to the engine, which is faster once it is loaded.
-MAX_PARTS: Final = 200
+#: A value with more parts than this is left to the engine, which judges large values faster.
+MAX_PARTS: Final = 100
 
 # Draft 4 is not among them: to it, 1.0 is no integer, and there are no constants.
 _DIALECTS: Final = frozenset({"Draft202012Validator", "Draft201909Validator", "Draft7Validator", "Draft6Validator"})
@@ -47,7 +47,10 @@ class Plain:
         self._items: Plain | None = None
 
     def fits(self, value: Json) -> bool:
-        """Whether a value is small and surely fits."""
+        """Whether a value is small and surely fits.
+
+        Every part is looked at, those too of which the schema says nothing: so the work and the depth are bounded.
+        """
         waiting: list[tuple[Plain, Json]] = [(self, value)]
         for rule, part in waiting:
             if not rule._takes(part):
@@ -56,14 +59,13 @@ class Plain:
             if kind in _CONTAINERS and len(waiting) + len(part) > MAX_PARTS:
                 return False
             if kind is dict:
-                members, rest = rule._members, rule._rest
+                members, rest = rule._members, rule._rest or _ANYTHING
                 for name, below in part.items():
                     if type(name) is not str or not _is_text(name):
                         return False
-                    following = members.get(name, rest)
-                    if following is not None:
-                        waiting.append((following, below))
-            elif kind is list and (items := rule._items) is not None:
+                    waiting.append((members.get(name, rest), below))
+            elif kind is list:
+                items = rule._items or _ANYTHING
                 waiting += [(items, below) for below in part]
         return True
 
@@ -132,6 +134,9 @@ class Plain:
             return False
         self._members[name] = member
         return True
+
+
+_ANYTHING: Final = Plain()
 
 
 def plain(schema: Schema, dialect: str) -> Plain | None:
