@@ -99,6 +99,19 @@ async def test_made_up_tokens_are_asked_about_only_so_often(world: World) -> Non
     await world.app.stop()
 
 
+async def test_made_up_tokens_that_come_all_at_once_are_asked_about_only_so_often(world: World) -> None:
+    world.provider.go.clear()
+    waiting = [world.start(f"made-up-{number}") for number in range(250)]
+    await _until(lambda: world.provider.now == asking.AT_ONCE)
+    world.provider.go.set()
+    statuses = [(await each.finished()).status for each in waiting]
+    # This provider answers at once: some rounds of questions leave before the first of them is counted.
+    assert IN_VAIN <= world.provider.asked <= IN_VAIN + 3 * asking.AT_ONCE
+    assert statuses.count(401) == world.provider.asked
+    assert statuses.count(429) == 250 - world.provider.asked
+    await world.app.stop()
+
+
 async def test_good_tokens_are_never_too_many(world: World) -> None:
     for number in range(IN_VAIN + 20):
         assert (await world.call(f"good-{number}")).status == 200

@@ -424,6 +424,21 @@ async def test_restrictions_come_and_go_with_their_components() -> None:
         assert names(await client.request("tools/list"), "tools") == ["open", "shut"]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+async def test_a_second_rule_for_a_tag_takes_the_first_away_from_nobody(reverse: bool) -> None:
+    server = Server("s", auth=AUTH, tools=Tool(lambda: "x", name="both", tags=["t"]))
+    rules: list[dict[str, Any]] = [{"visible_to": "staff"}, {"scopes": "write"}, {"scopes": "read"}]
+    for rule in reversed(rules) if reverse else rules:
+        server.restrict("t", **rule)
+    async with serving(PLAIN, server) as client:
+        assert names(await client.request("tools/list"), "tools") == []
+    async with serving(STAFF, server) as client:
+        assert names(await client.request("tools/list"), "tools") == ["both"]
+        answer = await client.call("both")
+        assert answer.status == 403
+        assert set(answer.json()["error"]["data"]["requiredScopes"]) == {"read", "write"}
+
+
 async def test_a_picking_function_that_fails_hides() -> None:
     def broken(principal: Principal) -> bool:
         raise KeyError("tenant")

@@ -76,7 +76,7 @@ class Access:
         self._most_uris = most_uris
         self._implies = effective is not None
         self.effective: Effective = frozenset if effective is None else lru_cache(maxsize=1024)(effective)
-        self.rules: dict[str, TagRule] = {}
+        self.rules: dict[str, tuple[TagRule, ...]] = {}
         self.active: bool = False
         """Whether there may be restrictions. Without any, requests pay for nothing but looking here."""
         self._stale = False
@@ -86,9 +86,10 @@ class Access:
         catalog.listeners.append(self._changed)
 
     def restrict(self, tag: str, scopes: str | Iterable[str] | None, visible_to: VisibleTo) -> None:
-        """Add a rule for every component that has, or will have, the tag."""
+        """Add a rule for every component that has, or will have, the tag. It takes no earlier rule away."""
         (name,) = names_of(tag, "A tag")
-        self.rules[name] = TagRule(names_of(scopes, "scopes="), audience_of(visible_to))
+        rule = TagRule(names_of(scopes, "scopes="), audience_of(visible_to))
+        self.rules[name] = (*self.rules.get(name, ()), rule)
         for kind in ("tools", "resources", "prompts"):
             self._catalog.changed(kind)
 
@@ -139,8 +140,9 @@ class Access:
             if access._implies:
                 # A server adds what its scopes imply for itself and for those behind it, never for those before it.
                 implied = (*implied, access.effective)
-            for rule in (access.rules[tag] for tag in component.tags if tag in access.rules):
-                ask(rule.visible_to, rule.scopes)
+            for tag in component.tags:
+                for rule in access.rules.get(tag, ()):
+                    ask(rule.visible_to, rule.scopes)
         ask(component.visible_to, component.scopes)
         return Demand(frozenset(audiences), tuple(scopes))
 

@@ -196,7 +196,10 @@ class Server(Registering, Serving):
         return extension
 
     def restrict(self, tag: str, *, scopes: str | Iterable[str] | None = None, visible_to: VisibleTo = None) -> Server:
-        """Say of every component with a tag what `scopes=` and `visible_to=` say of one."""
+        """Say of every component with a tag what `scopes=` and `visible_to=` say of one.
+
+        What was said of the tag before holds too.
+        """
         self.kernel.access.restrict(tag, scopes, visible_to)
         return self
 

@@ -91,17 +91,21 @@ class Asking:
         if task is None:
             if asker is not None:
                 asker.check()
-            task = self._open[loop, key] = loop.create_task(self._in_turn(loop, question))
+            task = self._open[loop, key] = loop.create_task(self._in_turn(loop, asker, question))
             task.add_done_callback(lambda done: self._close((loop, key), done))
         # Shielded: whoever gives up must not take the answer away from the others who wait for it.
         answer: T = await asyncio.shield(task)
         return answer
 
-    async def _in_turn(self, loop: asyncio.AbstractEventLoop, question: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _in_turn(
+        self, loop: asyncio.AbstractEventLoop, asker: Asker | None, question: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
         turns = self._turns.get(loop)
         if turns is None:
             turns = self._turns[loop] = asyncio.Semaphore(self._at_once)
         async with turns:
+            if asker is not None:
+                asker.check()  # Once more: others that came at the same time may have been in vain.
             return await question()
 
     def _close(self, key: tuple[asyncio.AbstractEventLoop, Hashable], task: asyncio.Task[Any]) -> None:
