@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -55,11 +56,12 @@ class HostTasks:
         """
         limits = self._tasks.limits
         owner = owner_of(ctx) if ctx is not None else principal_key(principal) or "local"
-        followed = Followed(None, MODERN) if ctx is None else Followed(ctx._outlet.connection, ctx.revision)
-        tool = ""
-        if ctx is not None:
-            followed.may_tell = self._tasks.telling(ctx)
-            tool = called_tool(ctx)
+        if ctx is None:
+            followed, tool = Followed(None, MODERN), ""
+        else:
+            outlet = ctx._outlet
+            may_tell = partial(self._tasks.may_tell, ctx.principal, outlet.is_local)
+            followed, tool = Followed(outlet.connection, ctx.revision, may_tell), called_tool(ctx)
         longest = limits.task_ttl_max
         ttl_ms = rules.lifetime(int((limits.task_ttl if ttl is None else ttl) * 1000), limits.task_ttl, longest)
         details = {} if metadata is None else msgspec.json.decode(msgspec.json.encode(dict(metadata)))

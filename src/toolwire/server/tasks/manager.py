@@ -137,9 +137,7 @@ class Tasks:
             if self._host is None:
                 self._host = Host(self._kernel)
             ctx._host = self._host
-        run = Run(self, ctx, found, ttl_ms)
-        run.may_tell = self.telling(ctx)
-        return run
+        return Run(self, ctx, found, ttl_ms)
 
     def _created(self, run: Run) -> Any:
         assert run.created is not None
@@ -149,8 +147,8 @@ class Tasks:
 
     def signed(self, result: Any) -> Any:
         """META-8: every modern result names its server."""
-        meta = getattr(result, "meta", UNSET)
-        result.meta = {**self._kernel._server_info, **meta} if isinstance(meta, dict) else self._kernel._result_meta
+        meta, kernel = result.meta, self._kernel
+        result.meta = kernel._result_meta if meta is UNSET else {**kernel._server_info, **meta}
         return result
 
     def abandon(self, run: Run) -> None:
@@ -203,10 +201,10 @@ class Tasks:
         if permission == "hidden":
             raise rules.unknown_task()
 
-    def telling(self, ctx: Context) -> Callable[[Record], bool]:
-        """How to ask whether the client that made a request may still be told of its task."""
-        access, principal, is_local = self._kernel.access, ctx.principal, ctx._outlet.is_local
-        return lambda record: not record.tool or access.of_tool(principal, is_local, record.tool) == "usable"
+    def may_tell(self, principal: Any, is_local: bool, record: Record) -> bool:
+        """Say whether whoever made a task may still be told of it."""
+        tool = record.tool
+        return not tool or self._kernel.access.of_tool(principal, is_local, tool) == "usable"
 
     # --- what a run needs ---
 
@@ -220,8 +218,10 @@ class Tasks:
         self._shares.take(run.caller)
         run.is_counted = True
         try:
+            caller = run.caller
             # Those whom nobody knows are one owner, whose tasks are counted as one: this tells their addresses apart.
-            if run.ctx.principal is None and not self._unowned.admit(run.caller, 1, run.ttl_ms / 1000):
+            is_unowned = caller is not None and run.ctx.principal is None
+            if is_unowned and not self._unowned.admit(caller, 1, run.ttl_ms / 1000):
                 raise too_many()
             process = "" if self.processes is None else await self.processes.registered()
             again = again_of(run.ctx) if run.tool.idempotent and process else UNSET
@@ -232,7 +232,7 @@ class Tasks:
                 message=run.said,
                 progress=run.numbers[0],
                 total=run.numbers[1],
-                tool=called_tool(run.ctx),
+                tool=run.ctx.params.name,
                 process=process,
                 again=again,
             )

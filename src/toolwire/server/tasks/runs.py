@@ -36,6 +36,7 @@ log: logging.Logger = logging.getLogger("toolwire.tasks")
 
 # A handler that reports often makes a poll no wiser: a new status message is written this seldom.
 _SAY_SECONDS: Final = 0.2
+_NO_NUMBERS: Final = (None, None)
 
 
 class Keeper(Protocol):
@@ -51,6 +52,8 @@ class Keeper(Protocol):
 
     def answer_time(self, ttl_ms: int) -> float: ...
 
+    def may_tell(self, principal: Any, is_local: bool, record: Record) -> bool: ...
+
     def over(self, run: Run) -> None: ...
 
     def call(self, run: Run) -> Coroutine[Any, Any, Any]: ...
@@ -59,7 +62,9 @@ class Keeper(Protocol):
 class Followed:
     """A task whose changes its client is told, on the connection that it was made on, and so on the loop of that."""
 
-    def __init__(self, connection: Any, revision: str) -> None:
+    __slots__ = ("_may_tell", "announced", "connection", "created", "id", "key", "loop", "revision", "timer")
+
+    def __init__(self, connection: Any, revision: str, may_tell: Callable[[Record], bool] | None = None) -> None:
         self.key = ""
         self.id = ""
         self.connection = connection
@@ -67,9 +72,12 @@ class Followed:
         self.revision = revision
         self.created: Record | None = None
         self.announced: str = "working"
-        # Whether the client may be told of a record now.
-        self.may_tell: Callable[[Record], bool] = lambda record: True
+        self._may_tell = may_tell
         self.timer: asyncio.TimerHandle | None = None
+
+    def may_tell(self, record: Record) -> bool:
+        """Say whether the client may be told of a record now."""
+        return self._may_tell is None or self._may_tell(record)
 
     def announce(self, record: Record) -> None:
         """2025-11-25 tasks, status notification: each transition; 2026-07-28 has listen streams instead."""
@@ -95,6 +103,27 @@ class Followed:
 class Run(Followed):
     """The call, from its first step to its outcome."""
 
+    # There may be many thousands at once.
+    __slots__ = (
+        "_asking",
+        "_finishing",
+        "_keeper",
+        "_opened",
+        "_opening",
+        "_saying",
+        "_unwanted",
+        "caller",
+        "ctx",
+        "found",
+        "is_counted",
+        "numbers",
+        "policy_timeout",
+        "said",
+        "tool",
+        "ttl_ms",
+        "worker",
+    )
+
     def __init__(self, keeper: Keeper, ctx: Context, found: Found[Tool], ttl_ms: int) -> None:
         super().__init__(ctx._outlet.connection, ctx.revision)
         self.ctx = ctx
@@ -112,11 +141,14 @@ class Run(Followed):
         self._opened: asyncio.Event | None = None
         self._saying: asyncio.Task[None] | None = None
         self.said: str = ""
-        self.numbers: tuple[float | None, float | None] = (None, None)
+        self.numbers: tuple[float | None, float | None] = _NO_NUMBERS
         self._finishing = False
         self._unwanted = False
         ctx._outlet = TaskOutlet(self, ctx._outlet)
         ctx._task_run = self
+
+    def may_tell(self, record: Record) -> bool:
+        return self._keeper.may_tell(self.ctx.principal, self.ctx._outlet.is_local, record)
 
     @property
     def is_task(self) -> bool:
@@ -303,6 +335,8 @@ class Run(Followed):
 
 class TaskOutlet:
     """The way back of a call that may become a task: the request's own until it is one."""
+
+    __slots__ = ("_inner", "_run", "connection", "is_local")
 
     def __init__(self, run: Run, inner: Outlet) -> None:
         self.connection: Any = inner.connection
