@@ -27,6 +27,8 @@ from toolwire.redaction import MASK, Redaction
             "apikey",
         ),
         *("privateKeyPem", "ssh_key", "encryptionKey", "set-cookie", "cookies", "proxy-authorization", "credentials"),
+        *("privkey", "authCode", "access_code", "backup_codes", "recovery-code", "recoveryPhrase", "wallet_mnemonic"),
+        *("connectionString", "AZURE_STORAGE_CONNECTION_STRING"),
         *("userCredentials", "jwt", "idJWT", "JWTValue", "otp", "otpCode", "passphrase", "bearer", "x" * 201),
     ],
 )

@@ -26,8 +26,16 @@ SECRET_NAMES: Final = (
     "encryption_key",
     "master_key",
     "private_key",
+    "privkey",
     "signing_key",
     "ssh_key",
+    "auth_code",
+    "access_code",
+    "backup_code",
+    "recovery_code",
+    "recovery_phrase",
+    "mnemonic",
+    "connection_string",
 )
 #: The same for what is secret as a whole word of a name or at its end, and harmless in other words, like `tokenizer`.
 SECRET_WORDS: Final = ("token", "pwd", "jwt", "otp", "bearer")
