@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -13,9 +13,6 @@ from toolwire.adapters.hooks import encode_hook
 from toolwire.schemas import Invalid, Json, Problem, Schema, Validator
 
 Mode = Literal["input", "output"]
-
-# Some clients send null for all that is left out, so that large values are freed of it too.
-_MAX_WITH_NULLS: Final = 100_000
 
 
 class Adapter(ABC):
@@ -64,7 +61,8 @@ class Adapter(ABC):
         validator = self.validator("input")
         if validator is None or validator.fits(value):
             return value
-        other, problems = schemas.reread(schemas.without_needless_nulls(value, validator.schema), validator)
+        given = schemas.without_needless_nulls(value, validator.schema)
+        other, problems = schemas.reread(given, validator, is_refused=given is value)
         if problems:
             raise Invalid(problems)
         return other
@@ -98,7 +96,7 @@ class Adapter(ABC):
     def _without_nulls(self, data: bytes | msgspec.Raw) -> bytes | None:
         """Leave out what is null and may be left out; None when there is nothing of that kind."""
         text = bytes(data)
-        if b"null" not in text or schemas.parts_in(text) > _MAX_WITH_NULLS:
+        if not schemas.may_have_nulls(text):
             return None
         try:
             sent = msgspec.json.decode(text)

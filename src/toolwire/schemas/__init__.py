@@ -11,7 +11,7 @@ from toolwire.schemas.bounds import DIALECT, MAX_BYTES, MAX_DEPTH, MAX_SUBSCHEMA
 from toolwire.schemas.compact import inline, merge, without_optional_null
 from toolwire.schemas.effort import Attempts, parts_in
 from toolwire.schemas.engine import MAX_EXPLAINED, TOO_LARGE, Validator, compile
-from toolwire.schemas.nulls import without_needless_nulls
+from toolwire.schemas.nulls import may_have_nulls, without_needless_nulls
 from toolwire.schemas.portable import PROFILES, Profile, portable
 from toolwire.schemas.repair import reread, understood
 from toolwire.schemas.walking import Json, Path, Schema
@@ -38,6 +38,7 @@ __all__ = [
     "compile",
     "expected",
     "inline",
+    "may_have_nulls",
     "merge",
     "missing_key",
     "parts_in",

@@ -53,14 +53,17 @@ class Validator:
         self._build = build
         self._members: dict[str, Any] = {}
 
-    def check(self, instance: Json, text: bytes | None = None) -> list[Problem]:
-        """Say all that is wrong with a value; `text` is its JSON, where that is at hand, to measure it by."""
-        if self._glance is not None and self._glance.fits(instance):
+    def check(self, instance: Json, text: bytes | None = None, *, is_refused: bool = False) -> list[Problem]:
+        """Say all that is wrong with a value; `text` is its JSON, where that is at hand, to measure it by.
+
+        `is_refused` says that the value is known not to fit, so that the engine is not asked again.
+        """
+        if self._glance is not None and not is_refused and self._glance.fits(instance):
             return []
         try:
             if not self._is_cheap(instance, text):
                 return [TOO_LARGE]
-            if self._is_valid(instance):
+            if not is_refused and self._is_valid(instance):
                 return []
             return self._explain(instance)
         except RecursionError:

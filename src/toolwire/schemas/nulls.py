@@ -7,11 +7,14 @@ from urllib.parse import unquote
 
 from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas.bounds import MAX_DEPTH
+from toolwire.schemas.effort import parts_in
 from toolwire.schemas.walking import SAME_VALUE_LIST, Json, Schema, at_pointer, listed
 
 NULL: Final[Schema] = {"type": "null"}
 # A step takes less than a microsecond.
 _MAX_STEPS: Final = 200_000
+# Some clients send null for all that is left out, so that large values are freed of it too.
+_MAX_PARTS: Final = 100_000
 
 
 def takes_null(schema: Json, root: Schema, above: frozenset[int] = frozenset()) -> bool:
@@ -70,6 +73,11 @@ def _or_null(member: Json, root: Schema) -> Json:
     return {"anyOf": [*choices, NULL], **around}
 
 
+def may_have_nulls(text: bytes) -> bool:
+    """Tell whether a JSON text has a null, and is short enough to be looked through for those that are needless."""
+    return b"null" in text and parts_in(text) <= _MAX_PARTS
+
+
 def without_needless_nulls(value: Json, schema: Schema) -> Json:
     """Read null as "left out" for each member that may be left out and that null does not fit.
 
@@ -77,28 +85,51 @@ def without_needless_nulls(value: Json, schema: Schema) -> Json:
     Returns the value itself when there is nothing to change, or when it is too large to be looked through.
     """
     try:
-        return _left_out(value, [schema], schema, Steps(_MAX_STEPS), 0)
+        return _LeftOut(schema).of(value, [schema], 0)
     except TooManySteps:
         return value
 
 
-def _left_out(value: Json, candidates: list[Json], root: Schema, steps: Steps, depth: int) -> Json:
-    if depth > MAX_DEPTH or not isinstance(value, (dict, list)):
-        return value
-    found = _alternatives(candidates, root)
-    steps.spend(1 + len(value) * (1 + len(found)))
-    if isinstance(value, list):
-        items = [_left_out(item, _of_item(found, index), root, steps, depth + 1) for index, item in enumerate(value)]
-        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-    kept: dict[str, Json] = {}
-    changed = False
-    for name, member in value.items():
-        if member is None and _may_be_left_out(name, found, root):
-            changed = True
-            continue
-        kept[name] = _left_out(member, _of_member(found, name), root, steps, depth + 1)
-        changed = changed or kept[name] is not member
-    return kept if changed else value
+class _LeftOut:
+    """A walk through a value that leaves needless nulls out."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._steps = Steps(_MAX_STEPS)
+        # The subschemas of a document live as long as this walk, so that they are told apart by identity.
+        self._known: dict[tuple[int, ...], list[Schema]] = {}
+
+    def of(self, value: Json, candidates: list[Json], depth: int) -> Json:
+        if depth > MAX_DEPTH or not isinstance(value, (dict, list)):
+            return value
+        key = tuple(map(id, candidates))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _alternatives(candidates, self._root)
+        self._steps.spend(1 + len(value) * (1 + len(found)))
+        # Most parts of a large value hold no other part: they are passed over without a call.
+        changes: dict[Any, Json] = {}
+        if isinstance(value, list):
+            first = max((_length_of_first(each) for each in found), default=0)
+            rest = _of_item(found, first)
+            for index, item in enumerate(value):
+                if isinstance(item, (dict, list)):
+                    other = self.of(item, rest if index >= first else _of_item(found, index), depth + 1)
+                    if other is not item:
+                        changes[index] = other
+            return [changes.get(index, item) for index, item in enumerate(value)] if changes else value
+        needless: set[str] = set()
+        for name, member in value.items():
+            if member is None:
+                if _may_be_left_out(name, found, self._root):
+                    needless.add(name)
+            elif isinstance(member, (dict, list)):
+                other = self.of(member, _of_member(found, name), depth + 1)
+                if other is not member:
+                    changes[name] = other
+        if not changes and not needless:
+            return value
+        return {name: changes.get(name, member) for name, member in value.items() if name not in needless}
 
 
 def _may_be_left_out(name: str, alternatives: list[Schema], root: Schema) -> bool:
@@ -124,6 +155,11 @@ def _of_item(alternatives: list[Schema], index: int) -> list[Json]:
         first = each.get("prefixItems", ())
         found.append(first[index] if isinstance(first, (list, tuple)) and index < len(first) else each.get("items"))
     return found
+
+
+def _length_of_first(schema: Schema) -> int:
+    first = schema.get("prefixItems")
+    return len(first) if isinstance(first, (list, tuple)) else 0
 
 
 def _alternatives(candidates: list[Json], root: Schema) -> list[Schema]:

@@ -31,11 +31,16 @@ def understood(instance: Json, validator: Validator) -> Json:
     return reread(instance, validator)[0]
 
 
-def reread(instance: Json, validator: Validator) -> tuple[Json, list[Problem]]:
-    """Read a value as what the schema asks for, and say what is still wrong with it then."""
+def reread(
+    instance: Json, validator: Validator, text: bytes | None = None, *, is_refused: bool = False
+) -> tuple[Json, list[Problem]]:
+    """Read a value as what the schema asks for, and say what is still wrong with it then.
+
+    `text` is the JSON of the value, where that is at hand. `is_refused` says that the value is known not to fit.
+    """
     try:
         if measure(instance, MAX_EXPLAINED).parts > MAX_EXPLAINED:
-            return instance, validator.check(instance)
+            return instance, validator.check(instance, text, is_refused=is_refused)
         for _ in range(_ROUNDS):
             if validator.fits(instance):
                 return validator.whole(instance), []

@@ -379,7 +379,7 @@ class _RawReader:
 
     def _checked(self, sent: dict[str, Json], text: bytes) -> dict[str, Json]:
         if not self._validator.fits(sent, text):
-            return self.meant(sent)
+            return self._reread(sent, text)
         if b"." not in text:
             return sent
         try:
@@ -387,6 +387,15 @@ class _RawReader:
         except (TooManySteps, RecursionError):
             raise InvalidArguments(_lines([schemas.TOO_LARGE])) from None
         return whole
+
+    def _reread(self, sent: dict[str, Json], text: bytes) -> dict[str, Json]:
+        """Read refused arguments as what they may stand for, or say what is wrong."""
+        given = schemas.without_needless_nulls(sent, self._validator.schema) if schemas.may_have_nulls(text) else sent
+        meant: dict[str, Json]
+        meant, problems = schemas.reread(given, self._validator, text, is_refused=given is sent)
+        if problems:
+            raise InvalidArguments(_lines(problems))
+        return meant
 
     def _decoded(self, sent: dict[str, Json]) -> Any:
         assert self._decoder is not None
