@@ -1,6 +1,7 @@
 """Signatures of tools, one of each kind that a schema has to say: what every vendor of models must take.
 
 `OPEN` names those that take any value somewhere. Strict modes need a type everywhere and cannot take them.
+`python tests/signatures.py PROFILE` serves a tool for each of them over stdio.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import datetime
 import decimal
 import enum
 import inspect
+import sys
 import typing
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +22,7 @@ import annotated_types
 import msgspec
 import pydantic
 
-from toolwire import Tool
+from toolwire import Server, Tool
 
 
 class Colour(enum.Enum):
@@ -291,12 +293,23 @@ def function(given: Given) -> Callable[..., Any]:
     return tool
 
 
+def tool_name(label: str) -> str:
+    return label.replace(" ", "_").replace("-", "_")
+
+
 def tool(label: str, profile: typing.Literal["portable", "nullable"] = "portable") -> Tool:
     """Make the tool of one signature."""
-    name = label.replace(" ", "_").replace("-", "_")
     return Tool(
         function(SIGNATURES[label]),
-        name=name,
+        name=tool_name(label),
         description=f"Take one value: {label}. Return it as a text.",
         schema_profile=profile,
     )
+
+
+def main(profile: typing.Literal["portable", "nullable"]) -> None:
+    Server("signatures", tools=[tool(label, profile) for label in SIGNATURES]).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])  # type: ignore[arg-type]

@@ -84,7 +84,23 @@ VENDORS = Peer(
     ("openai==3.49.0", "openai-agents==0.24.0", "anthropic==2.8.0", "google-genai==3.1.0"),
     "2026-07-28",
 )
-BY_NAME = {peer.name: peer for peer in (*PEERS, VENDORS)}
+# Frameworks for agents, which turn the tools of a server into what they hand to a model. The first three need `mcp` 1.
+AGENTS = (
+    Peer(
+        "agents",
+        (
+            "smolagents[mcp]==1.26.0",
+            "mcpadapt==0.1.19",
+            "langchain-mcp-adapters==0.3.2",
+            "langchain-core==1.7.2",
+            "huggingface-hub[mcp]==2.4.0",
+            "mcp==1.30.0",
+        ),
+        "2025-11-25",
+    ),
+    Peer("pydantic-ai", ("pydantic-ai-slim[mcp]==2.66.0", "fastmcp-slim==4.1.8", "mcp==2.3.0"), "2026-07-28"),
+)
+BY_NAME = {peer.name: peer for peer in (*PEERS, VENDORS, *AGENTS)}
 
 
 def node_folder() -> Path:
@@ -157,6 +173,9 @@ def install_node() -> None:
 def main(names: list[str]) -> None:
     jobs: list[tuple[str, Callable[[], None]]] = [(peer.name, partial(install, peer)) for peer in BY_NAME.values()]
     jobs.append(("node", install_node))
+    known = [name for name, _ in jobs]
+    if unknown := sorted(set(names) - set(known)):
+        raise SystemExit(f"there is no peer {', '.join(unknown)}; there are {', '.join(known)}")
     with ThreadPoolExecutor(2) as pool:
         begun = [pool.submit(job) for name, job in jobs if not names or name in names]
     for each in begun:
