@@ -359,6 +359,62 @@ def test_validators_of_a_server_share_their_memory() -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "has_short"),
+    [
+        ({"type": "integer"}, True),
+        ({"type": "object", "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}, True),
+        ({"type": "string", "pattern": "^(a|b){500}c$"}, True),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, True),
+        ({"anyOf": [{"enum": [n, f"x{n}"]} for n in range(4_000)]}, True),
+        ({"type": "array", "uniqueItems": True}, False),
+        ({"type": "number", "multipleOf": 0.1}, False),
+    ],
+)
+def test_every_text_that_is_short_is_cheap_enough(schema: dict[str, Any], has_short: bool) -> None:
+    validator = schemas.compile(schema, what="the schema")
+    assert (validator.short >= 0) == has_short
+    for text in (b",", b"[", b"{", b"a"):
+        assert not has_short or validator._effort.fits_text(text * validator.short)
+
+
+@pytest.mark.parametrize("is_typed", [False, True])
+def test_every_result_of_a_tool_is_checked_and_not_the_first_alone(is_typed: bool) -> None:
+    known = KnownTools()
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    known.learn([t.Tool(name="a", input_schema={}, output_schema=schema), t.Tool(name="b", input_schema={})])
+
+    def check(value: Any, is_error: bool = False, name: str = "a") -> None:
+        structured = msgspec.Raw(msgspec.json.encode(value)) if is_typed and value is not msgspec.UNSET else value
+        known.check(name, t.CallToolResult(content=[], structured_content=structured, is_error=is_error))
+
+    for _ in range(2):
+        check({"n": 1})
+        check({"n": "one"}, is_error=True)
+        check(msgspec.UNSET, is_error=True)
+        check({"n": "one"}, name="b")
+        with pytest.raises(InvalidResponse, match="does not fit"):
+            check({"n": "one"})
+        with pytest.raises(InvalidResponse, match="no structured content"):
+            check(msgspec.UNSET)
+    known.learn([t.Tool(name="a", input_schema={}, output_schema={"type": "string"})])
+    with pytest.raises(InvalidResponse, match="does not fit"):
+        check({"n": 1})
+    known.forget()
+    check({"n": 1})
+
+
+@pytest.mark.parametrize("is_typed", [False, True])
+def test_a_result_that_is_too_large_is_refused_also_after_small_ones(is_typed: bool) -> None:
+    known = KnownTools()
+    schema: dict[str, Any] = {"type": "array", "items": {"allOf": [{"type": "integer"}] * 4_000}}
+    known.learn([t.Tool(name="a", input_schema={}, output_schema=schema)])
+    for value, fits in (([1], True), ([1] * 100_000, False), ([1], True)):
+        structured = msgspec.Raw(msgspec.json.encode(value)) if is_typed else value
+        with contextlib.nullcontext() if fits else pytest.raises(InvalidResponse, match="too large"):
+            known.check("a", t.CallToolResult(content=[], structured_content=structured))
+
+
+@pytest.mark.parametrize(
     ("schema", "value"),
     [
         ({"items": {"multipleOf": 0.01}}, [1e300] * 10_000),

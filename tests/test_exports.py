@@ -76,6 +76,8 @@ def test_importing_the_server_loads_nothing_heavy() -> None:
     assert loaded & {"pydantic", "jsonschema_rs", "httptools", "uvicorn", "annotated_types"} == set()
     # The server does not know the client, so a server script does not pay for it.
     assert "toolwire.client" not in loaded
+    # Nor for what only validates, and for what starts processes.
+    assert loaded & {"toolwire.schemas.engine", "toolwire.schemas.faults", "toolwire.wire.subprocess"} == set()
 
 
 def test_the_home_of_errors_has_all_that_both_sides_raise() -> None:

@@ -27,13 +27,18 @@ from toolwire.auth import (
     bearer_token,
     github,
 )
+from toolwire.auth.gate import Gate
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.http import DUPLICATE
+from toolwire.stores import MemoryKV
 from toolwire.wire.http_server import serving as http_server
 from toolwire.wire.http_server.asgi import HttpApp
+from toolwire.wire.http_server.reply import Refused
+from toolwire.wire.shares import Shares, Taken
 
 ALICE, BOB = "alices-key-123", "bobs-key-4567"
 KEYS = ApiKeys({ALICE: Principal("alice", scopes=frozenset({"read"})), BOB: "bob"})
+SCOPE = {"type": "http", "method": "POST", "path": "/", "headers": []}
 PROTECTED = ResourceServer(KEYS, authorization_servers=[ISSUER], scopes_supported=["read", "offline_access"])
 
 
@@ -655,3 +660,52 @@ async def test_headers_where_everybody_or_nobody_can_be_let_in() -> None:
 
     with pytest.raises(ServerError, match="OAuthProxy"):
         await authenticate(github("id", "secret", proxy=True), {"authorization": "Bearer x"})
+
+
+class Revoking(JWT):
+    """A verifier of somebody else, which looks up the tokens that were revoked."""
+
+    revoked = False
+
+    async def verify(self, token: str) -> Principal | None:
+        return None if self.revoked else await super().verify(token)
+
+
+async def test_a_verifier_that_overrides_another_is_asked_about_tokens_that_are_known() -> None:
+    verifier = Revoking(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
+    gate = Gate(ResourceServer(verifier), path="/", public_url=None, kv=MemoryKV())
+    sent = f"Bearer {token()}"
+    for _ in range(2):
+        assert (await gate.admit(dict(SCOPE), {"authorization": sent})).subject
+    verifier.revoked = True
+    with pytest.raises(Refused) as caught:
+        await gate.admit(dict(SCOPE), {"authorization": sent})
+    assert caught.value.status == 401
+
+
+async def test_a_token_that_is_known_needs_no_place_among_those_being_verified() -> None:
+    clock, verifying = Clock(), Shares(1, 1.0, "tokens being verified")
+    verifier = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=clock)
+    gate = Gate(ResourceServer(verifier), path="/", public_url=None, kv=MemoryKV(), verifying=verifying)
+    known, unknown = f"Bearer {token(exp=NOW + 3600)}", f"Bearer {token(exp=NOW + 3601)}"
+    principal = await gate.admit(dict(SCOPE), {"authorization": known})
+    verifying.take("somebody")
+    headers = {"authorization": known}
+    assert await gate.admit(dict(SCOPE), headers) == principal
+    assert headers == {}
+    with pytest.raises(Taken):
+        await gate.admit(dict(SCOPE), {"authorization": unknown})
+    # What is remembered is remembered for a minute, and then verified again.
+    clock.now += 61
+    with pytest.raises(Taken):
+        await gate.admit(dict(SCOPE), {"authorization": known})
+
+
+async def test_the_key_of_another_header_is_not_looked_up_among_known_tokens() -> None:
+    verifier = JWT(ISSUER, audience=AUDIENCE, keys=key_set(RSA), clock=Clock())
+    auth = [verifier, ApiKeys({ALICE: "alice"}, header="X-API-Key")]
+    gate = Gate(ResourceServer(auth), path="/", public_url=None, kv=MemoryKV())
+    sent = token()
+    assert await gate.admit(dict(SCOPE), {"authorization": f"Bearer {sent}"})
+    with pytest.raises(Refused):
+        await gate.admit(dict(SCOPE), {"x-api-key": sent})

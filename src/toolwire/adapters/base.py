@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
 from toolwire import schemas
 from toolwire.adapters.annotations import type_name
 from toolwire.adapters.hooks import encode_hook
-from toolwire.schemas import Invalid, Json, Problem, Schema, Validator
+from toolwire.schemas import Invalid, Json, Problem, Schema
+
+if TYPE_CHECKING:
+    from toolwire.schemas import Validator
 
 Mode = Literal["input", "output"]
 

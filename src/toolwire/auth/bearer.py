@@ -40,7 +40,7 @@ def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> Crede
     `others` are the names, in lower case, of headers that have a key and nothing else.
     """
     value = headers.get("authorization")
-    keys = [(name, headers[name]) for name in others if name in headers]
+    keys = [(name, headers[name]) for name in others if name in headers] if others else ()
     if len(keys) > 1 or (keys and value is not None):
         raise Malformed("Send one key or token, in one header")
     if keys:

@@ -16,7 +16,15 @@ from toolwire.auth.principal import Principal
 from toolwire.auth.resource import ASKER, WELL_KNOWN, Pages, ResourceServer, as_resource_server
 from toolwire.auth.verify.asking import FromAddress, InVain, Throttled
 from toolwire.auth.verify.keys import Anonymous
-from toolwire.auth.verify.verifier import Asker, InvalidToken, Unavailable, Verifier, each_of, verification
+from toolwire.auth.verify.verifier import (
+    Asker,
+    InvalidToken,
+    Unavailable,
+    Verifier,
+    each_of,
+    recollection,
+    verification,
+)
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.sealing import Sealer
@@ -65,6 +73,7 @@ class Gate:
         self._proofs = Proofs(kv)
         self._effective = effective
         self._verify = verification(server.verifier)
+        self._recall = recollection(server.verifier)
         verifiers = list(each_of(server.verifier))
         # Verifiers that take their tokens from a header of their own, by its name.
         self._headers: dict[str, Verifier] = {}
@@ -98,6 +107,11 @@ class Gate:
                 # RFC 6750 section 3.1: who brought nothing is told no error, only what is needed.
                 raise self._refused(401, scope, headers)
             return self._admitted(self._nobody, None, scope, headers)
+        if self._recall is not None and sent.scheme == "bearer" and sent.header not in self._headers:
+            # A token that is known takes no time, and nobody is asked about it: there is nothing to share.
+            known = self._recall(sent.token)
+            if known is not None and not is_bound(known):
+                return self._admitted(known, sent, scope, headers)
         asker, address = self._asker(scope), scope.get(ADDRESS)
         self._verifying.take(address)
         try:

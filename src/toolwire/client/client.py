@@ -381,7 +381,8 @@ class Client(Reading):
             )
         if type(result) is TaskAnswer:
             return await driven(self.task(result.task_id, name), patience(timeout, self._timeout), on_progress, returns)
-        if result.structured_content is not UNSET:
+        connection = self._keeper.connection
+        if connection is not None and not connection.tools.listed and result.structured_content is not UNSET:
             await self._learn_tools()
         return self._made(name, result, returns)
 
@@ -409,16 +410,16 @@ class Client(Reading):
     def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any:
         """What a caller gets for the result of a tool."""
         connection = self._keeper.connection
-        tools = None if connection is None or name is None else connection.tools
-        if tools is not None and tools.listed:
+        tools = None if connection is None else connection.tools
+        if tools is not None and name is not None and tools.listed:
             try:
-                tools.check(cast(str, name), result)
+                tools.check(name, result)
             except InvalidResponse as error:
                 error.result = ToolResult.from_wire(result)
                 raise
         if returns is None:
             return ToolResult.from_wire(result)
-        wrapped = tools is not None and tools.wraps(cast(str, name))
+        wrapped = tools is not None and name is not None and tools.wraps(name)
         return value_of(name or "the task", result, returns, wrapped=wrapped)
 
     async def _drive(

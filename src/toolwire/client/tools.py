@@ -42,6 +42,7 @@ class _TypedResult(t.CallToolResult, kw_only=True):
 
 _decode_result = msgspec.json.Decoder(t.CallToolResult).decode
 _decode_typed = msgspec.json.Decoder(_TypedResult).decode
+_decode = msgspec.json.Decoder().decode
 
 
 def decode_result(raw: Raw) -> t.CallToolResult:
@@ -110,6 +111,9 @@ class KnownTools:
         self._known: dict[str, _Known] = {}
         # The one that was used last is the last one.
         self._validators: dict[str, Validator] = {}
+        # The tool whose result was checked last, and how: most results come from the same one.
+        self._latest: str | None = None
+        self._fits: Callable[[Any], bool] = bool
         self.listed: bool = False
         self.current: bool = False
         """Whether what is known is what the server said last, as far as it told."""
@@ -127,7 +131,7 @@ class KnownTools:
         self._known = {
             tool.name: _Known(tool, header_paths(tool.input_schema) if with_headers else _NO_PATHS) for tool in tools
         }
-        self._validators = {}
+        self._forget_validators()
         self.listed = self.current = True
 
     def headers(self, name: str, arguments: Raw | UnsetType) -> dict[str, str]:
@@ -143,8 +147,12 @@ class KnownTools:
 
     def forget(self) -> None:
         self._known = {}
-        self._validators = {}
+        self._forget_validators()
         self.current = False
+
+    def _forget_validators(self) -> None:
+        self._validators = {}
+        self._latest = None
 
     def is_repeatable(self, name: str) -> bool:
         """Whether the tool says that a second call does no harm (`readOnlyHint`, `idempotentHint`)."""
@@ -156,14 +164,23 @@ class KnownTools:
 
     def check(self, name: str, result: t.CallToolResult) -> None:
         """OUT-2: structured content fits the output schema. A tool's error is exempt (T-19)."""
+        structured = result.structured_content
+        if name == self._latest and type(structured) is not Raw:
+            try:
+                if self._fits(structured):
+                    return
+            except (TypeError, ValueError, RecursionError):
+                pass  # What is wrong is said below.
         known = self._known.get(name)
         if known is None or not known.checked or result.is_error is True:
             return
-        structured = result.structured_content
         if structured is UNSET:
             raise InvalidResponse(f"The tool {name!r} has an output schema but returned no structured content")
-        value = msgspec.json.decode(structured) if isinstance(structured, Raw) else structured
-        problems = self._validator(name, known).check(value)
+        validator = self._validator(name, known)
+        if type(structured) is Raw:
+            problems = validator.check(_decode(structured), bytes(structured))
+        else:
+            problems = validator.check(structured)
         if problems:
             from toolwire.schemas import sentence
 
@@ -182,6 +199,7 @@ class KnownTools:
             except schemas.SchemaError as error:
                 raise InvalidResponse(str(error)) from None
         self._validators[name] = validator
+        self._latest, self._fits = name, validator.quick()
         while (
             is_new and len(self._validators) > 1 and sum(each.weight for each in self._validators.values()) > MAX_KEPT
         ):

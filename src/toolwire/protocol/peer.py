@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -139,12 +139,13 @@ class Peer:
     def receive(self, data: bytes, about: RequestId | None = None) -> Sequence[Event]:
         """The events of one frame; `about` is the request of ours that it came back for, where that is known."""
         message = decode(data, self._max_depth, self._max_batch, self._expected)
-        if type(message) is Batch:
-            return self._batch(message)
+        kind = type(message)
+        if kind is Batch:
+            return self._batch(cast(Batch, message))
         if about is not None and isinstance(message, Response | ErrorResponse) and not _concerns(message, about):
             return (Garbage("an answer to another request"),)
-        event = _TAKEN[type(message)](self, message)
-        if type(event) is Garbage and type(message) is Malformed and message.code and not self._serves:
+        event = _TAKEN[kind](self, message)
+        if kind is Malformed and type(event) is Garbage and cast(Malformed, message).code and not self._serves:
             # Most often a line that a server printed: its author has to know which.
             event.reason = f"{event.reason}: {_quoted(data)}"
         return () if event is None else (event,)

@@ -2,20 +2,40 @@
 
 `engine` validates, `bounds` says which schemas are taken and `effort` which values, `faults` finds what is wrong,
 `wording` says it, `repair` reads what was meant, `nulls` reads null for what was left out, `compact` shortens,
-`portable` rewrites for publication.
+`portable` rewrites for publication. What only validates is imported when it is first used: typed functions that get
+what they ask for need none of it.
 """
 
 from __future__ import annotations
 
-from toolwire.schemas.bounds import DIALECT, MAX_BYTES, MAX_DEPTH, MAX_SUBSCHEMAS, SchemaError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from toolwire.schemas.compact import inline, merge, without_optional_null
-from toolwire.schemas.effort import Attempts, parts_in
-from toolwire.schemas.engine import MAX_EXPLAINED, TOO_LARGE, Validator, compile
 from toolwire.schemas.nulls import may_have_nulls, without_needless_nulls
 from toolwire.schemas.portable import PROFILES, Profile, portable
-from toolwire.schemas.repair import reread, understood
-from toolwire.schemas.walking import Json, Path, Schema
+from toolwire.schemas.walking import MAX_DEPTH, Json, Path, Schema, parts_in
 from toolwire.schemas.wording import MAX_PROBLEMS, Invalid, Problem, expected, missing_key, sentence, unknown_key
+
+if TYPE_CHECKING:
+    from toolwire.schemas.bounds import DIALECT, MAX_BYTES, MAX_SUBSCHEMAS, SchemaError
+    from toolwire.schemas.effort import Attempts
+    from toolwire.schemas.engine import MAX_EXPLAINED, TOO_LARGE, Validator, compile
+    from toolwire.schemas.repair import reread, understood
+
+_HOMES: Final = {
+    "DIALECT": "bounds",
+    "MAX_BYTES": "bounds",
+    "MAX_SUBSCHEMAS": "bounds",
+    "SchemaError": "bounds",
+    "Attempts": "effort",
+    "MAX_EXPLAINED": "engine",
+    "TOO_LARGE": "engine",
+    "Validator": "engine",
+    "compile": "engine",
+    "reread": "repair",
+    "understood": "repair",
+}
 
 __all__ = [
     "DIALECT",
@@ -50,3 +70,11 @@ __all__ = [
     "without_needless_nulls",
     "without_optional_null",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return value

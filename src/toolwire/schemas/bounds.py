@@ -11,11 +11,10 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from toolwire.protocol.errors import ToolwireError
 from toolwire.schemas.patterns import MAX_PATTERNS, repetitions, share
-from toolwire.schemas.walking import SAME_VALUE_LIST, Json, Schema, at_pointer, direct, listed, mapped
+from toolwire.schemas.walking import MAX_DEPTH, SAME_VALUE_LIST, Json, Schema, at_pointer, direct, listed, mapped
 from toolwire.schemas.wording import show
 
 # 2026-07-28 server/tools (JSON Schema usage): bound depth, subschema count and validation time.
-MAX_DEPTH: Final = 64
 MAX_SUBSCHEMAS: Final = 5_000
 MAX_BYTES: Final = 1 << 20
 # How many subschemas in a row may hand the same value on: the engine follows them on its stack.

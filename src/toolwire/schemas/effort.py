@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas.bounds import Document, Node, is_extreme
-from toolwire.schemas.walking import Json, Schema
+from toolwire.schemas.walking import Json, Schema, parts_in
 
 # A step is one subschema applied to one part of a value: the engine does about thirty million of them in a second.
 MAX_EFFORT: Final = 20_000_000
@@ -66,11 +66,6 @@ def measure(instance: Json, most: int | None = None) -> Size:
     return Size(parts + (text >> 6), text, depth, extremes, floats)
 
 
-def parts_in(data: bytes) -> int:
-    """Count, at the speed of C, how many values a JSON text has at most."""
-    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{") + (len(data) >> 6)
-
-
 def allowed(parts: int) -> int:
     """Say how much work a value of so many parts may cause."""
     return min(MAX_EFFORT, _EFFORT_OF_ANY + _EFFORT_PER_PART * parts)
@@ -87,6 +82,15 @@ class Effort:
         self._whole = sum(node.whole for node in nodes)
         self._divides = any(node.extreme for node in nodes)
         self._atoms = sum(node.atoms for node in nodes if node.atoms > _FEW_ATOMS)
+        self.short: int = self._short()
+        """A JSON text of at most so many bytes is surely cheap enough, whatever it says; -1 where none is."""
+
+    def _short(self) -> int:
+        if self._whole or self._divides:
+            return -1
+        # As `fits_text` counts it, with a part in every byte of the text: 1 + n + n / 64 parts.
+        left = _EFFORT_OF_ANY - self._per_part
+        return max(-1, left * 64 // (self._per_part * 65 + self._atoms * 16))
 
     def fits_text(self, data: bytes) -> bool:
         """Whether a value is surely cheap enough, by the size of its JSON text alone."""

@@ -16,12 +16,14 @@ import msgspec
 
 from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas.bounds import MAX_BYTES, Document, SchemaError, dialect_of
-from toolwire.schemas.effort import Effort, measure, parts_in
+from toolwire.schemas.effort import Effort, measure
 from toolwire.schemas.faults import Faults, Leaves, Search
 from toolwire.schemas.plain import Plain, plain
-from toolwire.schemas.walking import Json, Schema
+from toolwire.schemas.walking import Json, Schema, parts_in
 from toolwire.schemas.whole_numbers import whole_numbers
 from toolwire.schemas.wording import MAX_PROBLEMS, Problem, expected, explained, missing_key, unknown_key
+
+_encode = msgspec.json.Encoder().encode
 
 _BACKTRACK_LIMIT: Final = 10_000
 #: A value with more parts than this is neither repaired nor explained in detail: that would cost more than checking it.
@@ -47,6 +49,8 @@ class Validator:
         self._engine: Any = build(schema) if glance is None else None
         self._glance = glance
         self._effort = Effort(document)
+        self.short: int = self._effort.short
+        """A value whose JSON text has at most so many bytes need not be counted."""
         self._targets = document.targets
         self._wants_integers = document.wants_integers
         self._leaves = Leaves(build)
@@ -61,7 +65,7 @@ class Validator:
         if self._glance is not None and not is_refused and self._glance.fits(instance):
             return []
         try:
-            if not self._is_cheap(instance, text):
+            if (text is None or len(text) > self.short) and not self._is_cheap(instance, text):
                 return [TOO_LARGE]
             if not is_refused and self._is_valid(instance):
                 return []
@@ -77,7 +81,8 @@ class Validator:
         if self._glance is not None and self._glance.fits(instance):
             return True
         try:
-            return self._is_cheap(instance, text) and self._is_valid(instance)
+            is_cheap = (text is not None and len(text) <= self.short) or self._is_cheap(instance, text)
+            return is_cheap and self._is_valid(instance)
         except (RecursionError, ValueError, TypeError):
             return False
 
@@ -101,6 +106,14 @@ class Validator:
             return instance
         parts = parts_in(text or b"") if size is None else size.parts
         return whole_numbers(instance, self.schema, self._targets, parts)
+
+    def quick(self) -> Callable[[Json], bool]:
+        """Give what says quickly of most values that fit that they do. A no, or an error, means: ask `check`."""
+        if self._glance is not None:
+            return self._glance.fits
+        is_valid, short = self._engine.is_valid, self.short
+        # The length of the text shows that a value is small, which is faster than to count its parts.
+        return lambda value: len(_encode(value)) <= short and is_valid(value)
 
     def _is_valid(self, instance: Json) -> bool:
         if self._engine is None:

@@ -6,9 +6,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from toolwire.protocol.steps import Steps, TooManySteps
-from toolwire.schemas.bounds import MAX_DEPTH
-from toolwire.schemas.effort import parts_in
-from toolwire.schemas.walking import SAME_VALUE_LIST, Json, Schema, at_pointer, listed
+from toolwire.schemas.walking import MAX_DEPTH, SAME_VALUE_LIST, Json, Schema, at_pointer, listed, parts_in
 
 NULL: Final[Schema] = {"type": "null"}
 # A step takes less than a microsecond.

@@ -22,6 +22,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 }  # fmt: skip
 _SCALARS: Final = frozenset({type(None), bool, int, float, str})
 _CONTAINERS: Final = frozenset({list, dict})
+_ALIKE: Final = frozenset({type(None), bool, int})
 _EVERYTHING: Final = _SCALARS | _CONTAINERS
 _ANNOTATIONS: Final[dict[str, type]] = {
     "title": str, "description": str, "$comment": str, "deprecated": bool, "readOnly": bool, "writeOnly": bool,
@@ -34,7 +35,7 @@ _EXACT: Final = 2**53
 class Plain:
     """A plain schema, read once. `fits` never says yes where the engine says no; a no means: ask the engine."""
 
-    __slots__ = ("_items", "_members", "_required", "_rest", "_types", "_values", "_whole")
+    __slots__ = ("_items", "_members", "_required", "_rest", "_sure", "_types", "_values", "_whole")
 
     def __init__(self) -> None:
         self._types: frozenset[type] = _EVERYTHING
@@ -45,12 +46,16 @@ class Plain:
         self._members: dict[str, Plain] = {}
         self._rest: Plain | None = None
         self._items: Plain | None = None
+        self._sure: frozenset[type] = frozenset()
+        """The types of which every value fits."""
 
     def fits(self, value: Json) -> bool:
         """Whether a value is small and surely fits.
 
         Every part is looked at, those too of which the schema says nothing: so the work and the depth are bounded.
         """
+        if type(value) in self._sure:
+            return True
         waiting: list[tuple[Plain, Json]] = [(self, value)]
         for rule, part in waiting:
             if not rule._takes(part):
@@ -85,7 +90,9 @@ class Plain:
 
     def read(self, schema: Schema) -> bool:
         """Take over what a schema says; False where it is not plain, or not surely well-formed."""
-        return all(self._take(keyword, said) for keyword, said in schema.items())
+        is_plain = all(self._take(keyword, said) for keyword, said in schema.items())
+        self._sure = self._types & _ALIKE if self._values is None else frozenset()
+        return is_plain
 
     def _take(self, keyword: str, said: Json) -> bool:
         if keyword in _ANNOTATIONS:

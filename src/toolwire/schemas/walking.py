@@ -9,6 +9,9 @@ Json = Any
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]
 
+# 2026-07-28 server/tools (JSON Schema usage): how many levels a schema may have.
+MAX_DEPTH: Final = 64
+
 # Keywords with a list of subschemas that judge the same value.
 SAME_VALUE_LIST: Final = ("allOf", "anyOf", "oneOf")
 
@@ -51,3 +54,8 @@ def description_of(schema: Json) -> str:
     candidates = (schema, *listed(schema, ("anyOf", "oneOf")))
     texts = (each.get("description") for each in candidates if isinstance(each, dict))
     return next((text.strip() for text in texts if isinstance(text, str) and text.strip()), "")
+
+
+def parts_in(data: bytes) -> int:
+    """Count, at the speed of C, how many values a JSON text has at most."""
+    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{") + (len(data) >> 6)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from itertools import islice
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 from toolwire.protocol.errors import ToolwireError
-from toolwire.schemas.faults import Fault
 from toolwire.schemas.walking import Json, Path, Schema, at_pointer
+
+if TYPE_CHECKING:
+    from toolwire.schemas.faults import Fault
 
 Kind = Literal["invalid", "missing", "unknown"]
 

@@ -35,7 +35,6 @@ from toolwire.server.components import (
     icons_of,
 )
 from toolwire.server.components.restriction import VisibleTo
-from toolwire.server.connections import Connection, connections_of, subscriptions_of
 from toolwire.server.context import Progress
 from toolwire.server.direct import Directs, Nowhere
 from toolwire.server.extensions import Extension
@@ -50,6 +49,7 @@ from toolwire.stores.opening import open_stores, stores_of_environment
 
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
+    from toolwire.server.connections import Connection
     from toolwire.server.metrics import Metrics
     from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcing import Enforcer
@@ -262,11 +262,15 @@ class Server(Registering, Serving):
     @property
     def connections(self) -> list[Connection]:
         """The clients that are connected to this process now. Over HTTP, those whose request is being handled."""
+        from toolwire.server.connections import connections_of  # Here, because few servers are asked.
+
         return connections_of(self.kernel.hub)
 
     @property
     def subscriptions(self) -> Mapping[str, int]:
         """The addresses that somebody in this process wants to hear of, with how many do."""
+        from toolwire.server.connections import subscriptions_of  # Here, because few servers are asked.
+
         return subscriptions_of(self.kernel.hub)
 
     @property

@@ -14,13 +14,15 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolwire.protocol.errors import ServerError, Timeout, ToolwireError, counted
 from toolwire.wire.shares import Caller, Shares
 from toolwire.wire.stdio import claim
-from toolwire.wire.subprocess import ProcessChannel
 from toolwire.wire.workers import Busy
+
+if TYPE_CHECKING:
+    from toolwire.wire.subprocess import ProcessChannel
 
 MESSAGE_LIMIT: Final = 128 * 1024 * 1024
 CODE_IS_COROUTINE: Final = 0x80 | 0x200  # inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR, without the import
@@ -263,6 +265,9 @@ class _Pool:
             if worker.returncode is None and worker.is_connected:
                 return worker
             self._discard(worker)
+        # Imported here because most servers start no process.
+        from toolwire.wire.subprocess import ProcessChannel
+
         command = [sys.executable, "-c", CHILD.format(path=sys.path)]
         # The same program in another process: it has the same environment, keys included.
         worker = await ProcessChannel.spawn(command, env=os.environ, on_stderr="inherit", limit=MESSAGE_LIMIT)

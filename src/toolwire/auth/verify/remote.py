@@ -35,6 +35,10 @@ class RemoteVerifier(ABC):
         self._refused = Remembered(REFUSED_FOR, clock=clock)
         self._asking = Asking()
 
+    def recall(self, token: str) -> Principal | None:
+        """Say whose a token is that was asked about a short while ago."""
+        return self._remembered.get(token)[2]
+
     async def verify(self, token: str) -> Principal | None:
         return await self.verify_for(token, None)
 

@@ -53,6 +53,20 @@ def verification(verifier: Verifier) -> Verify:
     return told or (lambda token, asker: verifier.verify(token))
 
 
+def recollection(verifier: Verifier) -> Callable[[str], Principal | None] | None:
+    """How a verifier says, without waiting, whose a token is that it verified before; None where it cannot.
+
+    A class that overrides how tokens are verified, as one that looks up those that were revoked, is asked every time.
+    """
+    for names in (getattr(verifier, "__dict__", {}), *map(vars, type(verifier).__mro__)):
+        if "recall" in names:
+            recall: Callable[[str], Principal | None] = verifier.recall  # type: ignore[attr-defined]
+            return recall
+        if "verify" in names or "verify_for" in names:
+            return None
+    return None
+
+
 VerifyFunction: TypeAlias = Callable[[str], "Principal | Awaitable[Principal | None] | None"]
 Verifies: TypeAlias = "Verifier | VerifyFunction | Sequence[Verifier | VerifyFunction]"
 

@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -19,8 +19,11 @@ from toolwire import adapters, schemas
 from toolwire.adapters import Adapter, FreshDefault, Invalid, Problem
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError, ToolwireError
 from toolwire.protocol.steps import TooManySteps
-from toolwire.schemas import Json, Schema, Validator
+from toolwire.schemas import Json, Schema
 from toolwire.server.binding.signature import Signature
+
+if TYPE_CHECKING:
+    from toolwire.schemas import Validator
 
 _MAX_LINES: Final = 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -25,8 +25,11 @@ from toolwire.protocol.types import (
     TextContent,
     UnknownContent,
 )
-from toolwire.schemas import Schema, Validator
+from toolwire.schemas import Schema
 from toolwire.server.binding.signature import Signature
+
+if TYPE_CHECKING:
+    from toolwire.schemas import Validator
 
 
 class ResultError(ToolwireError, TypeError):
