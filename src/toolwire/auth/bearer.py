@@ -40,10 +40,9 @@ def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> Crede
     `others` are the names, in lower case, of headers that have a key and nothing else.
     """
     value = headers.get("authorization")
-    keys = [(name, headers[name]) for name in others if name in headers] if others else ()
-    if len(keys) > 1 or (keys and value is not None):
-        raise Malformed("Send one key or token, in one header")
-    if keys:
+    if others and (keys := [(name, headers[name]) for name in others if name in headers]):
+        if len(keys) > 1 or value is not None:
+            raise Malformed("Send one key or token, in one header")
         name, key = keys[0]
         if _TOKEN.fullmatch(key) is None:
             raise Malformed(f"The header {name} is malformed: send it once, with the key alone")

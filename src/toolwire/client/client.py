@@ -410,16 +410,18 @@ class Client(Reading):
     def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any:
         """What a caller gets for the result of a tool."""
         connection = self._keeper.connection
-        tools = None if connection is None else connection.tools
-        if tools is not None and name is not None and tools.listed:
-            try:
-                tools.check(name, result)
-            except InvalidResponse as error:
-                error.result = ToolResult.from_wire(result)
-                raise
+        wrapped = False
+        if connection is not None and name is not None:
+            tools = connection.tools
+            if tools.listed:
+                try:
+                    tools.check(name, result)
+                except InvalidResponse as error:
+                    error.result = ToolResult.from_wire(result)
+                    raise
+            wrapped = returns is not None and tools.wraps(name)
         if returns is None:
             return ToolResult.from_wire(result)
-        wrapped = tools is not None and name is not None and tools.wraps(name)
         return value_of(name or "the task", result, returns, wrapped=wrapped)
 
     async def _drive(

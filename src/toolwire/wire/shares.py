@@ -68,8 +68,11 @@ class Shares:
     def take(self, caller: Caller, amount: int = 1) -> None:
         """Count in what a caller wants to hold; raise `Taken` where that is too much."""
         with self._lock:
-            self._check(caller, amount)
-            self._count(caller, amount)
+            held = self._held.get(caller, 0) + amount
+            if held > self.own or self.total + amount > self.limit:
+                self._check(caller, amount)
+            self._held[caller] = held
+            self.total += amount
 
     def add(self, caller: Caller) -> None:
         """Count in what a caller holds already: whoever calls this has called `check` just before."""
