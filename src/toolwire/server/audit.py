@@ -62,11 +62,11 @@ class AuditObserver:
             run: Any = ctx._task_run
             entry["task"] = run.id
             # The call is answered and goes on: its end has a line of its own.
-            run.worker.add_done_callback(lambda worker: self._task_ended(ctx, dict(entry), started, worker))
+            run.when_over(lambda worker: self._task_ended(ctx, dict(entry), started, worker))
         self._ended(ctx, entry, started, outcome)
         return result
 
-    def _task_ended(self, ctx: Context, entry: dict[str, Any], started: float, worker: asyncio.Task[Any]) -> None:
+    def _task_ended(self, ctx: Context, entry: dict[str, Any], started: float, worker: asyncio.Future[Any]) -> None:
         entry["time"] = now()
         try:
             answer = worker.result()

@@ -111,6 +111,7 @@ class Run(Followed):
         "_opened",
         "_opening",
         "_saying",
+        "_tell",
         "_unwanted",
         "caller",
         "ctx",
@@ -144,6 +145,8 @@ class Run(Followed):
         self.numbers: tuple[float | None, float | None] = _NO_NUMBERS
         self._finishing = False
         self._unwanted = False
+        # Who is told of the end, kept until the work begins.
+        self._tell: Callable[[asyncio.Future[Any]], None] | None = None
         ctx._outlet = TaskOutlet(self, ctx._outlet)
         ctx._task_run = self
 
@@ -220,9 +223,22 @@ class Run(Followed):
             answered.add_done_callback(self._begin)
 
     def _begin(self, _: asyncio.Future[Any] | None = None) -> None:
+        work: asyncio.Future[Any]
         # Another may have cancelled it before the work begins.
         if not self._unwanted:
-            self.worker = self.loop.create_task(self._perform())
+            work = self.worker = self.loop.create_task(self._perform())
+        elif self._tell is not None:
+            work = self.loop.create_future()
+            work.cancel()
+        if self._tell is not None:
+            work.add_done_callback(self._tell)
+
+    def when_over(self, tell: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Call a function with the work when it is done; with what was cancelled where it never began."""
+        if self.worker is not None:
+            self.worker.add_done_callback(tell)
+        else:
+            self._tell = tell
 
     async def work(self, arguments: Raw | msgspec.UnsetType) -> Any:
         """What is run under the deadline and with the clean-up of any call."""
