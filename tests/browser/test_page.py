@@ -504,6 +504,9 @@ def test_long_names_that_begin_alike_can_be_told_apart(written: Callable[..., An
     tails = tab.page.locator(".item-name .tail")
     tab.shot("long-names")
     assert [tail.inner_text()[-5:] for tail in tails.all()] == ["north", "south"]
+    names = tab.page.locator(".item-name .head").evaluate_all("all => all.map(head => head.parentElement.title)")
+    for name in names:
+        assert tab.page.get_by_role("option", name=name).count() == 1, name
     for tail in tails.all():
         box, pane = tail.bounding_box(), tab.page.locator("#browse").bounding_box()
         assert box["x"] + box["width"] <= pane["x"] + pane["width"]

@@ -14,8 +14,12 @@ const KINDS = [
 // Of a name that is too long for its line the end stays, too: many names begin alike.
 const TAIL = 14;
 
+function isParted(name) {
+  return name.length > TAIL * 2;
+}
+
 function ends(name) {
-  if (name.length <= TAIL * 2) return name;
+  if (!isParted(name)) return name;
   return [h("span", { class: "head" }, name.slice(0, -TAIL)), h("span", { class: "tail" }, name.slice(-TAIL))];
 }
 
@@ -84,6 +88,10 @@ export function browse(element) {
     const name = item.title ?? item.name ?? item.key;
     const second =
       kind === "resources" || kind === "templates" ? item.key : (item.description ?? (item.title ? item.key : ""));
+    if (isParted(name)) {
+      // It would be read out with a gap in the middle of a word.
+      element.setAttribute("aria-label", [name, hints && "destructive", second].filter(Boolean).join(" ").slice(0, 400));
+    }
     element.append(
       symbol,
       h(
