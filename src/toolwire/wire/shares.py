@@ -56,10 +56,10 @@ class Shares:
 
     def __init__(self, limit: int, share: float, what: str, *, of: int | None = None, seconds: int = 1) -> None:
         """`of`: what the share is a part of, where that is not the limit."""
-        self.limit = limit
+        self.limit: int = limit
         self.own: int = max(1, int((limit if of is None else of) * share))
         """How much of it one caller may hold."""
-        self.total = 0
+        self.total: int = 0
         self._what = what
         self._seconds = seconds
         self._held: dict[Caller, int] = {}

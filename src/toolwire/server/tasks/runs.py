@@ -65,11 +65,11 @@ class Followed:
     __slots__ = ("_may_tell", "announced", "connection", "created", "id", "key", "loop", "revision", "timer")
 
     def __init__(self, connection: Any, revision: str, may_tell: Callable[[Record], bool] | None = None) -> None:
-        self.key = ""
-        self.id = ""
-        self.connection = connection
+        self.key: str = ""
+        self.id: str = ""
+        self.connection: Any = connection
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.revision = revision
+        self.revision: str = revision
         self.created: Record | None = None
         self.announced: str = "working"
         self._may_tell = may_tell
@@ -127,13 +127,13 @@ class Run(Followed):
 
     def __init__(self, keeper: Keeper, ctx: Context, found: Found[Tool], ttl_ms: int) -> None:
         super().__init__(ctx._outlet.connection, ctx.revision)
-        self.ctx = ctx
-        self.found = found
+        self.ctx: Context = ctx
+        self.found: Found[Tool] = found
         self.caller: Caller = ctx._request.caller
-        self.is_counted = False
+        self.is_counted: bool = False
         """Whether it holds one of the places of tasks that run."""
         self.tool: Tool = found.component
-        self.ttl_ms = ttl_ms
+        self.ttl_ms: int = ttl_ms
         self.policy_timeout: float | None = None
         self.worker: asyncio.Task[Any] | None = None
         self._keeper = keeper
