@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import toolwire
-from toolwire.hiding import hiding
+from toolwire.hiding import without
 
 SECRET = "kept-to-ourselves"
 # What a field is called that holds a secret, or may hold one. Bodies and headers carry tokens and codes.
@@ -73,7 +73,9 @@ class _Named:
 class _Record(msgspec.Struct):
     name: str
     secret: str | None = None
-    __repr__ = hiding("secret")
+
+    def __repr__(self) -> str:
+        return without(self, "secret")
 
 
 def test_a_representation_shows_the_rest() -> None:

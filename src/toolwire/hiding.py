@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-
-def hiding(*names: str) -> Callable[[Any], str]:
-    """Make a `__repr__` for a Struct that says of these fields only whether they have a value."""
-    return lambda self: without(self, *names)
 
 
 def without(record: Any, *names: str) -> str:

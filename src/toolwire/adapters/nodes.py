@@ -31,7 +31,7 @@ class Reading:
     __slots__ = ("closed", "known")
 
     def __init__(self, closed: bool) -> None:
-        self.closed = closed
+        self.closed: bool = closed
         self.known: dict[tuple[int, int], tuple[Any, ...]] = {}
 
 

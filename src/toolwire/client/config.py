@@ -20,7 +20,7 @@ from toolwire.client.connect import CommandTarget
 from toolwire.client.group import Group, GroupTarget, Member
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.link import Target
-from toolwire.hiding import hiding
+from toolwire.hiding import without
 
 MemberT = TypeVar("MemberT", bound=Member)
 
@@ -48,7 +48,8 @@ class ServerEntry(Struct):
     transport: str | None = None
     disabled: bool = False
 
-    __repr__ = hiding("args", "env", "url", "headers")
+    def __repr__(self) -> str:
+        return without(self, "args", "env", "url", "headers")
 
 
 class _Config(Struct):

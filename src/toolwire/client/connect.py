@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from toolwire.client.link import Link, Target, fingerprint
 from toolwire.client.script import python_command
-from toolwire.hiding import hiding
+from toolwire.hiding import without
 from toolwire.wire.channel import Channel, memory_pair
 
 # How long a server may take to let go of an in-process connection.
@@ -169,7 +169,8 @@ class Options(Struct, frozen=True):
     proxy: str | None = None
     inherit_env: bool | None = None
 
-    __repr__ = hiding("env", "headers", "auth", "proxy")
+    def __repr__(self) -> str:
+        return without(self, "env", "headers", "auth", "proxy")
 
     def only(self, *names: str, kind: str) -> None:
         """`ValueError` for what was given and has no meaning for this kind of target."""

@@ -132,7 +132,9 @@ class Stream:
         self.extra: dict[str, Any] = {}
         self.ended: asyncio.Future[None] = self.loop.create_future()
         self._meta = {t.SUBSCRIPTION_ID_KEY: ctx.request_id}
-        self.uris = set() if accepted.resource_subscriptions is UNSET else set(accepted.resource_subscriptions)
+        self.uris: set[str] = (
+            set() if accepted.resource_subscriptions is UNSET else set(accepted.resource_subscriptions)
+        )
         self._held: dict[Change, None] = {}
 
     def acknowledge(self) -> None:

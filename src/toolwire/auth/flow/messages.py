@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.auth.errors import Refused, SignInFailed
-from toolwire.hiding import hiding
+from toolwire.hiding import without
 
 T = TypeVar("T")
 
@@ -26,7 +26,8 @@ class Fetch(Struct, frozen=True):
     body: bytes = b""
     redirects: bool = False
 
-    __repr__ = hiding("headers", "body")
+    def __repr__(self) -> str:
+        return without(self, "headers", "body")
 
 
 class Fetched(Struct, frozen=True):
@@ -36,7 +37,8 @@ class Fetched(Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
 
-    __repr__ = hiding("headers", "body")
+    def __repr__(self) -> str:
+        return without(self, "headers", "body")
 
 
 Flow: TypeAlias = Generator[Fetch, Fetched, T]

@@ -12,7 +12,7 @@ from toolwire.auth.flow.clients import Credentials
 from toolwire.auth.flow.messages import Fetch, Fetched, Flow, post_form, read, refusal
 from toolwire.auth.flow.metadata import AuthorizationServer
 from toolwire.auth.flow.scopes import Scopes
-from toolwire.hiding import hiding
+from toolwire.hiding import without
 
 #: A token is renewed when less than this is left of its life, or less than a tenth of it.
 LEEWAY_SECONDS: Final = 30.0
@@ -38,7 +38,8 @@ class TokenResponse(Struct, frozen=True):
     refresh_token: str | None = None
     issued_token_type: str | None = None
 
-    __repr__ = hiding("access_token", "refresh_token")
+    def __repr__(self) -> str:
+        return without(self, "access_token", "refresh_token")
 
 
 class Token(Struct, frozen=True, omit_defaults=True):

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.extras import MissingExtra
-from toolwire.hiding import hiding
+from toolwire.hiding import without
 from toolwire.protocol.sealing import BadSeal, Sealer, encode_base64url
 from toolwire.stores import KV
 
@@ -52,7 +52,8 @@ class Request(Struct, array_like=True):
     verifier: str = ""
     """Our own, towards the provider; there is one as soon as the user has consented."""
 
-    __repr__ = hiding("state", "verifier")
+    def __repr__(self) -> str:
+        return without(self, "state", "verifier")
 
 
 class Code(Struct, array_like=True):
@@ -67,7 +68,8 @@ class Code(Struct, array_like=True):
     verifier: str
     code: str
 
-    __repr__ = hiding("verifier", "code")
+    def __repr__(self) -> str:
+        return without(self, "verifier", "code")
 
 
 class Access(Struct, array_like=True):
@@ -78,7 +80,8 @@ class Access(Struct, array_like=True):
     scopes: list[str]
     token: str
 
-    __repr__ = hiding("token")
+    def __repr__(self) -> str:
+        return without(self, "token")
 
 
 class Refresh(Struct, array_like=True):
@@ -91,7 +94,8 @@ class Refresh(Struct, array_like=True):
     token: str
     is_access: bool
 
-    __repr__ = hiding("token")
+    def __repr__(self) -> str:
+        return without(self, "token")
 
 
 T = TypeVar("T", Registration, Request, Code, Access, Refresh)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from toolwire.auth.verify.fetching import Answer, checked_url, fetch
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
-from toolwire.hiding import hiding
+from toolwire.hiding import without
 
 #: An access token that lives longer than a year is one that does not end.
 MAX_SECONDS: Final = 366 * 24 * 3600.0
@@ -36,7 +36,8 @@ class Upstream(Struct, frozen=True, kw_only=True):
     """Scopes that bring others with them there."""
     fetch: Callable[..., Awaitable[Answer]] = fetch
 
-    __repr__ = hiding("client_secret", "parameters")
+    def __repr__(self) -> str:
+        return without(self, "client_secret", "parameters")
 
     def __post_init__(self) -> None:
         checked_url(self.authorize_url, "authorization endpoint")
@@ -97,7 +98,8 @@ class Tokens(Struct):
     seconds: float | None
     """How long the access token is good; None when it does not end."""
 
-    __repr__ = hiding("access", "refresh")
+    def __repr__(self) -> str:
+        return without(self, "access", "refresh")
 
 
 def until(tokens: Tokens, longest: float, now: float) -> float:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.auth.verify.verifier import Unavailable
-from toolwire.hiding import hiding
+from toolwire.hiding import without
 from toolwire.protocol.errors import ServerError, TransportError, counted
 from toolwire.wire.http_client.addresses import Vet, is_public
 from toolwire.wire.http_server.guard import is_loopback
@@ -31,7 +31,8 @@ class Answer(Struct):
     headers: Mapping[str, str]
     body: bytes
 
-    __repr__ = hiding("headers", "body")
+    def __repr__(self) -> str:
+        return without(self, "headers", "body")
 
     def json(self) -> dict[str, Any]:
         """The body as an object; raises `Unavailable`, since a provider that answers otherwise is not well."""
