@@ -143,11 +143,16 @@ async def test_a_call_leaves_no_ring_behind(timeout: float) -> None:
 
     async with Client(server) as client:
         await client.call_tool("waits")
-        gc.collect()
         gc.disable()
         try:
-            for _ in range(10):
-                await client.call_tool("waits")
-            assert gc.collect() < 10
+            # Earlier tests may leave garbage of their own at any moment. A ring of a call is there every time.
+            assert min([await _garbage_of_ten_calls(client) for _ in range(5)]) < 10
         finally:
             gc.enable()
+
+
+async def _garbage_of_ten_calls(client: Client) -> int:
+    gc.collect()
+    for _ in range(10):
+        await client.call_tool("waits")
+    return gc.collect()
