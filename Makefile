@@ -1,21 +1,35 @@
 # Everything works on a fresh machine that has Python 3.11 or later and make; each target sets up what it needs.
 
-PYTHON  ?= python3
-WORKERS ?= 2
-PORT    ?= 8000
-MINUTES ?= 10
+# --- Settings: make NAME VARIABLE=value ---
+
+# The Python that the environment is made of, and the folder of the environment.
+PYTHON   ?= python3
+VENV     ?= .venv
+# test: how many tests run at once, and which ones (all if none is named).
+WORKERS  ?= 2
+TESTS    ?=
+# run: the port.
+PORT     ?= 8000
+# browser: the program.
 CHROMIUM ?= chromium
-RUNS    ?= 20
-VENV    ?= .venv
-BIN     := $(VENV)/bin
-READY   := $(VENV)/.ready
-PEERS   := .bench/venv
+# bench: some of its parts (all if none is named; docs/numbers.md lists them).
+PARTS    ?=
+# soak: for how long. kills: how often, and on which stores (a SQLite file if none is named).
+MINUTES  ?= 10
+RUNS     ?= 20
+STORES   ?=
+
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run play test check interop browser bench conformance docs build mutation fuzz soak kills clean
+.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak kills mutation clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 20
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
+
+# --- Environments ---
 
 setup: $(READY) ## make the virtual environment (.venv) with the package and its tools
 
@@ -26,12 +40,14 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --group dev --editable .
 	@touch $@
 
-# An environment of its own for the libraries we are measured against and tested with.
+# An environment of its own for the libraries that we are measured against.
 $(PEERS)/.ready: bench/requirements.txt pyproject.toml
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(PEERS)/bin/python -m pip install --quiet --requirement bench/requirements.txt --editable '.[http,auth,policy]'
 	@touch $@
+
+# --- Look at it ---
 
 run: $(READY) ## serve examples/everything.py over HTTP and open the inspector (PORT=8001 for another port)
 	@$(BIN)/toolwire dev examples/everything.py --port $(PORT)
@@ -39,8 +55,10 @@ run: $(READY) ## serve examples/everything.py over HTTP and open the inspector (
 play: $(READY) ## play a short session with examples/hello.py over stdio and print it
 	@$(BIN)/python scripts/play.py
 
-test: $(READY) ## run the tests
-	$(BIN)/python -m pytest -n $(WORKERS)
+# --- Before a change lands (.ci/run has all of them) ---
+
+test: $(READY) ## run the tests (TESTS=tests/server for some of them)
+	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
 
 check: $(READY) ## lint, formatting, types for three platforms, layers
 	$(BIN)/ruff check .
@@ -52,21 +70,21 @@ check: $(READY) ## lint, formatting, types for three platforms, layers
 	$(BIN)/python tests/blocks.py
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
+fuzz: $(READY) ## send 20,000 mutated messages through a server on each era (TOOLWIRE_FUZZ for another number)
+	TOOLWIRE_FUZZ=$${TOOLWIRE_FUZZ:-20000} $(BIN)/python -m pytest -q tests/fuzz
+
 interop: $(READY) ## run the tests against other MCP libraries (installs them and Node into .bench/peers)
 	@$(BIN)/python tests/interop/peers.py
 	TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop
+
+conformance: $(READY) ## run the official conformance suite (needs Node)
+	$(BIN)/python scripts/conformance.py
 
 browser: $(READY) ## test the inspector's page in a real browser (needs chromium); screenshots in .browser/
 	@command -v $(CHROMIUM) >/dev/null || { echo "browser: there is no $(CHROMIUM); install Debian's chromium, or say CHROMIUM=..."; exit 1; }
 	$(BIN)/python -m pip install --quiet --group browser
 	@$(BIN)/python tests/interop/peers.py node fastmcp-4.1.2
 	TOOLWIRE_BROWSER=$$(command -v $(CHROMIUM)) TOOLWIRE_PEERS=$(abspath .bench/peers) $(BIN)/python -m pytest -q -n $(WORKERS) tests/browser
-
-bench: $(PEERS)/.ready ## measure against mcp and fastmcp (BENCH_QUICK=1 for a short look)
-	@$(PEERS)/bin/python bench/run.py
-
-conformance: $(READY) ## run the official conformance suite (needs Node)
-	$(BIN)/python scripts/conformance.py
 
 docs: $(READY) ## build the documentation
 	$(BIN)/python -m pip install --quiet --group docs
@@ -76,18 +94,27 @@ build: $(READY) ## build the sdist and the wheel into dist/, and try the wheel a
 	$(BIN)/python -m build
 	$(BIN)/python scripts/try_wheel.py --types
 
-mutation: $(READY) ## break the core 200 times and see whether the tests notice
-	$(BIN)/python -m pip install --quiet --group mutation
-	$(BIN)/python scripts/mutation.py
+# --- Before a release ---
 
-fuzz: $(READY) ## send 20,000 mutated messages through a server on each era (TOOLWIRE_FUZZ for another number)
-	TOOLWIRE_FUZZ=$${TOOLWIRE_FUZZ:-20000} $(BIN)/python -m pytest -q tests/fuzz
+release-check: $(READY) ## see that the tree can be released: committed, versions agree, packages work on every Python here
+	@$(BIN)/python scripts/release_check.py
+
+# --- Measure, and run for long ---
+
+bench: $(PEERS)/.ready ## measure against mcp and fastmcp (BENCH_QUICK=1 for a short look, PARTS="stdio imports" for some lines)
+	@$(PEERS)/bin/python bench/run.py $(PARTS)
 
 soak: $(READY) ## put a server under mixed traffic and see that nothing grows (MINUTES=10; Linux)
 	$(BIN)/python scripts/soak.py --minutes $(MINUTES)
 
 kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20, STORES=redis://...; POSIX)
 	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')
+
+mutation: $(READY) ## break the core 200 times and see whether the tests notice
+	$(BIN)/python -m pip install --quiet --group mutation
+	$(BIN)/python scripts/mutation.py
+
+# --- Afterwards ---
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .venv* .bench .browser .mutation dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,7 @@
-"""Tries the wheel in dist/ as a stranger would: an empty environment, the README's server, no extras.
+"""Tries a package as a stranger would: in an empty environment, with the README's server, without extras.
+
+    python scripts/try_wheel.py                  the newest wheel in dist/
+    python scripts/try_wheel.py --package FILE   another wheel, or an sdist
 
 * It installs with two dependencies and nothing else.
 * The first server of the README is listed and called through the `toolwire` command.
@@ -66,35 +69,39 @@ FILES = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--package", type=Path, metavar="FILE", help="a wheel or sdist, instead of the wheel in dist/")
     parser.add_argument("--types", action="store_true", help="also check that every public type is known")
     arguments = parser.parse_args()
+    package = arguments.package or wheel()
     with tempfile.TemporaryDirectory() as folder:
-        python = install(Path(folder))
+        python = install(package, Path(folder))
         check_dependencies(python)
         check_readme(python, Path(folder))
         check_extras(python, Path(folder))
         if arguments.types:
-            check_types(python)
+            check_types(package, python)
     print("wheel: good")
     return 0
 
 
 def wheel() -> Path:
+    """Return the newest wheel in dist/."""
     wheels = sorted((ROOT / "dist").glob("toolwire-*.whl"), key=lambda path: path.stat().st_mtime)
     if not wheels:
         raise SystemExit("wheel: there is none in dist/: run make build")
     return wheels[-1]
 
 
-def install(folder: Path) -> Path:
+def install(package: Path, folder: Path) -> Path:
+    """Install the package into an empty environment and return its Python."""
     venv.create(folder / "empty", with_pip=True)
     python = folder / "empty" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    run(python, "-m", "pip", "install", "--quiet", str(wheel()))
+    run(python, "-m", "pip", "install", "--quiet", str(package))
     return python
 
 
 def run(python: Path, *words: str, cwd: Path | None = None, fails: bool = False) -> str:
-    """What the command printed; it has to succeed, or to fail where that is expected."""
+    """Return what the command printed. It has to succeed, or to fail where that is expected."""
     command = [str(python), *words]
     done = subprocess.run(command, cwd=cwd, env=_without_this_tree(), capture_output=True, text=True)
     if (done.returncode != 0) is not fails:
@@ -127,7 +134,7 @@ def check_readme(python: Path, folder: Path) -> None:
 
 
 def check_extras(python: Path, folder: Path) -> None:
-    """Every feature whose extra is missing says so in one line, in a program and on the command line."""
+    """Check that every feature whose extra is missing says so in one line, in a program and on the command line."""
     for name, body in FILES.items():
         (folder / name).write_text(BEFORE + body, encoding="utf-8")
     for extra, statement in STATEMENTS:
@@ -148,14 +155,14 @@ def check_line(extra: str, what: str, said: str) -> None:
 
 
 def declared() -> set[str]:
-    """The extras of the package; `all` is made of the others."""
+    """Return the extras of the package; `all` is made of the others."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return set(project["optional-dependencies"]) - {"all"}
 
 
-def check_types(python: Path) -> None:
+def check_types(package: Path, python: Path) -> None:
     # With the extras, because some classes are made of classes of theirs.
-    run(python, "-m", "pip", "install", "--quiet", f"{wheel()}[all]", PYRIGHT)
+    run(python, "-m", "pip", "install", "--quiet", f"{package}[all]", PYRIGHT)
     environment = _without_this_tree()
     # Pyright looks for the packages of the first Python on the path.
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment.get('PATH', '')}"
