@@ -1,4 +1,4 @@
-"""Compares two runs of the benchmark, line by line: has anything of ours become worse?
+"""Compares two runs of the benchmark, line by line, and says what of ours has become worse.
 
     python bench/compare.py --before a.json b.json --after c.json d.json
 
@@ -16,25 +16,12 @@ import statistics
 import sys
 from pathlib import Path
 
-from report import BUDGETS, CONTENDERS, Budget, Samples
+from report import BUDGETS, CONTENDERS, Samples
 
 
 def load(path: str) -> Samples:
     samples: Samples = json.loads(Path(path).read_text(encoding="utf-8"))["samples"]
     return samples
-
-
-def scores(budget: Budget, runs: list[Samples], who: str) -> list[float]:
-    """Return the score of every round, each held against the reference's median of the same run."""
-    found: list[float] = []
-    for samples in runs:
-        row = samples.get(budget.what, {})
-        reference = row.get(budget.compared_with or "", [])
-        if budget.compared_with and not reference:
-            continue
-        divisor = statistics.median(reference) if reference else 1.0
-        found += [value / divisor for value in row.get(who, [])]
-    return found
 
 
 def main() -> int:
@@ -46,7 +33,7 @@ def main() -> int:
     worse = 0
     for budget in BUDGETS:
         for who in CONTENDERS[:2]:
-            old, new = scores(budget, before, who), scores(budget, after, who)
+            old, new = ([score for run in runs for score in budget.scores(run, who)] for runs in (before, after))
             if not old or not new:
                 continue
             spread = max(max(old) - min(old), max(new) - min(new))

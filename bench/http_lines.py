@@ -1,4 +1,4 @@
-"""The lines of the benchmark that are measured over HTTP: calls, clients, the number of tools, and sessions."""
+"""The lines of the benchmark over HTTP: calls, workers, clients, the number of tools, and sessions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ OF_THE_OTHERS = 100 if QUICK else 500  # Their sessions are many times as large,
 # Who takes part: a name in the tables, and what `serve_http.py` is told.
 CONTENDERS = {"toolwire": "toolwire", "mcp": "mcp", "fastmcp": "fastmcp", "bare echo": "echo"}
 ECHO = "bare echo"  # It has no tools and no sessions.
+BARE = {ECHO, "bare httptools"}  # These have no `def` tool.
 
 
 def calls(notes: Notes) -> None:
-    """All servers are up at once and are called in turns; those that wait cost nothing."""
+    """Call all servers in turns. All are up at once; those that wait cost nothing."""
     running: dict[str, HttpServer] = {}
     try:
-        for who, contender in CONTENDERS.items():
+        for who, contender in (CONTENDERS | {"bare httptools": "httptools"}).items():
             try:
                 running[who] = HttpServer(contender)
             except (ServerFailed, OSError) as error:
@@ -50,7 +51,7 @@ def calls(notes: Notes) -> None:
 def _one_turn(notes: Notes, who: str, server: HttpServer) -> None:
     called = server.calls_a_second("add", SECONDS)
     notes.note("HTTP, async tool", who, called)
-    if who == ECHO:
+    if who in BARE:
         say(f"    {who}: {called:,.0f}/s")
         return
     called_def = server.calls_a_second("add_sync", SECONDS)
@@ -58,8 +59,29 @@ def _one_turn(notes: Notes, who: str, server: HttpServer) -> None:
     say(f"    {who}: {called:,.0f}/s, def {called_def:,.0f}/s")
 
 
+def workers(notes: Notes) -> None:
+    """Call a server of two workers and one of one worker in turns, and note the ratio of each turn.
+
+    The load comes from the same machine, and nothing is kept on a core of its own: with two cores that is the only way
+    to give both workers one, and the load takes its part of them.
+    """
+    running: list[HttpServer] = []
+    try:
+        for count in (1, 2):
+            running.append(HttpServer("toolwire", workers=count, everywhere=True))
+            running[-1].calls_a_second("add", SECONDS)
+        for _ in range(ROUNDS):
+            one, two = [server.calls_a_second("add", SECONDS) for server in running]
+            notes.note("HTTP, two workers against one", "toolwire", two / one)
+            say(f"    toolwire: {one:,.0f}/s with one worker, {two:,.0f}/s with two")
+    except (ServerFailed, OSError) as error:
+        notes.failed("HTTP, workers", "toolwire", error)
+    finally:
+        _close(running)
+
+
 def clients(notes: Notes) -> None:
-    """The clients take turns at one server of ours, which is faster than any of them."""
+    """Let the clients take turns at one server of ours, which is faster than any of them."""
     server: HttpServer | None = None
     try:
         server = HttpServer("toolwire")
@@ -88,7 +110,7 @@ def _client(notes: Notes, who: str, url: str) -> None:
 
 
 def many_tools(notes: Notes) -> None:
-    """A server for each number of tools, called in turns, each held against the one that has two."""
+    """Call a server for each number of tools in turns, and compare each with the one that has two."""
     for who, contender in CONTENDERS.items():
         if who == ECHO:
             continue
@@ -108,7 +130,7 @@ def many_tools(notes: Notes) -> None:
 
 
 def sessions(notes: Notes) -> None:
-    """The resident memory that legacy sessions add."""
+    """Note the resident memory that legacy sessions add."""
     ours = affordable_streams(STREAMS)
     notes.counts = f"{SESSIONS:,} sessions and {ours:,} streams, {OF_THE_OTHERS:,} of mcp and fastmcp"
     for who, contender in CONTENDERS.items():
@@ -121,7 +143,7 @@ def sessions(notes: Notes) -> None:
 
 
 def _memory(notes: Notes, who: str, contender: str, count: int, *, stream: bool) -> None:
-    """In a server of its own, since memory that was used before would not be added."""
+    """Note the memory of sessions in a server of its own, since memory that was used before would not be added."""
     what = "HTTP session, with its stream" if stream else "HTTP session, called once"
     server: HttpServer | None = None
     try:

@@ -9,6 +9,8 @@ Samples = dict[str, dict[str, list[float]]]  # what -> who -> one number a round
 
 
 class Notes:
+    """The samples of one run, and its failures."""
+
     def __init__(self) -> None:
         self.samples: Samples = defaultdict(lambda: defaultdict(list))
         self.failures: dict[str, str] = {}
@@ -19,7 +21,7 @@ class Notes:
         self.samples[what][who].append(value)
 
     def failed(self, what: str, who: str, error: Exception) -> None:
-        """A contender that cannot be measured is reported and left out; the others go on."""
+        """Report a contender that cannot be measured, and leave it out; the others go on."""
         reason = str(error).strip() or type(error).__name__
         self.failures.setdefault(f"{what}, {who}", reason)
         say(f"    {who}: not measured ({reason})")

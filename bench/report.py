@@ -1,4 +1,8 @@
-"""The closing table of the benchmark: what was measured, the ratio that counts, and whether the budget is met."""
+"""The closing tables of the benchmark: what was measured, the ratio that counts, and whether the budget is met.
+
+Every number is the median of the rounds, with the least and the most of them beside it. "ok" near a limit means little
+when the spread reaches beyond the limit.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ def times(value: float) -> str:
 
 @dataclass(frozen=True)
 class Budget:
-    """One line: `score` turns the row into the number that is held against the budget."""
+    """A line with a limit. Its score is the number that is held against the limit."""
 
     what: str
     show: Callable[[float], str]
@@ -46,19 +50,40 @@ class Budget:
     compared_with: str | None  # None: the number stands for itself
     limit: float
     more_is_better: bool = False
+    aim: float | None = None  # where the line should get one day; a miss is no failure
 
-    def score(self, row: Row, who: str) -> float | None:
-        if who not in row or (self.compared_with and self.compared_with not in row):
-            return None
-        return row[who] / row[self.compared_with] if self.compared_with else row[who]
+    def scores(self, samples: Samples, who: str) -> list[float]:
+        """Return the score of every round, each held against the reference's median of the same run."""
+        row = samples.get(self.what, {})
+        if self.compared_with is None:
+            return list(row.get(who, []))
+        reference = row.get(self.compared_with)
+        if not reference:
+            return []
+        return [value / statistics.median(reference) for value in row.get(who, [])]
 
-    def verdict(self, row: Row, who: str) -> str:
-        score = self.score(row, who)
-        if score is None:
+    def show_score(self, score: float) -> str:
+        return times(score) if self.compared_with else self.show(score)
+
+    def meets(self, score: float, limit: float) -> bool:
+        return score >= limit if self.more_is_better else score <= limit
+
+    def verdict(self, samples: Samples, who: str) -> str:
+        scores = self.scores(samples, who)
+        if not scores:
             return "not measured"
-        met = score >= self.limit if self.more_is_better else score <= self.limit
-        shown = f"{score:.2f}x {self.compared_with}" if self.compared_with else self.show(score)
-        return f"{shown}: {'ok' if met else 'MISSED'}"
+        score = statistics.median(scores)
+        reference = f" {self.compared_with}" if self.compared_with else ""
+        if self.compared_with and self.compared_with not in CONTENDERS:  # It has no column of its own.
+            reference += f" ({self.show(statistics.median(samples[self.what][self.compared_with]))})"
+        verdict = f"{self.show_score(score)}{reference}: {'ok' if self.meets(score, self.limit) else 'MISSED'}"
+        if self.aim is not None:
+            verdict += f", aim {self.show_score(self.aim)} {'met' if self.meets(score, self.aim) else 'missed'}"
+        return verdict
+
+    def spread(self, samples: Samples, who: str) -> str:
+        scores = self.scores(samples, who)
+        return f"{self.show_score(min(scores))} to {self.show_score(max(scores))}" if scores else "-"
 
 
 BUDGETS = (
@@ -76,13 +101,15 @@ BUDGETS = (
     Budget("10,000 tasks at once", mebibytes, "100 MiB", None, 100),
     Budget("HTTP call, added by a JWT seen before", microseconds, "40 µs", None, 40),
     Budget("JWT seen for the first time", microseconds, "1.5x joserfc", "joserfc", 1.5),
-    Budget("import", seconds, "0.15 s", None, 0.15),
+    Budget("import", seconds, "0.11 s", None, 0.11, aim=0.10),
     Budget("spawn to first answer", seconds, "0.25 s", None, 0.25),
     Budget("call cost, 1,000 tools against 2", times, "within 10 %", None, 1.10),
     Budget("resident memory", mebibytes, "35 MiB", None, 35),
     Budget("HTTP, async tool", rate, "7x mcp", "mcp", 7, more_is_better=True),
     Budget("HTTP, async tool", rate, "60 % of the echo", "bare echo", 0.6, more_is_better=True),
+    Budget("HTTP, async tool", rate, "30 % of bare httptools", "bare httptools", 0.3, more_is_better=True, aim=0.5),
     Budget("HTTP, def tool", rate, "5x mcp", "mcp", 5, more_is_better=True),
+    Budget("HTTP, two workers against one", times, "1.5x", None, 1.5, more_is_better=True, aim=1.8),
     Budget("client over HTTP, one call at a time", rate, "4x mcp's client", "mcp", 4, more_is_better=True),
     Budget("client over HTTP, 16 calls at a time", rate, "4x mcp's client", "mcp", 4, more_is_better=True),
     Budget("client over HTTP, resident memory", mebibytes, "less than mcp's client", "mcp", 1),
@@ -107,28 +134,38 @@ def medians_of(samples: Samples) -> dict[str, Row]:
     return {what: {who: statistics.median(values) for who, values in row.items()} for what, row in samples.items()}
 
 
-def closing_table(samples: Samples, failures: dict[str, str], facts: dict[str, str]) -> str:
-    medians = medians_of(samples)
+def cell(budget: Budget, rounds: list[float]) -> str:
+    """Show the median, and the least and the most of the rounds when there are several."""
+    if not rounds:
+        return "-"
+    median = budget.show(statistics.median(rounds))
+    return f"{median} ({budget.show(min(rounds))} to {budget.show(max(rounds))})" if len(rounds) > 1 else median
+
+
+def closing_table(samples: Samples, failures: dict[str, str], facts: dict[str, str], *, whole: bool = True) -> str:
+    """Write the tables. Those of a run that is not whole leave out the lines that nobody asked for."""
     measured: dict[str, list[str]] = {}  # by what is measured, since a line may have two budgets
     judged = []
     for budget in BUDGETS:
-        row = medians.get(budget.what, {})
-        measured[budget.what] = [budget.what, *(budget.show(row[who]) if who in row else "-" for who in CONTENDERS)]
+        row = samples.get(budget.what, {})
+        if not row and not whole:
+            continue
+        measured[budget.what] = [budget.what, *(cell(budget, row.get(who, [])) for who in CONTENDERS)]
         # Over stdio Toolwire is measured on two revisions; each is held against the budget.
         ours = [who for who in CONTENDERS[:2] if who in row] or ["toolwire"]
         for who in ours:
-            rounds = samples.get(budget.what, {}).get(who, [])
-            spread = f"{budget.show(min(rounds))} to {budget.show(max(rounds))}" if rounds else "-"
-            judged.append([budget.what, who, budget.text, budget.verdict(row, who), spread])
+            result, spread = budget.verdict(samples, who), budget.spread(samples, who)
+            judged.append([budget.what, who, budget.text, result, spread])
     parts = [
         "# Toolwire benchmark",
-        "; ".join(f"{name} {value}" for name, value in facts.items()),
-        "`toolwire`, `mcp` and `fastmcp` speak 2025-11-25 to the same driver; medians over interleaved rounds. `import`"
-        " is from the start of the interpreter until imported. The bare echo is the limit of the primitives: it has no"
-        " protocol and no tools.",
+        "; ".join(f"{name} {value}" for name, value in facts.items() if value),
+        "`toolwire`, `mcp` and `fastmcp` speak 2025-11-25 to the same driver; medians over interleaved rounds, with the"
+        " least and the most of them in parentheses. `import` is from the start of the interpreter until imported. The"
+        " bare echo is the limit of the primitives: it has no protocol and no tools.",
         "Over HTTP, `wrk` calls on 16 connections, all in 2026-07-28, and the servers run on one worker of uvicorn with"
-        " httptools and uvloop. Sessions speak 2025-11-25; what they add to the resident memory is shown for each, and"
-        " the bare echo has a stream and no session.",
+        " httptools and uvloop. Bare httptools is a protocol on uvloop that parses requests and answers all alike. Two"
+        " workers and one take turns on all cores, which they share with `wrk`. Sessions speak 2025-11-25; what they"
+        " add to the resident memory is shown for each, and the bare echo has a stream and no session.",
         "The clients over HTTP take turns at one server, Toolwire's, each in a process of its own, in the revision that"
         " both sides agree on.",
         markdown(["what", *CONTENDERS], list(measured.values())),

@@ -4,19 +4,23 @@ The contenders take turns in rounds (A B C A B C ...), so that a slow moment of 
 numbers are medians over the rounds. It is a benchmark, not a test: a missed budget is printed, and the exit status
 stays 0.
 
-    python bench/run.py            the full run, a few minutes
-    BENCH_QUICK=1 python ...       a short look, too noisy to quote
-    BENCH_HTTP=0 python ...        without the lines on HTTP
+    python bench/run.py                     the full run, a few minutes
+    python bench/run.py stdio http-calls    some parts of it; docs/numbers.md says which part has which line
+    BENCH_QUICK=1 python ...                a short look, too noisy to quote
+
+A full run writes .bench/results.json and results.md, a run of some parts results-PART-PART.json and .md.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -30,7 +34,6 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / ".bench"
 
 QUICK = os.environ.get("BENCH_QUICK") == "1"
-WITHOUT_HTTP = os.environ.get("BENCH_HTTP") == "0"
 ROUNDS = 1 if QUICK else 3
 SECONDS = 0.3 if QUICK else 1.5
 TURNS = 1 if QUICK else 3
@@ -56,6 +59,8 @@ MEMORY = {"toolwire": "toolwire", "mcp": "mcp", "fastmcp": "fastmcp", "bare echo
 
 
 class Bench(Notes):
+    """The parts of the benchmark that need no HTTP."""
+
     def stdio(self) -> None:
         for who, server, revision in STDIO:
             try:
@@ -84,7 +89,7 @@ class Bench(Notes):
             say(f"    {who}: {one:,.0f}/s, pipelined {piped:,.0f}/s, def {piped_def:,.0f}/s")
 
     def many_tools(self) -> None:
-        """Two servers side by side, called in turns: the ratio of each turn is free of the machine's slow moments."""
+        """Call two servers in turns: the ratio of each turn is free of the machine's slow moments."""
         for who, server, revision in STDIO:
             if who == "bare echo" or revision == MODERN:
                 continue
@@ -104,7 +109,7 @@ class Bench(Notes):
                     one.close()
 
     def memory(self) -> None:
-        """In turns, several of them a round: two processes of one library differ by some percent."""
+        """Measure in several turns a round, since two processes of one library differ by some percent."""
         release()
         for who, contender in list(MEMORY.items()) * TURNS:
             command = [sys.executable, str(HERE / "memory.py"), contender, str(SECONDS)]
@@ -115,17 +120,17 @@ class Bench(Notes):
                 self.failed("in memory", who, ServerFailed(last_line(done.stderr)))
 
     def added_cost(self) -> None:
-        """What limits and records add to a call of ours; the others have nothing of the kind."""
+        """Measure what limits and records add to a call of ours; the others have nothing of the kind."""
         for feature, cost in self.ours("added_cost.py", SECONDS).items():
             self.note(f"in memory call, added by {feature}", "toolwire", cost)
 
     def tasks(self) -> None:
-        """What it takes to keep many tasks; the others have one dialect of them, or none."""
+        """Measure the cost of many tasks; the others have one dialect of them, or none."""
         for what, value in self.ours("tasks.py", TASKS).items():
             self.note(f"task, {what}" if what != "memory" else "10,000 tasks at once", "toolwire", value)
 
     def token_cost(self) -> None:
-        """What a signed token costs, seen before and seen for the first time."""
+        """Measure the cost of a signed token, seen before and seen for the first time."""
         found = self.ours("token_cost.py", SECONDS)
         if found:
             self.note("HTTP call, added by a JWT seen before", "toolwire", found["seen before"])
@@ -133,7 +138,7 @@ class Bench(Notes):
             self.note("JWT seen for the first time", "joserfc", found["joserfc"])
 
     def ours(self, script: str, argument: float) -> dict[str, float]:
-        """What a script that measures only us has found; nothing where it failed, which is noted."""
+        """Return the numbers of a script that measures only us; nothing if it failed, which is noted."""
         release()
         done = subprocess.run([sys.executable, str(HERE / script), str(argument)], capture_output=True, text=True)
         if done.returncode != 0:
@@ -143,6 +148,11 @@ class Bench(Notes):
         return numbers
 
     def imports(self) -> None:
+        """Measure the time until each library is imported, from the start of the interpreter."""
+        for _ in range(1 if QUICK else 3):
+            self.import_all()
+
+    def import_all(self) -> None:
         release()
         for who, statement in IMPORTS.items():
             # Until imported: tearing the interpreter down again takes mcp another 0.2 s, which nobody waits for.
@@ -181,55 +191,79 @@ def machine() -> dict[str, str]:
     }
 
 
-def main() -> None:
-    # Where this is set, a package that is installed for editing is compiled anew at every start, and only ours is.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    started = time.perf_counter()
-    bench = Bench()
-    say("importing everything once, so that nothing is compiled while the clock runs")
-    Bench().imports()
-    for round in range(1, ROUNDS + 1):
-        say(f"round {round} of {ROUNDS}")
-        say("  stdio")
-        bench.stdio()
-        say("  in memory")
-        bench.memory()
-        bench.added_cost()
-        bench.tasks()
-        bench.token_cost()
-        say("  imports")
-        for _ in range(1 if QUICK else 3):
-            bench.imports()
-    say("many tools")
-    bench.many_tools()
-    if not WITHOUT_HTTP:
-        say("HTTP")
-        http_lines.calls(bench)
-        say("HTTP, clients")
-        http_lines.clients(bench)
-        say("HTTP, many tools")
-        http_lines.many_tools(bench)
-        say("HTTP, sessions")
-        http_lines.sessions(bench)
+# The parts of a run, in their order. The first ones are measured once a round; the others have rounds of their own.
+IN_ROUNDS: dict[str, Callable[[Bench], None]] = {
+    "stdio": Bench.stdio,
+    "memory": Bench.memory,
+    "added-cost": Bench.added_cost,
+    "tasks": Bench.tasks,
+    "token-cost": Bench.token_cost,
+    "imports": Bench.imports,
+}
+AT_THE_END: dict[str, Callable[[Bench], None]] = {
+    "many-tools": Bench.many_tools,
+    "http-calls": http_lines.calls,
+    "http-workers": http_lines.workers,
+    "http-clients": http_lines.clients,
+    "http-many-tools": http_lines.many_tools,
+    "http-sessions": http_lines.sessions,
+}
 
+
+def measure(bench: Bench, parts: list[str]) -> None:
+    """Run the parts, with a line for each on standard error."""
+    in_rounds = [part for part in IN_ROUNDS if part in parts]
+    if in_rounds:
+        say("importing everything once, so that nothing is compiled while the clock runs")
+        Bench().import_all()
+    for round in range(1, ROUNDS + 1):
+        for part in in_rounds:
+            say(f"round {round} of {ROUNDS}: {part}")
+            IN_ROUNDS[part](bench)
+    for part, work in AT_THE_END.items():
+        if part in parts:
+            say(part)
+            work(bench)
+
+
+def write(bench: Bench, parts: list[str], seconds: float) -> str:
+    """Write the results of a run to .bench and return its tables."""
+    whole = not parts
     facts = machine() | {
         "placement": bench.placement,
         "memory": bench.counts,
         "rounds": str(ROUNDS),
         "quick": str(QUICK).lower(),
-        "seconds": f"{time.perf_counter() - started:.0f}",
+        "seconds": f"{seconds:.0f}",
     }
-    table = closing_table(bench.samples, bench.failures, facts)
-    RESULTS.mkdir(exist_ok=True)
+    tables = closing_table(bench.samples, bench.failures, facts, whole=whole)
     results = {
         "facts": facts,
         "medians": medians_of(bench.samples),
         "samples": bench.samples,
         "failures": bench.failures,
     }
-    (RESULTS / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    (RESULTS / "results.md").write_text(table, encoding="utf-8")
-    print(table)
+    RESULTS.mkdir(exist_ok=True)
+    name = "-".join(["results", *parts])
+    (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    (RESULTS / f"{name}.md").write_text(tables, encoding="utf-8")
+    return tables
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    every = [*IN_ROUNDS, *AT_THE_END]
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(every)}; all if none is named")
+    parts: list[str] = parser.parse_args().parts
+    unknown = set(parts) - set(every)
+    if unknown:
+        parser.error(f"there is no part {', '.join(sorted(unknown))}; the parts are {', '.join(every)}")
+    # Where this is set, a package that is installed for editing is compiled anew at every start, and only ours is.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    started = time.perf_counter()
+    bench = Bench()
+    measure(bench, parts or every)
+    print(write(bench, parts, time.perf_counter() - started))
 
 
 if __name__ == "__main__":

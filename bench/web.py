@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from driver import LEGACY, MODERN, PATIENCE, ServerFailed, calls, line, place
+from driver import LEGACY, MODERN, PATIENCE, ServerFailed, calls, line, place, release
 from spawned import last_words, resident_kib
 
 HERE = Path(__file__).resolve().parent
@@ -43,13 +43,16 @@ def affordable_streams(wanted: int) -> int:
 
 
 class HttpServer:
-    """A spawned server and its address."""
+    """A spawned server and its address. Its core is not that of the driver, except where `everywhere` is asked for."""
 
-    def __init__(self, contender: str, more_tools: int = 0) -> None:
-        command = [sys.executable, str(HERE / "servers" / "serve_http.py"), contender, str(more_tools)]
+    def __init__(self, contender: str, more_tools: int = 0, workers: int = 1, *, everywhere: bool = False) -> None:
+        command = [sys.executable, str(HERE / "servers" / "serve_http.py"), contender, str(more_tools), str(workers)]
+        if everywhere:
+            release()
         self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close(); a pipe would fill up
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.stderr)
-        place(self.process.pid)
+        if not everywhere:
+            place(self.process.pid)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().decode().strip()
         if not self.url:

@@ -1,15 +1,13 @@
-"""Any of the servers over HTTP, in one process: uvicorn with httptools and uvloop, and no access log.
-
-Usage: serve_http.py toolwire|mcp|fastmcp|echo [MORE_TOOLS]
+"""Serves any of the contenders over HTTP: uvicorn with httptools and uvloop, and no access log.
 
 Toolwire is started as its users start it, by `run("http")`, with the defaults; that is the same uvicorn with bounds on
-headers. The others get JSON answers where they can choose, which is the faster of their two ways. The address is
-printed when connections are accepted.
+headers. The others get JSON answers where they can choose, which is the faster of their two ways. `httptools` is a bare
+protocol without uvicorn. The address is printed when connections are accepted.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from importlib import import_module
 from typing import Any
 
@@ -43,11 +41,18 @@ def ready(url: str) -> None:
 
 
 def main() -> None:
-    contender, more = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    if contender == "toolwire":
-        import_module("toolwire_server").build(more).run("http", port=0, path=PATH, on_ready=ready)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("contender", choices=["toolwire", "mcp", "fastmcp", "echo", "httptools"])
+    parser.add_argument("more_tools", nargs="?", type=int, default=0)
+    parser.add_argument("workers", nargs="?", type=int, default=1)
+    told = parser.parse_args()
+    if told.contender == "toolwire":
+        server = import_module("toolwire_server").build(told.more_tools)
+        server.run("http", port=0, path=PATH, workers=told.workers, on_ready=ready)
+    elif told.contender == "httptools":
+        import_module("bare_httptools").serve(PATH, ready)
     else:
-        serve(peer(contender, more))
+        serve(peer(told.contender, told.more_tools))
 
 
 if __name__ == "__main__":
