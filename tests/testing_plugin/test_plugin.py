@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.testing_plugin.forked_pytest import ForkedPytest
+
+Run = Callable[..., tuple[int, str]]
 
 SERVER = '''
 from toolwire import Server, ToolError
@@ -42,16 +46,25 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, test: str, *options: str) -> tuple[int, str]:
-    (project / "test_it.py").write_text(test)
-    command = [sys.executable, "-m", "pytest", "-q", *options]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def forked() -> Iterator[ForkedPytest]:
+    process = ForkedPytest()
+    yield process
+    process.close()
 
 
-@pytest.mark.parametrize("asyncio", [("-p", "no:asyncio"), ("-o", "asyncio_mode=strict")], ids=["absent", "strict"])
-def test_tests_with_its_fixtures_may_be_async_without_another_plugin(project: Path, asyncio: tuple[str, ...]) -> None:
-    test = """
+@pytest.fixture
+def run(project: Path, forked: ForkedPytest) -> Run:
+    """Run pytest in the project with one file of tests: its exit status, and what it printed."""
+
+    def run(test: str, *options: str) -> tuple[int, str]:
+        (project / "test_it.py").write_text(test)
+        return forked.run(project, "-q", *options)
+
+    return run
+
+
+ASYNC_WITHOUT_MODE = """
 import pytest
 
 class TestIt:
@@ -61,17 +74,30 @@ class TestIt:
         async with server.connect() as (client, wire):
             assert await client.call_tool("total", {"prices": [price]}, returns=float) == 1.5
 """
-    (project / "pytest.ini").write_text("[pytest]\ntoolwire_server = src/server.py\naddopts = -p no:cacheprovider\n")
-    status, said = run(project, test, *asyncio)
-    assert status == 1
+
+
+def check_async_tests(status: int, said: str) -> None:
+    assert status == 1, said
     assert "1 failed, 1 passed" in said
     assert "assert 2.5 == 1.5" in said
 
 
+def test_tests_with_its_fixtures_may_be_async_where_the_asyncio_plugin_is_strict(run: Run) -> None:
+    check_async_tests(*run(ASYNC_WITHOUT_MODE, "-o", "asyncio_mode=strict"))
+
+
+def test_tests_with_its_fixtures_may_be_async_without_another_plugin(project: Path) -> None:
+    """In a process of its own, which has imported nothing before."""
+    (project / "pytest.ini").write_text("[pytest]\ntoolwire_server = src/server.py\naddopts = -p no:cacheprovider\n")
+    (project / "test_it.py").write_text(ASYNC_WITHOUT_MODE)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    check_async_tests(done.returncode, done.stdout + done.stderr)
+
+
 @pytest.mark.covers("R32")
-def test_a_server_on_every_revision_and_transport(project: Path) -> None:
+def test_a_server_on_every_revision_and_transport(run: Run) -> None:
     status, said = run(
-        project,
         """
 import pytest
 
@@ -100,9 +126,8 @@ async def test_also_within_a_loop(server):
     assert "19 passed" in said
 
 
-def test_a_server_of_the_users_own_making(project: Path) -> None:
+def test_a_server_of_the_users_own_making(run: Run) -> None:
     status, said = run(
-        project,
         """
 import pytest
 from toolwire import Server
@@ -128,7 +153,7 @@ class TestOverridden:
     assert (status, "2 passed" in said) == (0, True), said
 
 
-def test_the_server_is_the_one_that_tests_import(project: Path) -> None:
+def test_the_server_is_the_one_that_tests_import(run: Run) -> None:
     test = """
 import sys
 sys.path.insert(0, "src")
@@ -137,7 +162,7 @@ from server import server as mine
 def test_it(toolwire_server):
     assert toolwire_server is mine
 """
-    assert run(project, test)[0] == 0
+    assert run(test)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -148,40 +173,40 @@ def test_it(toolwire_server):
         ("[pytest]\ntoolwire_server = src/server.py:nothing\n", "has no 'nothing'"),
     ],
 )
-def test_what_is_wrong_with_the_configuration_is_said(project: Path, configuration: str, says: str) -> None:
+def test_what_is_wrong_with_the_configuration_is_said(project: Path, run: Run, configuration: str, says: str) -> None:
     (project / "pytest.ini").write_text(configuration)
-    status, said = run(project, "def test_it(surface): pass")
+    status, said = run("def test_it(surface): pass")
     assert status == 1
     assert says in said
 
 
 @pytest.mark.covers("R32")
-def test_a_change_of_the_surface_does_not_go_unnoticed(project: Path) -> None:
+def test_a_change_of_the_surface_does_not_go_unnoticed(project: Path, run: Run) -> None:
     test = "def test_surface(surface):\n    surface.check()\n"
-    status, said = run(project, test)
+    status, said = run(test)
     assert (status, "surface-shop.json is not there yet: run pytest --update-surface" in said) == (1, True), said
-    assert run(project, test, "--update-surface")[0] == 0
+    assert run(test, "--update-surface")[0] == 0
     kept = json.loads((project / "surface-shop.json").read_text())
     assert kept["instructions"] == "Ask first."
     assert [tool["name"] for tool in kept["tools"]] == ["total"]
-    assert run(project, test)[0] == 0
+    assert run(test)[0] == 0
     (project / "src" / "server.py").write_text(SERVER.replace("discount: int = 0", "discount: float = 0"))
-    status, said = run(project, test)
+    status, said = run(test)
     assert status == 1
     assert "What clients see has changed (pytest --update-surface accepts it)" in said
     assert '-            "type": "integer"' in said
     assert '+            "type": "number"' in said
     # What a client does not see is no change.
     (project / "src" / "server.py").write_text(SERVER.replace("sum(prices)", "sum(sorted(prices))"))
-    assert run(project, test)[0] == 0
+    assert run(test)[0] == 0
 
 
 @pytest.mark.covers("R32")
-def test_tools_are_fuzzed(project: Path) -> None:
+def test_tools_are_fuzzed(project: Path, run: Run) -> None:
     test = "def test_tools(fuzz):\n    fuzz.check()\n"
-    assert run(project, test)[0] == 0
+    assert run(test)[0] == 0
     (project / "src" / "server.py").write_text(SERVER.replace("sum(prices)", "sum(prices) / len(prices)"))
-    status, said = run(project, test)
+    status, said = run(test)
     assert status == 1
     assert "total raised ZeroDivisionError; the arguments were" in said
     assert '{\n  "prices": []\n}' in said
@@ -196,11 +221,11 @@ def find(name: str) -> str:
 
 
 @pytest.mark.covers("R32")
-def test_a_server_is_attacked(project: Path) -> None:
+def test_a_server_is_attacked(project: Path, run: Run) -> None:
     test = "def test_attack(hostile):\n    hostile.check(secrets=['sk-live'])\n"
-    assert run(project, test)[0] == 0
+    assert run(test)[0] == 0
     (project / "src" / "server.py").write_text(SERVER + CARELESS)
-    status, said = run(project, test)
+    status, said = run(test)
     assert status == 1
     assert "the tool find revealed a secret (sk-…), sent a path out of its folder; the arguments were" in said
 
@@ -218,10 +243,9 @@ async def search() -> str:
 
 
 @pytest.mark.covers("R32")
-def test_tokens_time_and_leaks_are_fixtures_too(project: Path) -> None:
+def test_tokens_time_and_leaks_are_fixtures_too(project: Path, run: Run) -> None:
     (project / "src" / "server.py").write_text(GUARDED)
     status, said = run(
-        project,
         """
 import asyncio
 import pytest
