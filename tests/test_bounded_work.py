@@ -30,7 +30,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.cursors import decode_cursor
 from toolwire.protocol.errors import ProtocolError, ToolwireError
 from toolwire.protocol.parameter_headers import BadHeader, header_paths
-from toolwire.protocol.readable import readable
+from toolwire.protocol.surrogates import readable
 from toolwire.protocol.uri_template import UriTemplate
 from toolwire.redaction import Redaction
 from toolwire.schemas import expected

@@ -21,20 +21,20 @@ SECRETIVE = re.compile(r"(^|_)(secret|secrets|password|token|verifier|code|acces
 # Fields with such a name that hold none.
 HARMLESS = {
     ("toolwire.server.limits", "state"),
-    ("toolwire.server.outcome", "code"),
+    ("toolwire.server.observe.outcome", "code"),
     ("toolwire.auth.jose", "key"),
     ("toolwire.auth.client.settings", "key"),
     ("toolwire.auth.client.records", "token"),  # A Token, which hides its own.
     ("toolwire.auth.proxy.sealed", "is_access"),
-    ("toolwire.wire.http_server.reply", "headers"),
-    ("toolwire.wire.http_server.reply", "body"),
-    ("toolwire.wire.http_server.limits", "body"),
-    ("toolwire.client.connect", "inherit_env"),  # Names, not values.
+    ("toolwire.http.responses", "headers"),
+    ("toolwire.http.responses", "body"),
+    ("toolwire.http.limits", "body"),
+    ("toolwire.client.targets", "inherit_env"),  # Names, not values.
     ("toolwire.cli.reloading", "code"),
-    ("toolwire.cli.standstill", "code"),
+    ("toolwire.cli.loop_watchdog", "code"),
 }
 # Messages of the protocol are not credentials, and some modules are for one operating system only.
-LEFT_OUT = ("toolwire.protocol.", "toolwire.types", "toolwire.testing", "toolwire.inspector", "toolwire.wire.platforms")
+LEFT_OUT = ("toolwire.protocol.", "toolwire.types", "toolwire.testing", "toolwire.inspector", "toolwire.platforms")
 
 
 def records() -> Iterator[tuple[type[Any], list[str]]]:

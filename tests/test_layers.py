@@ -20,6 +20,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "toolwire"
 LAYERS = {
     "_version": 0,
     "hiding": 0,
+    "platforms": 0,
     "protocol": 0,
     "auth.errors": 0,
     "auth.flow": 0,
@@ -35,7 +36,9 @@ LAYERS = {
     "extras": 1,
     "printable": 1,
     "redaction": 1,
+    "http1": 2,
     "wire": 2,
+    "http": 2,
     "auth": 2,
     "server": 3,
     "client": 3,

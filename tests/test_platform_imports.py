@@ -72,8 +72,8 @@ POSIX = [
 
 
 def is_for_one_platform(module: str) -> bool:
-    """What lies in `wire.platforms` says so by its name, and may need what only that platform has."""
-    return module.startswith("toolwire.wire.platforms.")
+    """What lies in `platforms` says so by its name, and may need what only that platform has."""
+    return module.startswith("toolwire.platforms.")
 
 
 def modules() -> dict[str, Path]:
@@ -93,12 +93,12 @@ def test_every_module_imports_without_posix(missing: list[str]) -> None:
 
 
 def test_one_module_chooses_the_platform() -> None:
-    """Everything else asks `wire.platforms`, so a platform's module is never loaded on another platform."""
+    """Everything else asks `platforms`, so a platform's module is never loaded on another platform."""
     choosers = {
         name
         for name, path in modules().items()
         if not is_for_one_platform(name)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Import | ast.ImportFrom) and "wire.platforms." in ast.unparse(node)
+        if isinstance(node, ast.Import | ast.ImportFrom) and "toolwire.platforms." in ast.unparse(node)
     }
-    assert choosers <= {"toolwire.wire.platforms"}
+    assert choosers <= {"toolwire.platforms"}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from toolwire.content import ToolResult as ToolResult
     from toolwire.protocol.errors import ProtocolError as ProtocolError
     from toolwire.protocol.errors import ToolError as ToolError
-    from toolwire.server.app import Server as Server
+    from toolwire.server.server import Server as Server
     from toolwire.server.components import Argument as Argument
     from toolwire.server.components import Prompt as Prompt
     from toolwire.server.components import Resource as Resource
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from toolwire.server.context import Context as Context
     from toolwire.server.context import Progress as Progress
     from toolwire.server.context import SyncContext as SyncContext
-    from toolwire.server.depends import Depends as Depends
-    from toolwire.server.discovery import scan as scan
+    from toolwire.server.dependencies import Depends as Depends
+    from toolwire.server.component_directory import scan as scan
     from toolwire.server.limits import Limits as Limits
     from toolwire.server.middleware import Middleware as Middleware
     from toolwire.server.policy import Policy as Policy
@@ -42,7 +42,7 @@ _HOMES = {
     "Audio": "toolwire.content",
     "Client": "toolwire.client",
     "Context": "toolwire.server.context",
-    "Depends": "toolwire.server.depends",
+    "Depends": "toolwire.server.dependencies",
     "File": "toolwire.content",
     "Image": "toolwire.content",
     "Limits": "toolwire.server.limits",
@@ -55,14 +55,14 @@ _HOMES = {
     "Resource": "toolwire.server.components",
     "ResourceLink": "toolwire.content",
     "ResourceTemplate": "toolwire.server.components",
-    "Server": "toolwire.server.app",
+    "Server": "toolwire.server.server",
     "SyncContext": "toolwire.server.context",
     "Text": "toolwire.content",
     "Tool": "toolwire.server.components",
     "ToolError": "toolwire.protocol.errors",
     "ToolResult": "toolwire.content",
     "__version__": "toolwire._version",
-    "scan": "toolwire.server.discovery",
+    "scan": "toolwire.server.component_directory",
     "testing": "",
     "types": "",
 }

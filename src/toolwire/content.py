@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from toolwire.protocol.errors import ToolError
-from toolwire.protocol.readable import encode_readable
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.types import (
     Annotations,
     AudioContent,

@@ -10,7 +10,7 @@ from typing import Any
 from joserfc import jws
 from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
-from toolwire.auth.verify.fetching import Answer
+from toolwire.auth.verify.fetch import Answer
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.sealing import encode_base64url
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlencode, urlsplit
 
 from toolwire.auth import Auth
-from toolwire.wire.http_client.pool import HttpPool
+from toolwire.http1.pool import HttpPool
 
 
 @dataclass

@@ -16,9 +16,9 @@ from toolwire import Context, Limits, Server
 from toolwire.auth import ApiKeys, GitHub, Google, Introspection, InvalidToken
 from toolwire.auth.proxy.clients import BadClient, Clients
 from toolwire.auth.proxy.sealed import Seals
-from toolwire.auth.verify import asking
-from toolwire.auth.verify.asking import IN_VAIN, Asking, FromAddress, InVain, Throttled
-from toolwire.auth.verify.fetching import Answer as Fetched
+from toolwire.auth.verify import provider_limits
+from toolwire.auth.verify.provider_limits import IN_VAIN, Asking, FromAddress, InVain, Throttled
+from toolwire.auth.verify.fetch import Answer as Fetched
 from toolwire.sealing_aes import make_sealer
 
 ENDPOINT = f"{ISSUER}/introspect"
@@ -102,11 +102,11 @@ async def test_made_up_tokens_are_asked_about_only_so_often(world: World) -> Non
 async def test_made_up_tokens_that_come_all_at_once_are_asked_about_only_so_often(world: World) -> None:
     world.provider.go.clear()
     waiting = [world.start(f"made-up-{number}") for number in range(250)]
-    await _until(lambda: world.provider.now == asking.AT_ONCE)
+    await _until(lambda: world.provider.now == provider_limits.AT_ONCE)
     world.provider.go.set()
     statuses = [(await each.finished()).status for each in waiting]
     # This provider answers at once: some rounds of questions leave before the first of them is counted.
-    assert IN_VAIN <= world.provider.asked <= IN_VAIN + 3 * asking.AT_ONCE
+    assert IN_VAIN <= world.provider.asked <= IN_VAIN + 3 * provider_limits.AT_ONCE
     assert statuses.count(401) == world.provider.asked
     assert statuses.count(429) == 250 - world.provider.asked
     await world.app.stop()
@@ -121,20 +121,20 @@ async def test_good_tokens_are_never_too_many(world: World) -> None:
 async def test_only_some_questions_are_asked_at_a_time(world: World) -> None:
     world.provider.go.clear()
     waiting = [world.start(f"good-{number}") for number in range(200)]
-    await _until(lambda: world.provider.now == asking.AT_ONCE)
+    await _until(lambda: world.provider.now == provider_limits.AT_ONCE)
     for _ in range(10):
         await asyncio.sleep(0)
-    assert world.provider.most == asking.AT_ONCE
+    assert world.provider.most == provider_limits.AT_ONCE
     world.provider.go.set()
     assert [(await each.finished()).status for each in waiting] == [200] * 200
-    assert world.provider.most == asking.AT_ONCE
+    assert world.provider.most == provider_limits.AT_ONCE
     await world.app.stop()
 
 
 async def test_one_address_cannot_take_all_places_of_those_that_are_verified(world: World) -> None:
     world.provider.go.clear()
     waiting = [world.start(f"good-{number}") for number in range(250)]  # A quarter of all.
-    await _until(lambda: world.provider.now == asking.AT_ONCE)
+    await _until(lambda: world.provider.now == provider_limits.AT_ONCE)
     refused = await world.call("good-again")
     assert refused.status == 429
     assert int(refused.headers["retry-after"]) >= 1
@@ -178,9 +178,9 @@ async def test_a_question_that_fails_fails_for_all_and_is_asked_again() -> None:
 def test_addresses_are_not_remembered_for_ever() -> None:
     clock = Clock(0.0)
     counted = InVain(clock)
-    for number in range(asking.ADDRESSES + 10):
+    for number in range(provider_limits.ADDRESSES + 10):
         counted.add(str(number))
-    assert len(counted._counts) == asking.ADDRESSES
+    assert len(counted._counts) == provider_limits.ADDRESSES
     for _ in range(IN_VAIN):
         counted.add("x")
     with pytest.raises(Throttled) as caught:

@@ -27,13 +27,13 @@ from toolwire.auth import (
     bearer_token,
     github,
 )
-from toolwire.auth.gate import Gate
+from toolwire.auth.authentication import Gate
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.http import DUPLICATE
 from toolwire.stores import MemoryKV
-from toolwire.wire.http_server import serving as http_server
-from toolwire.wire.http_server.asgi import HttpApp
-from toolwire.wire.http_server.reply import Refused
+from toolwire.http import serving as http_server
+from toolwire.http.asgi import HttpApp
+from toolwire.http.responses import Refused
 from toolwire.wire.shares import Shares, Taken
 
 ALICE, BOB = "alices-key-123", "bobs-key-4567"

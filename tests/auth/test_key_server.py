@@ -11,7 +11,7 @@ from tests.auth.serving import served
 
 from toolwire.auth import Unavailable
 from toolwire.auth.flow.discovery import server_candidates
-from toolwire.auth.verify.fetching import Answer, fetch
+from toolwire.auth.verify.fetch import Answer, fetch
 from toolwire.auth.verify.key_server import FRESH, PATIENCE, USABLE, KeyServer
 from toolwire.protocol.errors import ServerError
 

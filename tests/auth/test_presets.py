@@ -9,7 +9,7 @@ from tests.auth.issuing import AUDIENCE, OTHER_RSA, RSA, Provider, key_set, sign
 
 from toolwire.auth import InvalidToken, Principal, auth0, entra, github, google, keycloak
 from toolwire.auth.resource import ResourceServer
-from toolwire.auth.verify.fetching import Answer
+from toolwire.auth.verify.fetch import Answer
 from toolwire.protocol.errors import ServerError
 
 TENANT = "9188040d-6c67-4c5b-b112-36a304b66dad"

@@ -321,7 +321,7 @@ async def test_a_token_is_verified_once_and_not_beyond_its_end(monkeypatch: pyte
 
 
 async def test_what_is_remembered_is_bounded() -> None:
-    from toolwire.auth.verify.remembering import Remembered
+    from toolwire.auth.verify.token_cache import Remembered
 
     remembered = Remembered(60, capacity=10, clock=Clock())
     for number in range(100):

@@ -11,7 +11,7 @@ from tests.auth.test_dpop_proof import application, bound_token, call, proof
 from tests.auth.test_proxy import world
 
 from toolwire.auth import Anonymous, ApiKeys, Chain, InvalidToken, Principal, Unavailable, hashed
-from toolwire.auth.verify.remembering import Remembered
+from toolwire.auth.verify.token_cache import Remembered
 from toolwire.auth.verify.verifier import as_verifier
 from toolwire.protocol.errors import ServerError
 

@@ -9,7 +9,7 @@ import pytest
 from tests.auth.issuing import AUDIENCE, DOWN, ISSUER, NOW, Clock, Provider, claims
 
 from toolwire.auth import GitHub, Google, Introspection, InvalidToken, Principal, Unavailable
-from toolwire.auth.verify.fetching import Answer
+from toolwire.auth.verify.fetch import Answer
 from toolwire.protocol.errors import ServerError
 
 ENDPOINT = f"{ISSUER}/introspect"

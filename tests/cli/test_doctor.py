@@ -16,8 +16,8 @@ from tests.http_process import started
 from toolwire.cli import doctor_http, doctor_stdio
 from toolwire.cli.diagnosis import Diagnosis, good
 from toolwire.protocol.errors import Unreachable
-from toolwire.wire.http_client.pool import Pool
-from toolwire.wire.http_client.response import HttpResponse
+from toolwire.http1.pool import Pool
+from toolwire.http1.response import HttpResponse
 
 HELLO = Path(__file__).parents[2] / "examples" / "hello.py"
 

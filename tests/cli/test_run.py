@@ -13,7 +13,7 @@ import pytest
 
 from toolwire._version import __version__
 from toolwire.client import Client
-from toolwire.client.connect import CommandTarget
+from toolwire.client.targets import CommandTarget
 
 # A server object as the command sees one: it has `serve` and `run`. It answers every request with its name.
 SERVER = """

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolwire import Server
 from toolwire.cli import server_file
-from toolwire.cli.standstill import Standstill, watched
+from toolwire.cli.loop_watchdog import Standstill, watched
 
 
 async def test_a_blocking_call_in_an_async_tool_is_told_with_its_line(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from toolwire.client import Client
 from toolwire.client.http_target import HttpTarget
 from toolwire.testing import elapse
-from toolwire.wire.http_client.asgi_pool import AsgiPool
+from toolwire.http1.asgi_pool import AsgiPool
 
 Message = dict[str, Any]
 URL = "http://server.example/mcp"

@@ -9,7 +9,7 @@ from tests.client.fake import FakeServer, text
 
 from toolwire import testing
 from toolwire.client import Cache, Client
-from toolwire.client.connect import ServerTarget
+from toolwire.client.targets import ServerTarget
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.revisions import MODERN

@@ -17,7 +17,7 @@ from tests.client.fake import FakeServer, text
 from toolwire import Context, Server, Tool
 from toolwire.client import Client, ResourceNotFound, ToolCall
 from toolwire.client.config import read_config
-from toolwire.client.connect import CommandTarget, ServerTarget
+from toolwire.client.targets import CommandTarget, ServerTarget
 from toolwire.client.group import Group, GroupTarget
 from toolwire.client.http_target import HttpTarget
 from toolwire.protocol import types as t

@@ -86,7 +86,7 @@ async def killed_and_restarted(tmp_path: Path) -> AsyncIterator[str]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has much to do may take long to start a process."""
-    monkeypatch.setattr("toolwire.client.keeping.ATTEMPTS", 10)
+    monkeypatch.setattr("toolwire.client.reconnect.ATTEMPTS", 10)
 
 
 async def check(client: Client, folder: Path) -> None:

@@ -29,7 +29,7 @@ from toolwire.client import InvalidResponse
 from toolwire.client.http_target import HttpTarget
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
 from toolwire.testing import elapse
-from toolwire.wire.http_client.channel import POST_SECONDS, SETTLING_SECONDS
+from toolwire.http.client.channel import POST_SECONDS, SETTLING_SECONDS
 
 LATEST = "2025-11-25"
 
@@ -262,7 +262,7 @@ async def test_the_servers_own_stream_is_open_before_the_first_call() -> None:
 
 
 async def test_a_server_that_sends_no_headers_for_its_stream_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.wire.http_client.channel.OPENING_SECONDS", 0.01)
+    monkeypatch.setattr("toolwire.http.client.channel.OPENING_SECONDS", 0.01)
 
     async def get(request: Request) -> Reply:
         await request.disconnected.wait()
@@ -409,7 +409,7 @@ async def test_a_stream_is_taken_up_again_after_the_time_the_server_named(monkey
 
     script = legacy(GET=get, tools_call=lambda request: stream(event(b"", id="a", retry=1_234)))
     async with script.client(headers={"authorization": "Bearer x"}) as client:
-        monkeypatch.setattr("toolwire.wire.http_client.session.asyncio.sleep", note)
+        monkeypatch.setattr("toolwire.http.client.session.asyncio.sleep", note)
         assert (await client.call_tool("x")).text == "at last"
     assert [seconds for seconds in slept if seconds] == [1.234, 1.234]
     resumed = [request for request in script.of("GET") if "last-event-id" in request.headers]

@@ -12,7 +12,7 @@ from toolwire import Client, Context, Server, testing
 from toolwire.client import http_target
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.revisions import MODERN, REVISIONS, supports
-from toolwire.wire.http_client.pool import HttpPool
+from toolwire.http1.pool import HttpPool
 
 WAYS = [
     *(("http", revision) for revision in REVISIONS),

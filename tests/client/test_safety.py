@@ -15,7 +15,7 @@ from toolwire import Client, Server, Tool, ToolError, types
 from toolwire.audit import AuditLog
 from toolwire.audit.chain import Verifier, audit_key
 from toolwire.client import Budget, BudgetExceeded, Denied, Pins, ToolCall, ToolChanged
-from toolwire.client.connect import ServerTarget
+from toolwire.client.targets import ServerTarget
 from toolwire.protocol.errors import Timeout, ToolFailed
 
 KEY = "a key of sixteen bytes"

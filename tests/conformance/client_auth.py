@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from toolwire.auth import ClientCredentials, EnterpriseManaged, OAuth, PrivateKey, WorkloadIdentity
-from toolwire.wire.http_client.pool import HttpPool
+from toolwire.http1.pool import HttpPool
 
 # Where going on would be wrong.
 REFUSED: Final = frozenset(

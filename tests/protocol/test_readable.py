@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from toolwire.protocol.jsonrpc import encode_error, encode_notification, encode_response
-from toolwire.protocol.readable import encode_readable, readable
+from toolwire.protocol.surrogates import encode_readable, readable
 
 text = st.text(st.characters(exclude_categories=()))
 values = st.recursive(st.none() | st.integers(-9, 9) | text, lambda each: st.lists(each) | st.dictionaries(text, each))

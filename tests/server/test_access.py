@@ -19,8 +19,8 @@ from toolwire.auth import ApiKeys, Principal, ResourceServer
 from toolwire.protocol.errors import CALL_FORBIDDEN, InsufficientScope, ProtocolError, ServerError
 from toolwire.server.access import Access, View
 from toolwire.server.components import Cache
-from toolwire.server.headers import Header
-from toolwire.wire.http_server.asgi import HttpApp
+from toolwire.server.header_arguments import Header
+from toolwire.http.asgi import HttpApp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
 

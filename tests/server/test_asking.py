@@ -16,7 +16,7 @@ from tests.wireclient import LEGACY, MODERN, Message, Refusal, connect
 
 from toolwire import Client, Context, Depends, Limits, Server, ToolError, testing
 from toolwire.protocol.errors import NotSupported, ProtocolError
-from toolwire.server.asking import SETTLE_TURNS, Refused
+from toolwire.server.input_requests import SETTLE_TURNS, Refused
 from toolwire.server.context import SyncContext
 from toolwire.testing import elapse
 
@@ -1014,7 +1014,7 @@ async def test_a_time_for_an_answer_is_above_zero(timeout: float) -> None:
 @pytest.mark.covers("MRTR-6")
 async def test_the_shortest_time_counts_for_all_questions_of_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_000_000.0]
-    monkeypatch.setattr("toolwire.server.questions.time.time", lambda: now[0])
+    monkeypatch.setattr("toolwire.server.replay_state.time.time", lambda: now[0])
     server = Server("asks", limits=Limits(state=60))
 
     @server.tool

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from toolwire import Client, Server
-from toolwire.server.deadline import Deadline, Deadlines
+from toolwire.server.handler_deadline import Deadline, Deadlines
 
 
 def test_a_loop_that_stands_still_is_told_of_once_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, real = Clock(), [50.0]
-    monkeypatch.setattr("toolwire.server.deadline.monotonic", lambda: real[0])
+    monkeypatch.setattr("toolwire.server.handler_deadline.monotonic", lambda: real[0])
     deadlines = Deadlines()
     deadlines.running.add(Deadline(300.0, None, clock))  # type: ignore[arg-type]
     deadlines.watch(clock)  # type: ignore[arg-type]

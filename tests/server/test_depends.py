@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import pytest
 
 from toolwire.protocol.errors import ServerError
-from toolwire.server import depends
+from toolwire.server import dependencies
 from toolwire.server.binding import Binding, bind
-from toolwire.server.depends import Depends
+from toolwire.server.dependencies import Depends
 
 
 class Context:
@@ -32,7 +32,7 @@ async def run(bound: Binding, context: Any = None, arguments: bytes = b"{}") -> 
     values = bound.arguments(arguments)
     async with AsyncExitStack() as stack:
         plan = bound.call_plan.dependencies
-        made = await depends.resolve(plan, context, stack, in_thread) if plan else None
+        made = await dependencies.resolve(plan, context, stack, in_thread) if plan else None
         result = bound.call(values, context, made)
         return await result if bound.is_async else result
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.server.prompt_text import PromptText, fill, placeholders
+from toolwire.server.prompt_templates import PromptText, fill, placeholders
 
 
 @pytest.mark.covers("J46")

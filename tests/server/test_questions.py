@@ -17,7 +17,7 @@ from tests.wireclient import MODERN, Message, WireClient, connect
 from toolwire import Context, Limits, Policy, Server
 from toolwire.auth import Principal
 from toolwire.server.context import SyncContext
-from toolwire.server.keeping import Keeping
+from toolwire.server.storage_budget import Keeping
 from toolwire.server.policy import Call
 from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.stores.redis import RedisStores
@@ -258,7 +258,7 @@ async def test_a_request_that_cannot_be_asked_uses_nothing_up(given: dict[str, A
 
 async def test_what_was_used_is_forgotten_after_the_state_has_expired(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_000_000.0]
-    monkeypatch.setattr("toolwire.server.questions.time.time", lambda: now[0])
+    monkeypatch.setattr("toolwire.server.replay_state.time.time", lambda: now[0])
     memory = Stores.memory()
     stores = Stores(MemoryKV(clock=lambda: now[0]), memory.log, memory.bus)
     server = Server("asks", stores=stores, limits=Limits(state=60))

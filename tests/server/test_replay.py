@@ -14,8 +14,8 @@ from tests.wireclient import MODERN, Message, connect
 from toolwire import Context, Limits, Server
 from toolwire.protocol.sealing import HmacSealer
 from toolwire.server.context import SyncContext
-from toolwire.server.keeping import Keeping
-from toolwire.server.questions import MAX_KEPT, MAX_SEALED, MAX_STATE
+from toolwire.server.storage_budget import Keeping
+from toolwire.server.replay_state import MAX_KEPT, MAX_SEALED, MAX_STATE
 from toolwire.stores import Stores
 
 SECRET, OLD_SECRET = "a" * 32, "b" * 32
@@ -398,7 +398,7 @@ async def test_a_bad_state_is_refused_even_where_nothing_is_asked() -> None:
 @pytest.mark.covers("MRTR-6")
 async def test_an_expired_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_000_000.0]
-    monkeypatch.setattr("toolwire.server.questions.time.time", lambda: now[0])
+    monkeypatch.setattr("toolwire.server.replay_state.time.time", lambda: now[0])
     async with connect(greeter(limits=Limits(state=60)), MODERN, EVERYTHING) as client:
         first = await client.result("tools/call", HELLO)
         now[0] += 59

@@ -13,7 +13,7 @@ from tests.wireclient import LEGACY, MODERN, REVISIONS, Message, Refusal, connec
 from toolwire import Context, Image, Server, Text, testing
 from toolwire import Message as PromptMessage
 from toolwire.protocol import types as t
-from toolwire.server.asking import Refused
+from toolwire.server.input_requests import Refused
 from toolwire.server.context import SyncContext
 
 every_revision = pytest.mark.parametrize("revision", REVISIONS)

@@ -18,7 +18,7 @@ from tests.wireclient import LEGACY, MODERN, REVISIONS, WireClient, connect, mod
 from toolwire import Context, Limits, Prompt, Resource, ResourceTemplate, Server, Tool, testing, types
 from toolwire.client import sync
 from toolwire.protocol.errors import ServerError
-from toolwire.server.life import Life
+from toolwire.server.lifespan import Life
 from toolwire.transports import Channel, memory_pair
 
 ICON = {"src": "https://example.net/i.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "light"}

@@ -12,7 +12,7 @@ from tests.wire.httpclient import serving
 from tests.wire.modernclient import ModernClient, text_of
 
 from toolwire import Client, Context, Server
-from toolwire.server.stage import Stage
+from toolwire.server.hot_reload import Stage
 
 both_eras = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 

@@ -17,7 +17,7 @@ from toolwire.stores import Stores
 
 PRELUDE = """
 import asyncio, json, sys
-from toolwire.stores.opening import open_stores
+from toolwire.stores.by_address import open_stores
 
 stores = open_stores(sys.argv[1])
 

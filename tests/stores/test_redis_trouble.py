@@ -17,7 +17,7 @@ from tests.stores.contract import Heard
 
 from toolwire.protocol.errors import ServerError
 from toolwire.stores import StoreFailed, StoreFull
-from toolwire.stores.opening import open_stores
+from toolwire.stores.by_address import open_stores
 from toolwire.stores.redis import RedisStores
 
 SECRET = "hunter-2-is-secret"
@@ -408,7 +408,7 @@ async def test_closing_does_not_wait_for_a_redis_that_is_away(redis: RedisServer
 def test_a_process_may_end_without_closing(redis: RedisServer) -> None:
     code = f"""
 import asyncio, logging
-from toolwire.stores.opening import open_stores
+from toolwire.stores.by_address import open_stores
 # On a busy machine the debug mode of asyncio warns of every callback that waited for a core.
 logging.getLogger("asyncio").setLevel(logging.ERROR)
 stores = open_stores({redis.url!r})

@@ -18,7 +18,7 @@ from tests.stores.processes import LISTENER, Process, ProcessContract
 
 from toolwire.stores import KV, Bus, Log, Stores
 from toolwire.stores import sqlite as module
-from toolwire.stores.doorbell import Doorbell
+from toolwire.stores.process_wakeup import Doorbell
 from toolwire.stores.sqlite import SqliteStores, StoreFailed
 
 __all__ = ["memo"]
@@ -278,7 +278,7 @@ class TestProcesses(ProcessContract):
 async def test_messages_reach_other_processes_where_nobody_can_ring(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deaf = "import toolwire.stores.doorbell as d\nd.Doorbell._open_to_others = lambda self: None\n"
+    deaf = "import toolwire.stores.process_wakeup as d\nd.Doorbell._open_to_others = lambda self: None\n"
     monkeypatch.setattr(Doorbell, "_open_to_others", lambda self: None)
     stores = SqliteStores(path)
     heard = Heard()

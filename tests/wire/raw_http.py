@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from toolwire.wire.http_client.pool import HttpPool
-from toolwire.wire.http_client.response import HttpResponse
+from toolwire.http1.pool import HttpPool
+from toolwire.http1.response import HttpResponse
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -15,10 +15,10 @@ from tests.wireclient import LEGACY, MODERN, PREFIX, modern_meta
 from toolwire import Context, Limits, Server, Tool
 from toolwire.auth import ApiKeys
 from toolwire.protocol.errors import ServerError
-from toolwire.server.headers import Header
-from toolwire.wire.http_server import outlet as http_outlet
-from toolwire.wire.http_server import serving as http_server
-from toolwire.wire.http_server.asgi import HttpApp
+from toolwire.server.header_arguments import Header
+from toolwire.http import exchange as http_outlet
+from toolwire.http import serving as http_server
+from toolwire.http.asgi import HttpApp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from toolwire.wire.clock import StoppableClock
+from toolwire.wire.pausable_clock import StoppableClock
 
 
 class Loop:

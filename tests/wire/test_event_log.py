@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.stores import MemoryLog, PositionLost, StoreFailed, StoreFull
-from toolwire.wire.http_server import event_log
-from toolwire.wire.http_server.event_log import (
+from toolwire.http.legacy import event_log
+from toolwire.http.legacy.event_log import (
     END,
     LAST,
     MESSAGE,

@@ -10,7 +10,7 @@ from tests.wire.httpclient import SessionClient, caught_up, serving
 
 from toolwire import Context, Resource, Server
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
-from toolwire.wire.http_server.event_log import MAX_ENTRY
+from toolwire.http.legacy.event_log import MAX_ENTRY
 
 NOTE, OTHER = "note://today", "note://yesterday"
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.wire.raw_http import Serve, answered, answering, serving
 
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
-from toolwire.wire.http_client.connection import HELD_BYTES, HttpConnection, StreamedResponse
-from toolwire.wire.http_client.pool import HttpPool
-from toolwire.wire.http_client.response import TooLarge
-from toolwire.wire.http_client.unpacking import Unpacker
+from toolwire.http1.client_connection import HELD_BYTES, HttpConnection, StreamedResponse
+from toolwire.http1.pool import HttpPool
+from toolwire.http1.response import TooLarge
+from toolwire.http1.unpacking import Unpacker
 
 OK = b"HTTP/1.1 200 OK\r\n"
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nlink: x\r\n\r\n"
@@ -217,7 +217,7 @@ async def test_an_answer_before_the_request_was_sent() -> None:
 
 
 async def test_an_end_that_is_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.wire.http_client.connection.END_SECONDS", 50.0)
+    monkeypatch.setattr("toolwire.http1.client_connection.END_SECONDS", 50.0)
     cut = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.wire.raw_http import serving
 
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable
-from toolwire.wire.http_client.pool import HttpPool
+from toolwire.http1.pool import HttpPool
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -86,7 +86,7 @@ async def test_a_connection_is_not_idle_for_long(swept: bool, monkeypatch: pytes
         await reader.read(1)
         closed.set()
 
-    monkeypatch.setattr("toolwire.wire.http_client.connections.IDLE_SECONDS", 0.02 if swept else 50.0)
+    monkeypatch.setattr("toolwire.http1.pool_connections.IDLE_SECONDS", 0.02 if swept else 50.0)
     async with serving(serve) as url, HttpPool() as pool:
         await ask(pool, url)
         if swept:
@@ -94,7 +94,7 @@ async def test_a_connection_is_not_idle_for_long(swept: bool, monkeypatch: pytes
                 await closed.wait()
         else:
             # So is one that is too old when nobody had the time to sweep.
-            monkeypatch.setattr("toolwire.wire.http_client.connections.IDLE_SECONDS", 0.0)
+            monkeypatch.setattr("toolwire.http1.pool_connections.IDLE_SECONDS", 0.0)
         await ask(pool, url)
     assert len(connections) == 2
 

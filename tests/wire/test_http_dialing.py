@@ -16,10 +16,10 @@ import pytest
 from tests.wire.raw_http import answering, certificate, serving
 
 from toolwire.protocol.errors import Unreachable
-from toolwire.wire.http_client.connection import HttpConnection
-from toolwire.wire.http_client.dialing import Destination, parse_proxy
-from toolwire.wire.http_client.pool import HttpPool
-from toolwire.wire.http_client.url import parse_url
+from toolwire.http1.client_connection import HttpConnection
+from toolwire.http1.dialing import Destination, parse_proxy
+from toolwire.http1.pool import HttpPool
+from toolwire.http1.url import parse_url
 
 LOOPS = ["asyncio"] if sys.platform == "win32" else ["asyncio", "uvloop"]
 
@@ -221,7 +221,7 @@ def test_small_requests_go_at_once_and_quiet_connections_are_watched(
 async def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving(monkeypatch, "127.0.0.9", "127.0.0.8", "127.0.0.1", "::2")
     tried = reaching(monkeypatch, {"127.0.0.9"}, {"::2", "127.0.0.8"})
-    monkeypatch.setattr("toolwire.wire.http_client.dialing._STAGGER_SECONDS", 0.01)
+    monkeypatch.setattr("toolwire.http1.dialing._STAGGER_SECONDS", 0.01)
     async with serving(answering(b"204 No")) as url, HttpPool() as pool:
         response = await pool.request("GET", url.replace("127.0.0.1", "some.example"), timeout=20)
         assert response.status == 204

@@ -7,8 +7,8 @@ from tests.wire.httpclient import HttpClient, initialize_request
 from tests.wire.modernclient import ModernClient
 
 from toolwire import Server
-from toolwire.wire.http_server.asgi import HttpApp
-from toolwire.wire.http_server.guard import Guard, is_loopback, without_port
+from toolwire.http.asgi import HttpApp
+from toolwire.http.origin_check import Guard, is_loopback, without_port
 
 LOCAL = "127.0.0.1"
 PUBLIC = "192.0.2.10"

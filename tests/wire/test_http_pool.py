@@ -14,12 +14,12 @@ import pytest
 from tests.wire.raw_http import answered, answering, certificate, serving
 
 from toolwire.protocol.errors import OutcomeUnknown, Timeout, ToolwireError, Unreachable
-from toolwire.wire.http_client.addresses import is_public, parse
-from toolwire.wire.http_client.connection import HttpConnection
-from toolwire.wire.http_client.connections import Connections
-from toolwire.wire.http_client.pool import HttpPool
-from toolwire.wire.http_client.response import TooLarge
-from toolwire.wire.http_client.url import origin
+from toolwire.http1.public_addresses import is_public, parse
+from toolwire.http1.client_connection import HttpConnection
+from toolwire.http1.pool_connections import Connections
+from toolwire.http1.pool import HttpPool
+from toolwire.http1.response import TooLarge
+from toolwire.http1.url import origin
 
 
 async def test_a_body_arrives_chunk_by_chunk() -> None:
@@ -88,7 +88,7 @@ async def test_connections_are_used_again() -> None:
 async def test_a_stream_that_has_said_all_gives_its_connection_back(
     ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolwire.wire.http_client.connection.END_SECONDS", 5.0 if ends else 0.01)
+    monkeypatch.setattr("toolwire.http1.client_connection.END_SECONDS", 5.0 if ends else 0.01)
     settled = asyncio.Event()
     for told in ("_kept", "_gone"):
 

@@ -26,10 +26,9 @@ from uvicorn.server import ServerState
 
 from toolwire import Limits, Server
 from toolwire.protocol.errors import ServerError
-from toolwire.wire.http_server import host as http_host
-from toolwire.wire.http_server import protocol as http_protocol
-from toolwire.wire.http_server import serving as http_server
-
+from toolwire.http import uvicorn_end as http_host
+from toolwire.http1 import server_connection as http_protocol
+from toolwire.http import serving as http_server
 ready_for_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 
 # --- a server in this process -------------------------------------------------------------------------

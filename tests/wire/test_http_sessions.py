@@ -14,8 +14,8 @@ from tests.wire.httpclient import Answer, HttpClient, SessionClient, caught_up, 
 from toolwire import Context, Limits, Server
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 from toolwire.stores.sqlite import SqliteStores
-from toolwire.wire.http_server import get_stream, post_stream
-from toolwire.wire.http_server.asgi import HttpApp
+from toolwire.http.legacy import get_stream, post_stream
+from toolwire.http.asgi import HttpApp
 
 SESSION_REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
 SECRET = "a secret of at least sixteen bytes"

@@ -15,7 +15,7 @@ from tests.wireclient import modern_meta
 
 from toolwire import Context, Limits, Server
 from toolwire.stores import Stores
-from toolwire.wire.http_server.asgi import HttpApp
+from toolwire.http.asgi import HttpApp
 
 Message = dict[str, Any]
 SECRET = "a secret of at least sixteen bytes"

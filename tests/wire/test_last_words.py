@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.wire.last_words import reason
+from toolwire.wire.exit_reason import reason
 
 GO = """
 2026/11/15 12:00:00 listening

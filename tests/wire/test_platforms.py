@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 import toolwire.wire
-from toolwire.wire import handover, platforms
+from toolwire import platforms
+from toolwire.wire import threads
 
 POSIX_ONLY = ["fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"]
 PLATFORMS = ["darwin", "linux", "posix", "windows"]
@@ -75,7 +76,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def load(platform: str, name: str) -> types.ModuleType:
         monkeypatch.setattr(sys, "platform", platform)
         monkeypatch.setitem(sys.modules, "msvcrt", types.ModuleType("msvcrt"))
-        full = f"toolwire.wire.platforms.{name}"
+        full = f"toolwire.platforms.{name}"
         if full in sys.modules:
             return sys.modules[full]
         imported.append(full)
@@ -266,4 +267,4 @@ def test_a_windows_parent_must_be_older_than_its_child(
 def test_a_loop_that_has_gone_is_no_error() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
-    assert handover.hand_over(loop, print) is False
+    assert threads.hand_over(loop, print) is False

@@ -23,7 +23,7 @@ from toolwire.protocol.peer import Notice, Peer
 from toolwire.wire import session as session_module
 from toolwire.wire.channel import Channel, MemoryChannel, memory_pair
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.pending import Pending
+from toolwire.wire.pending_requests import Pending
 from toolwire.wire.session import Session
 
 Handle = Callable[[Incoming, Outlet], Awaitable[Any]]

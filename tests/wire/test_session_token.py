@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from toolwire.protocol.capability_bits import from_bits, to_bits
 from toolwire.protocol.sealing import HmacSealer, Sealer, encode_base64url
 from toolwire.sealing_aes import make_sealer
-from toolwire.wire.http_server.session_token import SessionToken, SessionTokens, principal_digest
+from toolwire.http.legacy.session_token import SessionToken, SessionTokens, principal_digest
 
 SECRET = "s" * 32
 ALICE = principal_digest("alice")

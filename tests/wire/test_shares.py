@@ -19,9 +19,9 @@ from toolwire import Context, Limits, Policy, Server
 from toolwire.auth import Principal
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.http import DUPLICATE
-from toolwire.wire.http_server.callers import Callers
+from toolwire.http.callers import Callers
 from toolwire.wire.shares import Shares, Taken
-from toolwire.wire.workers import ThreadWorkers
+from toolwire.wire.thread_workers import ThreadWorkers
 
 # --- the mechanism ---
 

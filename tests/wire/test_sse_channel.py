@@ -11,9 +11,9 @@ from tests.client.scripted_http import STREAM, URL, Reply, Request, Script, Sign
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.testing import elapse
-from toolwire.wire.http_client.asgi_pool import AsgiPool
-from toolwire.wire.http_client.endpoint import Endpoint
-from toolwire.wire.http_client.sse import ENDPOINT_SECONDS, SseChannel
+from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.http.client.endpoint import Endpoint
+from toolwire.http.client.http_sse_2024 import ENDPOINT_SECONDS, SseChannel
 
 
 def channel(script: Script, **options: Any) -> SseChannel:

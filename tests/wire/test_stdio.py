@@ -18,7 +18,8 @@ import pytest
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import Oversized
-from toolwire.wire import byte_channel, platforms, stdio, streams
+from toolwire import platforms
+from toolwire.wire import byte_channel, byte_streams, stdio
 from toolwire.wire.stdio import StdioChannel, parent_watch, signals
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="descriptors are passed the POSIX way here")
@@ -475,7 +476,7 @@ def test_reading_ahead_is_bounded(run: Run[Any], pipe: tuple[int, int]) -> None:
             if count % 1000 == 0:
                 await asyncio.sleep(0)
         await writer
-        assert longest <= byte_channel.READ_AHEAD_MESSAGES + streams.CHUNK // 3 + 1
+        assert longest <= byte_channel.READ_AHEAD_MESSAGES + byte_streams.CHUNK // 3 + 1
         await channel.close()
 
     run(main())
@@ -489,7 +490,7 @@ def test_waiting_for_input_does_not_poll(run: Run[Any], pipe: tuple[int, int]) -
         calls = []
         channel._start()
         source = channel._source
-        assert isinstance(source, streams.ReadySource)
+        assert isinstance(source, byte_streams.ReadySource)
         original = source._end.read
 
         class Counting:
@@ -623,7 +624,7 @@ def test_a_client_that_does_not_read_holds_nothing_up(
 ) -> None:
     monkeypatch.setattr(stdio, "TAKEN_SECONDS", 0.02 if told else 600)
     if not told:
-        monkeypatch.setattr(streams.ReadySink, "unread", lambda self: None)
+        monkeypatch.setattr(byte_streams.ReadySink, "unread", lambda self: None)
 
     async def main() -> None:
         requests = os.pipe()
@@ -666,7 +667,7 @@ def test_a_client_that_never_reads_is_not_read_for_ever(
             await asyncio.sleep(0)
         queued = channel._queued + channel._in_sink
         # The bound, and what one chunk that was already read can add.
-        assert queued < 200_000 + 100 * streams.CHUNK + 200_000
+        assert queued < 200_000 + 100 * byte_streams.CHUNK + 200_000
         before = answered
         while answered == before:
             await asyncio.to_thread(os.read, pipe[0], 1 << 20)
@@ -814,8 +815,7 @@ async def test_a_parent_that_dies_during_set_up_is_noticed(monkeypatch: pytest.M
 
 
 async def test_polling_notices_a_new_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolwire.wire.platforms import posix
-
+    from toolwire.platforms import posix
     monkeypatch.setattr(posix, "POLL_SECONDS", 0.001)
     answers = iter([7, 7, 7, 1])
     monkeypatch.setattr(os, "getppid", lambda: next(answers))

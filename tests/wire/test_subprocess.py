@@ -20,7 +20,7 @@ from tests.wire.process_end import wait_until_gone
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import Oversized
-from toolwire.wire import platforms
+from toolwire import platforms
 from toolwire.wire import subprocess as subprocess_module
 from toolwire.wire.subprocess import ProcessChannel
 
@@ -47,8 +47,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         factory = pytest.importorskip("uvloop").new_event_loop
     if request.param == "threads":
         # What Windows does, as far as POSIX can show it.
-        from toolwire.wire.platforms import posix
-
+        from toolwire.platforms import posix
         monkeypatch.setattr(platforms, "own_end", lambda file: None)
         monkeypatch.setattr(platforms, "watch_exit", posix.watch_exit)
     with asyncio.Runner(loop_factory=factory) as runner:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolwire.wire.timeouts import SHARED, Timeouts, _of_loops, timeouts
+from toolwire.wire.deadlines import SHARED, Timeouts, _of_loops, timeouts
 
 
 class Clock:

@@ -24,7 +24,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError,
 from toolwire.testing import elapse
 from toolwire.wire.process_workers import ProcessFailed, ProcessWorkers, check_process_function, report
 from toolwire.wire.shares import Taken
-from toolwire.wire.workers import Busy, CancelToken, ThreadWorkers, call_in_loop
+from toolwire.wire.thread_workers import Busy, CancelToken, ThreadWorkers, call_in_loop
 
 # --- threads
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from toolwire.auth.errors import NeedsLogin as NeedsLogin
     from toolwire.auth.errors import Refused as Refused
     from toolwire.auth.errors import SignInFailed as SignInFailed
-    from toolwire.auth.gate import authenticate as authenticate
+    from toolwire.auth.authentication import authenticate as authenticate
     from toolwire.auth.presets import auth0 as auth0
     from toolwire.auth.presets import entra as entra
     from toolwire.auth.presets import github as github
@@ -72,7 +72,7 @@ _HOMES = {
     "OAuthProxy": "toolwire.auth.proxy.proxy",
     "Upstream": "toolwire.auth.proxy.upstream",
     "auth0": "toolwire.auth.presets",
-    "authenticate": "toolwire.auth.gate",
+    "authenticate": "toolwire.auth.authentication",
     "entra": "toolwire.auth.presets",
     "github": "toolwire.auth.presets",
     "google": "toolwire.auth.presets",

@@ -13,7 +13,7 @@ from typing import Any, Final
 from toolwire.auth.resource import ResourceServer
 from toolwire.auth.verify import github as verify_github
 from toolwire.auth.verify import google as verify_google
-from toolwire.auth.verify.fetching import Answer, checked_url, fetch
+from toolwire.auth.verify.fetch import Answer, checked_url, fetch
 from toolwire.auth.verify.github import GitHub
 from toolwire.auth.verify.google import Google
 from toolwire.auth.verify.jwt import JWT

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET
 
 from toolwire import schemas
-from toolwire.cli import asking, catalogue, keyboard, output, screen, showing, targets, typed
+from toolwire.cli import catalogue, elicitation, keyboard, output, screen, showing, targets, typed
 from toolwire.cli.errors import DONE, FAILED, UsageError
 from toolwire.cli.progress import Progress
 from toolwire.content import ToolResult
@@ -49,7 +49,7 @@ async def _call(arguments: Namespace) -> int:
     out = output.results(arguments.color)
     progress = Progress()
     person = keyboard.Keyboard() if keyboard.is_there() and not arguments.no_input else None
-    answers = None if person is None else asking.elicitation(person, progress.clear)
+    answers = None if person is None else elicitation.elicitation(person, progress.clear)
     said: deque[str] = deque(maxlen=_LINES_OF_A_FAILURE)
     async with targets.client(arguments, said.append, elicit=answers, on_log=_log(progress)) as client:
         tool, known = await catalogue.find_tool(client, arguments.tool or "")
@@ -100,11 +100,11 @@ def _unanswered(error: ProtocolError) -> ToolwireError:
     )
 
 
-async def _arguments(tool: t.Tool, arguments: Namespace, person: asking.Person | None) -> dict[str, Any]:
+async def _arguments(tool: t.Tool, arguments: Namespace, person: elicitation.Person | None) -> dict[str, Any]:
     validator = typed.checker(tool.input_schema)
     given = typed.understood(typed.arguments(arguments.arguments, tool.input_schema), validator)
     if person is not None:
-        given = await asking.missing_arguments(person, tool.input_schema, given)
+        given = await elicitation.missing_arguments(person, tool.input_schema, given)
     if validator is not None and not arguments.unchecked:
         problems = validator.check(given)
         if problems:

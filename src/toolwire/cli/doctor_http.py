@@ -19,10 +19,10 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, TransportError
 from toolwire.protocol.http import NAME, SESSION, VERSION, encode_value
 from toolwire.protocol.revisions import MODERN, is_modern
-from toolwire.wire.http_client import addresses
-from toolwire.wire.http_client.pool import HttpPool, Pool
-from toolwire.wire.http_client.response import HttpResponse
-from toolwire.wire.http_server.guard import is_loopback
+from toolwire.http1 import public_addresses
+from toolwire.http1.pool import HttpPool, Pool
+from toolwire.http1.response import HttpResponse
+from toolwire.http.origin_check import is_loopback
 
 STRANGER: Final = "doctor.invalid"
 _READ: Final = 1 << 20
@@ -165,7 +165,7 @@ class _Doctor:
 
     async def _walk(self, flow: Flow[Discovered]) -> Discovered:
         """Carry out a flow. A server out there does not send us to addresses of our own network."""
-        vet = None if _is_local(self._url) else addresses.is_public
+        vet = None if _is_local(self._url) else public_addresses.is_public
         async with HttpPool(vet=vet) as pool:
             wanted = next(flow)
             while True:

@@ -13,7 +13,7 @@ from toolwire.inspector.app import CALLBACK
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.wire import stdio
-from toolwire.wire.http_server.serving import url_of
+from toolwire.http.serving import url_of
 from toolwire.wire.loops import run
 
 if TYPE_CHECKING:

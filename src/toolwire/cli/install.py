@@ -88,7 +88,7 @@ def _problem(command: list[str], label: str, env: dict[str, str], cwd: str | Non
     """Start a server, and return what keeps it from answering."""
     # Imported here because servers at a URL are not tried.
     from toolwire.client import Client
-    from toolwire.client.connect import CommandTarget
+    from toolwire.client.targets import CommandTarget
 
     async def answers() -> None:
         async with Client(CommandTarget(command, label, env, cwd), timeout=_START_SECONDS):

@@ -64,7 +64,7 @@ def path(text: str) -> str:
 
 def public_url(text: str) -> str:
     # Imported here because only a server behind a proxy needs it.
-    from toolwire.wire.http_server.guard import Guard
+    from toolwire.http.origin_check import Guard
 
     try:
         Guard(public_url=text)

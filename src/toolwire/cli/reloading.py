@@ -18,7 +18,7 @@ from msgspec import Struct
 from toolwire.cli import server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
-from toolwire.server.discovery import component_directory, component_files
+from toolwire.server.component_directory import component_directory, component_files
 
 LOOK_SECONDS: Final = 0.25
 # After a change more may follow: an editor that saves several files, a checkout.

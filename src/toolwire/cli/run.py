@@ -11,7 +11,7 @@ from toolwire import logs
 from toolwire.cli import option_types, server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
-from toolwire.stores.opening import STORES_VARIABLE, stores_of_environment
+from toolwire.stores.by_address import STORES_VARIABLE, stores_of_environment
 from toolwire.wire.stdio import claim
 
 if TYPE_CHECKING:

@@ -89,7 +89,7 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
     """
     # Imported here because the command line is also used by those who start a server.
     from toolwire.client import Client
-    from toolwire.client.connect import CommandTarget, Options, resolve
+    from toolwire.client.targets import CommandTarget, Options, resolve
 
     place = chosen(arguments)
     target = place.target
@@ -238,7 +238,7 @@ def is_url(target: Any) -> bool:
 def command(place: Place) -> list[str]:
     """The words that start the server of a place that is no URL."""
     # Imported here because it loads the client.
-    from toolwire.client.connect import CommandTarget, resolve
+    from toolwire.client.targets import CommandTarget, resolve
 
     found = resolve(place.target) if isinstance(place.target, str | list) else None
     if not isinstance(found, CommandTarget):

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
 from toolwire._version import __version__
-from toolwire.client.connect import ServerTarget
+from toolwire.client.targets import ServerTarget
 from toolwire.client.errors import ResourceNotFound
-from toolwire.client.link import Link
+from toolwire.client.target import Link
 from toolwire.client.listen import Change, Subscription
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
@@ -32,7 +32,7 @@ from toolwire.protocol.peer import Notice, Peer
 from toolwire.protocol.revisions import MODERN
 from toolwire.wire.channel import Channel
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.pending import OnProgress
+from toolwire.wire.pending_requests import OnProgress
 from toolwire.wire.session import ClientHandler, Session
 
 log: logging.Logger = logging.getLogger("toolwire.client")

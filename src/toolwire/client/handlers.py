@@ -21,7 +21,7 @@ from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolE
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.sampling import check_tool_turns
 from toolwire.protocol.shaping import shape
-from toolwire.wire.workers import ThreadWorkers
+from toolwire.wire.thread_workers import ThreadWorkers
 
 # Ids of URL elicitations whose completion may still be announced; a server does not make us remember more.
 MAX_OPEN_URLS: Final = 1_000

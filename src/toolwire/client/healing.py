@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from toolwire.client.connection import Connection
-from toolwire.client.keeping import is_passing
+from toolwire.client.reconnect import is_passing
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unreachable
 

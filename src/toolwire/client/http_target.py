@@ -9,16 +9,16 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolwire.auth.contract import Auth, as_auth
-from toolwire.client.link import Link, Target, fingerprint
+from toolwire.client.target import Link, Target, fingerprint
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
-from toolwire.wire.http_client.endpoint import Endpoint, OnRefused
-from toolwire.wire.http_client.pool import HttpPool, Pool
-from toolwire.wire.http_client.session import HttpSession
-from toolwire.wire.http_client.sse import SseChannel
+from toolwire.http.client.endpoint import Endpoint, OnRefused
+from toolwire.http1.pool import HttpPool, Pool
+from toolwire.http.client.session import HttpSession
+from toolwire.http.client.http_sse_2024 import SseChannel
 from toolwire.wire.session import ClientHandler, Session
-from toolwire.wire.tapped import Tap
+from toolwire.wire.tapped_channel import Tap
 
 # ERA-10: what an endpoint turned out to be, for every client of this process. Modern ones are asked anyway.
 _verdicts: OrderedDict[str, str] = OrderedDict()

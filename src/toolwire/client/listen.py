@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct
 from toolwire.backoff import Backoff
 from toolwire.client.connection import Connection
 from toolwire.client.errors import InvalidResponse
-from toolwire.client.keeping import Keeper
+from toolwire.client.reconnect import Keeper
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError
 

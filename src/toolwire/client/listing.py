@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import UNSET, Raw
 
-from toolwire.client.asking import Asking, Read, reader
+from toolwire.client.requests import Asking, Read, reader
 from toolwire.client.errors import InvalidResponse
 from toolwire.protocol import types as t
 

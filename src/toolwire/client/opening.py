@@ -15,13 +15,13 @@ from msgspec import UNSET, Struct
 
 from toolwire.client.connection import Changed, Connection, OnLog
 from toolwire.client.handlers import Answers
-from toolwire.client.link import START_SECONDS, Target
-from toolwire.client.negotiating import DiedOnProbe
+from toolwire.client.target import START_SECONDS, Target
+from toolwire.client.negotiation import DiedOnProbe
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotStreamable, ProtocolError, TransportError, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.protocol.revisions import LATEST_LEGACY
-from toolwire.wire.tapped import Direction, Tap
+from toolwire.wire.tapped_channel import Direction, Tap
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 

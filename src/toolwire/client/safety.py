@@ -10,9 +10,9 @@ from toolwire.audit import AuditLog
 from toolwire.client.approval import Approve, Arguments, ToolCall, approved
 from toolwire.client.budget import Budget
 from toolwire.client.errors import Denied
-from toolwire.client.link import Target
+from toolwire.client.target import Target
 from toolwire.client.pins import Pins
-from toolwire.client.records import CallRecord
+from toolwire.client.audit_records import CallRecord
 from toolwire.protocol import types as t
 
 #: Makes the call: with these arguments, within this time.

@@ -19,9 +19,9 @@ from toolwire.inspector.questions import BadAnswer
 from toolwire.inspector.security import HEADERS, Door
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError
-from toolwire.wire.http_server.body import read_body
-from toolwire.wire.http_server.outlet import Receive, SendMessage
-from toolwire.wire.http_server.reply import HeaderList, Refused, Scope, respond
+from toolwire.http.body import read_body
+from toolwire.http.exchange import Receive, SendMessage
+from toolwire.http.responses import HeaderList, Refused, Scope, respond
 
 #: Where a browser comes back to after signing in at a server that is looked at.
 CALLBACK: Final = "/callback"

@@ -11,8 +11,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Final
 
-from toolwire.wire.http_server.guard import Guard, is_loopback
-from toolwire.wire.http_server.reply import HeaderList, Refused
+from toolwire.http.origin_check import Guard, is_loopback
+from toolwire.http.responses import HeaderList, Refused
 
 TOKEN_HEADER: Final = "x-toolwire-token"
 

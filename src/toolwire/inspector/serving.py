@@ -8,8 +8,7 @@ from socket import socket
 from typing import Any, Final, TypeAlias
 
 from toolwire.inspector.app import InspectorApp
-from toolwire.wire.http_server import serving as http_server
-
+from toolwire.http import serving as http_server
 Signals: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[Any]]
 
 HOST: Final = "127.0.0.1"

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from toolwire.wire.http_client.response import HttpResponse
-from toolwire.wire.tapped import Direction
+from toolwire.http1.response import HttpResponse
+from toolwire.wire.tapped_channel import Direction
 
 MAX_ENTRIES: Final = 10_000
 MAX_BYTES: Final = 64 * 1024 * 1024

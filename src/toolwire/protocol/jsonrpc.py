@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from toolwire.protocol.errors import INVALID_REQUEST, PARSE_ERROR, ProtocolError
-from toolwire.protocol.readable import encode_readable
+from toolwire.protocol.surrogates import encode_readable
 
 # 2026-07-28 basic, requests: an id is a string or an integer, never null. A number of more than 4,300 digits is refused
 # by msgspec, so that a hostile id of millions is not turned into one.

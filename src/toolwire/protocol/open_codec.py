@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast, overload
 import msgspec
 from msgspec import UNSET, Raw, inspect
 
-from toolwire.protocol.readable import encode_readable
+from toolwire.protocol.surrogates import encode_readable
 
 T = TypeVar("T")
 

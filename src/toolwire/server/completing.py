@@ -14,7 +14,7 @@ from toolwire.server.completion import matching
 from toolwire.server.components import Resource
 from toolwire.server.context import Context
 from toolwire.server.failures import Failures
-from toolwire.server.subject import subject_of
+from toolwire.server.call_target import subject_of
 
 
 class Completions:

@@ -17,7 +17,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.server.binding import Binding, bind
 from toolwire.server.context import Context, is_context
-from toolwire.server.running import invoker, invoker_in_one_thread
+from toolwire.server.executors import invoker, invoker_in_one_thread
 
 # 2024-11-05 server/utilities/completion onwards: at most a hundred values.
 MAX_VALUES: Final = 100

@@ -30,13 +30,13 @@ from toolwire.protocol.errors import (
     counted,
 )
 from toolwire.protocol.revisions import supports
-from toolwire.server.asking import Replay, Unwind, sendable
+from toolwire.server.input_requests import Replay, Unwind, sendable
 from toolwire.server.components import Component, error_result, failed_result
 from toolwire.server.context import Context, check_url
-from toolwire.server.deadline import Deadline
-from toolwire.server.questions import Questions, uncancel
+from toolwire.server.handler_deadline import Deadline
+from toolwire.server.replay_state import Questions, uncancel
 from toolwire.wire.session import is_abandoned
-from toolwire.wire.workers import Busy
+from toolwire.wire.thread_workers import Busy
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 

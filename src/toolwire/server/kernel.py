@@ -30,30 +30,30 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.sealing import Sealer
 from toolwire.protocol.shaping import shape
 from toolwire.server.access import Access
-from toolwire.server.asking import Asking, Replay
+from toolwire.server.input_requests import Asking, Replay
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, ResourceTemplate
 from toolwire.server.context import CURRENT, Context, Progress
-from toolwire.server.deadline import Deadline, Deadlines, deadlines_on
+from toolwire.server.handler_deadline import Deadline, Deadlines, deadlines_on
 from toolwire.server.failures import Failures, of_handler
 from toolwire.server.limits import Limits
 from toolwire.server.middleware import Middleware, Next, answering, checked, compose
-from toolwire.server.mounting import around_mounted
-from toolwire.server.operations import LISTEN, Operations
-from toolwire.server.questions import Questions, asked
-from toolwire.server.running import context_in_thread
-from toolwire.server.subject import subject_of_read
+from toolwire.server.mounted_middleware import around_mounted
+from toolwire.server.methods import LISTEN, Operations
+from toolwire.server.replay_state import Questions, asked
+from toolwire.server.executors import context_in_thread
+from toolwire.server.call_target import subject_of_read
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Session
-from toolwire.wire.timeouts import LONG
-from toolwire.wire.workers import ThreadWorkers
+from toolwire.wire.deadlines import LONG
+from toolwire.wire.thread_workers import ThreadWorkers
 
 if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
-    from toolwire.server.pinging import Pinging
+    from toolwire.server.ping import Pinging
     from toolwire.server.tasks.methods import TaskMethods
 
 
@@ -134,7 +134,7 @@ class Kernel(Operations):
         if not self._names_are_checked:
             self._names_are_checked = True
             # Imported here because it is needed once, and not by those who only build a server.
-            from toolwire.server.naming import warn_of_unknown_names
+            from toolwire.server.rule_names import warn_of_unknown_names
 
             warn_of_unknown_names(self.server)
         if self._offers_tasks():
@@ -277,7 +277,7 @@ class Kernel(Operations):
         self.hub.clients[session] = session.state = client
         if self.limits.ping:
             # Imported here because most servers send no pings.
-            from toolwire.server.pinging import Pinging
+            from toolwire.server.ping import Pinging
 
             self._pings[session] = Pinging(session, self.limits.ping)
 

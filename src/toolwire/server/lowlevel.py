@@ -17,7 +17,7 @@ from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
 from toolwire.server.components.tools import output_schema_for
 from toolwire.server.context import Context
-from toolwire.server.questions import principal_key
+from toolwire.server.replay_state import principal_key
 
 _LIST: Final = "tools/list"
 _NO_CURSOR: Final = t.PaginatedRequestParams()

@@ -19,7 +19,7 @@ from msgspec import Struct
 from toolwire import logs
 from toolwire.protocol.errors import ServerError
 from toolwire.wire import stdio
-from toolwire.wire.http_server import serving as http_server
+from toolwire.http import serving as http_server
 from toolwire.wire.loops import run
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _served(server: Any, options: Options) -> Any:
     application = make_application(server, options)
     if not options.access_log:
         return application
-    from toolwire.wire.http_server.access_log import AccessLog
+    from toolwire.http.access_log import AccessLog
 
     return AccessLog(application)
 
@@ -179,7 +179,7 @@ def _run_workers(server: Any, options: Options, sockets: list[socket], ready: Ca
 
 def _supervisor() -> Any:
     if sys.platform != "win32":
-        from toolwire.wire.http_server.workers import Supervisor
+        from toolwire.http.worker_processes import Supervisor
 
         return Supervisor
     raise ServerError("Several workers need fork, which Windows does not have: start several servers instead")

@@ -23,7 +23,7 @@ from toolwire.stores.memory import StoreFailed
 from toolwire.stores.redis_address import RedisAddress
 from toolwire.stores.redis_errors import RedisErrors
 from toolwire.stores.redis_scripts import Script
-from toolwire.stores.redis_speaker import LONGEST_PAUSE, Connection, Question, Questions, Speaker, Then
+from toolwire.stores.redis_pipeline import LONGEST_PAUSE, Connection, Question, Questions, Speaker, Then
 
 _logger = logging.getLogger("toolwire.stores")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from toolwire.server.policy.enforcing import Counting
+from toolwire.server.policy.enforcement import Counting
 from toolwire.server.policy.rates import Counters
 from toolwire.server.policy.shared_rates import SharedCounters
 from toolwire.stores import Stores
@@ -57,7 +57,7 @@ def clock(server: Any) -> Iterator[Clock]:
 
     def counters() -> Counters:
         # Imported here because only rates and quotas need the library behind it.
-        from toolwire.server.policy.counter_memory import CounterMemory
+        from toolwire.server.policy.rate_counters import CounterMemory
 
         return Counters(CounterMemory(clock=made))
 

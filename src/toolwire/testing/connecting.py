@@ -11,17 +11,17 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from toolwire.auth.contract import Auth
 from toolwire.client import Client, Elicitation, Sampling
-from toolwire.client.connect import TargetLike
+from toolwire.client.targets import TargetLike
 from toolwire.client.connection import OnLog, OnProgress
 from toolwire.client.handlers import ElicitCallback, Roots, SampleCallback
 from toolwire.client.http_target import HttpTarget
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.testing.recording import Wire
 from toolwire.wire.channel import Channel, memory_pair
-from toolwire.wire.http_client.asgi_pool import AsgiPool
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.wire.stdio import StdioChannel
 from toolwire.wire.subprocess import ProcessChannel
-from toolwire.wire.tapped import TappedChannel
+from toolwire.wire.tapped_channel import TappedChannel
 
 Over: TypeAlias = Literal["memory", "stdio", "http", "sse", "port"]
 
@@ -134,8 +134,7 @@ async def _application(server: Serves, principal: Any, *, sse: bool) -> AsyncIte
 
 @asynccontextmanager
 async def _on_port(server: Serves, principal: Any) -> AsyncIterator[str]:
-    from toolwire.wire.http_server import serving as http_server
-
+    from toolwire.http import serving as http_server
     http_server.check_installed()
     sockets = http_server.listen("127.0.0.1", 0, public=False)
     ready = asyncio.Event()

@@ -17,7 +17,7 @@ from toolwire.auth.resource import as_resource_server
 from toolwire.auth.verify.jwt import JWT
 from toolwire.auth.verify.verifier import Chain, Verifier
 from toolwire.protocol.sealing import encode_base64url
-from toolwire.wire.http_client.asgi_pool import AsgiPool
+from toolwire.http1.asgi_pool import AsgiPool
 
 _HOUR: Final = 3600.0
 _KEY_ID: Final = "test"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.wire.tapped import Direction
+from toolwire.wire.tapped_channel import Direction
 
 
 class Wire:

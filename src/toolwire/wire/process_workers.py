@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 from toolwire.protocol.errors import ServerError, Timeout, ToolwireError, counted
 from toolwire.wire.shares import Caller, Shares
 from toolwire.wire.stdio import claim
-from toolwire.wire.workers import Busy
+from toolwire.wire.thread_workers import Busy
 
 if TYPE_CHECKING:
     from toolwire.wire.subprocess import ProcessChannel

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from typing import IO, Any, Final, NamedTuple, TypeAlias
 
 from toolwire.protocol.framing import LINE_LIMIT
-from toolwire.wire import platforms
+from toolwire import platforms
 from toolwire.wire.byte_channel import ByteChannel
-from toolwire.wire.streams import (
+from toolwire.wire.byte_streams import (
     CHUNK,
     ReadySink,
     ReadySource,

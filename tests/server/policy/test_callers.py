@@ -14,9 +14,9 @@ from tests.wire.modernclient import ModernClient
 from toolwire import Policy, Server
 from toolwire.audit import AuditLog
 from toolwire.auth import ApiKeys, Principal
-from toolwire.server.metrics import Metrics
+from toolwire.server.observe.metrics import Metrics
 from toolwire.server.policy.concurrency import Gates
-from toolwire.server.policy.counter_memory import CounterMemory
+from toolwire.server.policy.rate_counters import CounterMemory
 from toolwire.server.policy.plan import Placement, Plan
 from toolwire.server.policy.rates import Counters
 from toolwire.server.policy.shared_rates import SharedCounters

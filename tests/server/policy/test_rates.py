@@ -12,7 +12,7 @@ from toolwire import Policy, Prompt, Resource, Server, Tool
 from toolwire.auth import Principal
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.server.policy import Rate
-from toolwire.server.policy.counter_memory import CounterMemory
+from toolwire.server.policy.rate_counters import CounterMemory
 from toolwire.server.policy.rates import Counters, compile_rates, in_words
 
 ANN, BOB = Principal("ann"), Principal("bob")

@@ -33,7 +33,7 @@ from tests.server.tasks.talking import (
 from tests.wireclient import MODERN
 
 from toolwire import Limits
-from toolwire.server.tasks.runs import Run
+from toolwire.server.tasks.running_tasks import Run
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores, sqlite_file
 from toolwire.stores.sqlite import SqliteStores
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from toolwire.protocol.rounds import digest
-from toolwire.server.tasks.processes import Processes
+from toolwire.server.tasks.task_processes import Processes
 from toolwire.stores import MemoryKV
 
 

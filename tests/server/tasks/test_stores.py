@@ -34,7 +34,7 @@ from toolwire.auth import Principal
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.server.policy import Call
 from toolwire.server.tasks import liveness
-from toolwire.server.tasks.processes import Processes
+from toolwire.server.tasks.task_processes import Processes
 from toolwire.stores.sqlite import SqliteStores
 
 ADA = Principal("ada", provider="tests", scopes=frozenset({"work"}))

@@ -12,9 +12,9 @@ from toolwire.auth.errors import SignInFailed
 from toolwire.auth.flow.messages import Fetch, Fetched, Flow
 from toolwire.auth.flow.urls import Reach, Zone
 from toolwire.protocol.errors import TransportError
-from toolwire.wire.http_client.addresses import Vet, is_public
-from toolwire.wire.http_client.pool import HttpPool
-from toolwire.wire.http_client.url import origin
+from toolwire.http1.public_addresses import Vet, is_public
+from toolwire.http1.pool import HttpPool
+from toolwire.http1.url import origin
 
 MAX_BYTES: Final = 256 * 1024
 MAX_HOPS: Final = 3

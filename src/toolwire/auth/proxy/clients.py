@@ -11,10 +11,10 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from toolwire.auth.proxy.sealed import Registration, Seals
-from toolwire.auth.verify.asking import Asking
-from toolwire.auth.verify.fetching import Answer, fetch_from_anywhere
+from toolwire.auth.verify.provider_limits import Asking
+from toolwire.auth.verify.fetch import Answer, fetch_from_anywhere
 from toolwire.auth.verify.verifier import Asker, Unavailable
-from toolwire.wire.http_server.guard import is_loopback
+from toolwire.http.origin_check import is_loopback
 
 MAX_REDIRECTS: Final = 10
 MAX_URI: Final = 1024

@@ -25,10 +25,10 @@ from toolwire.auth.resource import ASKER
 from toolwire.auth.verify.verifier import Asker
 from toolwire.protocol.http import DUPLICATE
 from toolwire.stores import KV
-from toolwire.wire.http_server.body import read_body
-from toolwire.wire.http_server.outlet import Receive, SendMessage
-from toolwire.wire.http_server.reply import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
-from toolwire.wire.http_server.request import preflight
+from toolwire.http.body import read_body
+from toolwire.http.exchange import Receive, SendMessage
+from toolwire.http.responses import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.http.request_checks import preflight
 
 AUTHORIZE, CALLBACK, TOKEN, REGISTER = "/oauth/authorize", "/oauth/callback", "/oauth/token", "/oauth/register"
 METADATA: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")

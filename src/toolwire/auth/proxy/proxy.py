@@ -18,7 +18,7 @@ from toolwire.auth.proxy.sealed import Seals
 from toolwire.auth.proxy.tokens import ProxyVerifier, TokenDesk
 from toolwire.auth.proxy.upstream import Upstream
 from toolwire.auth.resource import ResourceServer
-from toolwire.auth.verify.fetching import checked_url, fetch_from_anywhere
+from toolwire.auth.verify.fetch import checked_url, fetch_from_anywhere
 from toolwire.auth.verify.verifier import Verifies
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer

@@ -24,7 +24,7 @@ from toolwire.auth.proxy.sealed import (
     use_once,
 )
 from toolwire.auth.proxy.upstream import Tokens, Upstream, until
-from toolwire.auth.verify.remembering import Remembered
+from toolwire.auth.verify.token_cache import Remembered
 from toolwire.auth.verify.verifier import Asker, InvalidToken, Unavailable, Verifier, verification
 from toolwire.stores import KV
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
-from toolwire.auth.verify.fetching import Answer, checked_url, fetch
+from toolwire.auth.verify.fetch import Answer, checked_url, fetch
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 from toolwire.hiding import without
 

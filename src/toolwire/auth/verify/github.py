@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from toolwire.auth.principal import Principal
-from toolwire.auth.verify.fetching import Answer, checked_url, fetch
+from toolwire.auth.verify.fetch import Answer, checked_url, fetch
 from toolwire.auth.verify.remote import RemoteVerifier
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 from toolwire.protocol.errors import ServerError

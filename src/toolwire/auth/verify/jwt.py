@@ -18,9 +18,9 @@ from toolwire.auth.jose import (
 )
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.claims import SKEW, Terms, audience_of, end_of
-from toolwire.auth.verify.fetching import Answer, fetch
+from toolwire.auth.verify.fetch import Answer, fetch
 from toolwire.auth.verify.key_server import KeyServer
-from toolwire.auth.verify.remembering import LONGEST, Remembered
+from toolwire.auth.verify.token_cache import LONGEST, Remembered
 from toolwire.auth.verify.verifier import InvalidToken
 from toolwire.protocol.errors import ServerError
 

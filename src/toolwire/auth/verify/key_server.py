@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from toolwire.auth.flow.discovery import server_candidates
 from toolwire.auth.jose import PublicKey, import_keys
-from toolwire.auth.verify.fetching import Answer, checked_url, fetch
+from toolwire.auth.verify.fetch import Answer, checked_url, fetch
 from toolwire.auth.verify.verifier import Unavailable
 
 log: logging.Logger = logging.getLogger("toolwire.auth")

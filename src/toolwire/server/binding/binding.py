@@ -12,20 +12,20 @@ import msgspec
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.types import CallToolResult
 from toolwire.schemas import Profile, Schema
-from toolwire.server import depends
+from toolwire.server import dependencies
 from toolwire.server.binding import docstrings
 from toolwire.server.binding.arguments import Parameter, Reader, raw_reader, record_reader, typed_reader
 from toolwire.server.binding.results import Returns, returns_of
 from toolwire.server.binding.signature import IsContext, Signature, function_name, plain_function
-from toolwire.server.depends import Dependency
-from toolwire.server.headers import header_paths
+from toolwire.server.dependencies import Dependency
+from toolwire.server.header_arguments import header_paths
 
 
 class CallPlan(NamedTuple):
     """What else the function takes: the context under `context`, the values that `dependencies` makes."""
 
     context: str | None
-    dependencies: depends.Plan | None
+    dependencies: dependencies.Plan | None
     positional_only: tuple[str, ...]
     context_type: Any
     in_order: bool
@@ -47,7 +47,7 @@ class Binding:
         returns: Returns,
         plan: CallPlan,
         dependencies: dict[str, Dependency],
-        of_dependency: depends.Signature,
+        of_dependency: dependencies.Signature,
     ) -> None:
         import inspect
 
@@ -60,7 +60,7 @@ class Binding:
         self.call_plan: CallPlan = plan
         self.context_parameter: str | None = plan.context
         self.dependencies = dependencies
-        self._of_dependency: depends.Signature = of_dependency
+        self._of_dependency: dependencies.Signature = of_dependency
         self.headers: dict[str, tuple[str, ...]] = header_paths(reader.schema, f"the input schema of {name!r}")
         target = plain_function(function)
         self.is_async_generator: bool = inspect.isasyncgenfunction(target)
@@ -79,7 +79,7 @@ class Binding:
     def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
         """Ask other functions than those the handler names, from now on; whether that makes a difference."""
         before = self.call_plan
-        plan = depends.compile(self.dependencies, self._of_dependency, replaced)
+        plan = dependencies.compile(self.dependencies, self._of_dependency, replaced)
         self.call_plan = before._replace(dependencies=plan)
         return plan is not None and plan.steps != cast("depends.Plan", before.dependencies).steps
 
@@ -144,7 +144,7 @@ def bind(
     returns = returns_of(signature, name, output_schema, structured, encoder)
     plan = CallPlan(
         context,
-        depends.compile(signature.dependencies, signature.of_dependency),
+        dependencies.compile(signature.dependencies, signature.of_dependency),
         tuple(each.name for each in signature.parameters if each.kind is each.POSITIONAL_ONLY),
         signature.context_type,
         len(parameters) == len(signature.parameters) and _takes_in_order(function, signature),

@@ -14,7 +14,7 @@ from toolwire import adapters, schemas
 from toolwire.adapters import Adapter, Invalid
 from toolwire.content import Audio, File, Image, ToolResult, to_blocks
 from toolwire.protocol.errors import ServerError, ToolError, ToolwireError
-from toolwire.protocol.readable import encode_readable, readable
+from toolwire.protocol.surrogates import encode_readable, readable
 from toolwire.protocol.types import (
     AudioContent,
     CallToolResult,

@@ -15,8 +15,8 @@ from msgspec import UNSET
 
 from toolwire import adapters
 from toolwire.protocol.errors import ServerError
-from toolwire.server import depends
-from toolwire.server.depends import Dependency
+from toolwire.server import dependencies
+from toolwire.server.dependencies import Dependency
 
 IsContext = Callable[[Any], bool]
 
@@ -130,10 +130,10 @@ class Signature:
         """The parameters that a caller fills."""
         return [each for each in self.parameters if each.name != self.context and each.name not in self.dependencies]
 
-    def of_dependency(self, function: Callable[..., Any]) -> list[depends.DependencyParameter]:
+    def of_dependency(self, function: Callable[..., Any]) -> list[dependencies.DependencyParameter]:
         inner = Signature(function, self._is_context, is_handler=False)
         return [
-            depends.DependencyParameter(
+            dependencies.DependencyParameter(
                 each.name,
                 inner.annotations[each.name],
                 each.default is not each.empty,

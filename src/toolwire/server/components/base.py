@@ -18,7 +18,7 @@ from toolwire.server.binding import Binding
 from toolwire.server.components.options import Icons
 from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
 from toolwire.server.context import Context
-from toolwire.server.running import Executor, Invoke, InvokeWhole, invoker, invoker_in_one_thread
+from toolwire.server.executors import Executor, Invoke, InvokeWhole, invoker, invoker_in_one_thread
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy

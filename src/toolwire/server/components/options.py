@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from toolwire.protocol import types as t
 from toolwire.server.components.restriction import VisibleTo
-from toolwire.server.running import Executor
+from toolwire.server.executors import Executor
 
 if TYPE_CHECKING:
     from toolwire.server.policy import Policy

@@ -16,7 +16,7 @@ from toolwire.server.completion import choices_in
 from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
-from toolwire.server.prompt_text import PromptText
+from toolwire.server.prompt_templates import PromptText
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from toolwire.adapters import Invalid
 from toolwire.content import Audio, File, Image, blob_contents, text_contents
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
-from toolwire.protocol.readable import encode_readable
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
 from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind, is_lambda
 from toolwire.server.completion import choices_in

@@ -14,14 +14,14 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError, ToolError
-from toolwire.protocol.readable import encode_readable
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.schemas import PROFILES, Profile
 from toolwire.server.binding import Binding, InvalidArguments, bind
 from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
 from toolwire.server.components.options import Options
 from toolwire.server.context import Context, is_context
-from toolwire.server.running import invoker_in_order
+from toolwire.server.executors import invoker_in_order
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 

@@ -22,11 +22,11 @@ from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
 from toolwire.protocol.sampling import check_tool_turns
-from toolwire.server.asking import Asking, sendable
+from toolwire.server.input_requests import Asking, sendable
 from toolwire.server.context.conversation import conversation, preferences
 from toolwire.server.context.deprecation import warn_deprecated
 from toolwire.server.context.forms import Elicited, check_url, form_of
-from toolwire.server.context.tracking import Progress
+from toolwire.server.context.progress import Progress
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
 
@@ -50,7 +50,7 @@ class TaskRun(Protocol):
 
 
 class Workers(Protocol):
-    """The threads that `def` handlers run in (see `wire.workers`)."""
+    """The threads that `def` handlers run in (see `wire.thread_workers`)."""
 
     def run(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.server.policy.rates import in_words
-from toolwire.wire.handover import hand_over
+from toolwire.wire.threads import hand_over
 
 
 class Slots(Struct, frozen=True):

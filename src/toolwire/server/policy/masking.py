@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError
-from toolwire.protocol.readable import encode_readable
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.redaction import Redaction
 from toolwire.server.components import failed_result
 

@@ -23,8 +23,8 @@ from toolwire.server.policy.policy import Call, Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
 from toolwire.server.policy.rules import Rule, check, passes
 from toolwire.server.policy.shared_rates import SharedCounters
-from toolwire.server.questions import asked, principal_key
-from toolwire.server.subject import Subject
+from toolwire.server.replay_state import asked, principal_key
+from toolwire.server.call_target import Subject
 
 _COMPLETE: Final = "completion/complete"
 Handler: TypeAlias = Coroutine[Any, Any, Any]

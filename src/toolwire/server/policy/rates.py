@@ -13,7 +13,7 @@ from toolwire.protocol.errors import CallRefused, ServerError
 if TYPE_CHECKING:
     from limits import RateLimitItem
 
-    from toolwire.server.policy.counter_memory import CounterMemory
+    from toolwire.server.policy.rate_counters import CounterMemory
 
 # A moving window remembers the moment of each call, so its size is what a caller may make the server remember.
 _MAX_MOVING: Final = 10_000

@@ -28,7 +28,7 @@ from toolwire.protocol.tasks import Question, Record
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
 from toolwire.server.context import Context
-from toolwire.server.tasks.hosting import HostTasks
+from toolwire.server.tasks.host_tasks import HostTasks
 from toolwire.server.tasks.manager import FILTER, Tasks
 from toolwire.server.tasks.owners import owner_of
 

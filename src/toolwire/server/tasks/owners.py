@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolwire.server.context import Context
-from toolwire.server.questions import principal_key
+from toolwire.server.replay_state import principal_key
 
 
 def owner_of(ctx: Context) -> str:

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
 from toolwire.server.limits import Limits
-from toolwire.server.tasks.records import Records
+from toolwire.server.tasks.task_records import Records
 
 T = TypeVar("T")
 # How long an owner who has too many is refused before their tasks are counted again.

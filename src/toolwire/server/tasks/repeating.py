@@ -10,7 +10,7 @@ from toolwire.protocol.lifecycle import Incoming, decode_params
 from toolwire.protocol.methods import methods
 from toolwire.protocol.tasks import Again
 from toolwire.server.context import Context
-from toolwire.server.direct import Nowhere
+from toolwire.server.in_process import Nowhere
 
 
 def again_of(ctx: Context) -> Again | UnsetType:

@@ -1,0 +1,321 @@
+"""The gate of one HTTP application: every request shows its token here before anything else of it is read."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from toolwire.auth.bearer import Credentials, Malformed, check_query, credentials
+from toolwire.auth.dpop_proof import Proofs, is_bound
+from toolwire.auth.principal import Principal
+from toolwire.auth.resource import ASKER, WELL_KNOWN, Pages, ResourceServer, as_resource_server
+from toolwire.auth.verify.provider_limits import FromAddress, InVain, Throttled
+from toolwire.auth.verify.keys import Anonymous
+from toolwire.auth.verify.verifier import (
+    Asker,
+    InvalidToken,
+    Unavailable,
+    Verifier,
+    each_of,
+    recollection,
+    verification,
+)
+from toolwire.protocol.errors import ServerError, Unauthorized
+from toolwire.protocol.http import DUPLICATE
+from toolwire.protocol.sealing import Sealer
+from toolwire.stores import KV, MemoryKV, StoreFailed, StoreFull
+from toolwire.http.authentication import ADDRESS
+from toolwire.http.exchange import Receive, SendMessage
+from toolwire.http.responses import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.http.request_checks import preflight
+from toolwire.wire.shares import Shares
+
+log: logging.Logger = logging.getLogger("toolwire.auth")
+
+_HOST: Final = re.compile(r"[A-Za-z0-9.\-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::\d{1,5})?", re.ASCII)
+#: Requests whose token is being verified at a time.
+VERIFYING: Final = 1000
+_VERIFIED: Final = "tokens being verified"
+# The metadata is for everybody, browsers among them, and holds nothing that depends on who asks.
+_PUBLIC: Final[HeaderList] = (
+    *JSON_TYPE,
+    *ANYBODY,
+    (b"cache-control", b"public, max-age=300"),
+)
+
+
+class Gate:
+    """Lets callers in, and answers where a client that was turned away looks next."""
+
+    def __init__(
+        self,
+        server: ResourceServer,
+        *,
+        path: str,
+        public_url: str | None,
+        kv: KV,
+        effective: Callable[[frozenset[str]], frozenset[str]] = frozenset,
+        pages: Pages | None = None,
+        verifying: Shares | None = None,
+    ) -> None:
+        """`verifying` counts, by address, the requests whose token is being verified."""
+        self._server = server
+        self._verifying = Shares(VERIFYING, 0.25, _VERIFIED) if verifying is None else verifying
+        self._in_vain = InVain()
+        self._pages = pages
+        self._path = path
+        self._public = None if public_url is None else public_url.rstrip("/")
+        self._proofs = Proofs(kv)
+        self._effective = effective
+        self._verify = verification(server.verifier)
+        self._recall = recollection(server.verifier)
+        verifiers = list(each_of(server.verifier))
+        # Verifiers that take their tokens from a header of their own, by its name.
+        self._headers: dict[str, Verifier] = {}
+        for verifier in verifiers:
+            header = getattr(verifier, "header", None)
+            if isinstance(header, str):
+                self._headers[header.lower()] = verifier
+        self._nobody = next((each.principal for each in verifiers if isinstance(each, Anonymous)), None)
+
+    @property
+    def nobody(self) -> Principal | None:
+        """The principal of callers without a token; None where a token is needed."""
+        return self._nobody
+
+    @property
+    def key_headers(self) -> tuple[str, ...]:
+        """The names of headers besides `Authorization` that a request may have its key in."""
+        return tuple(self._headers)
+
+    # --- letting in ---
+
+    async def admit(self, scope: Scope, headers: dict[str, str]) -> Principal:
+        """Whose request it is; raises `Refused`. The token is gone from the headers afterwards."""
+        try:
+            check_query(scope.get("query_string", b""))
+            sent = credentials(headers, self._headers)
+        except Malformed as error:
+            raise self._refused(400, scope, headers, "invalid_request", str(error)) from None
+        if sent is None:
+            if self._nobody is None:
+                # RFC 6750 section 3.1: who brought nothing is told no error, only what is needed.
+                raise self._refused(401, scope, headers)
+            return self._admitted(self._nobody, None, scope, headers)
+        if self._recall is not None and sent.scheme == "bearer" and sent.header not in self._headers:
+            # A token that is known takes no time, and nobody is asked about it: there is nothing to share.
+            known = self._recall(sent.token)
+            if known is not None and not is_bound(known):
+                return self._admitted(known, sent, scope, headers)
+        asker, address = self._asker(scope), scope.get(ADDRESS)
+        self._verifying.take(address)
+        try:
+            principal = await self._verified(sent, asker, scope, headers)
+        except InvalidToken as error:
+            if asker is not None:
+                asker.count_in_vain()
+            raise self._refused(401, scope, headers, "invalid_token", str(error), sent) from None
+        except Unavailable as error:
+            log.warning("a token could not be verified: %s", error)
+            later = ((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))),)
+            status = 429 if isinstance(error, Throttled) else 503
+            raise Refused(status, "The token cannot be verified now; try again later", later) from None
+        except (StoreFailed, StoreFull):
+            raise  # The application answers for its store.
+        except Exception:
+            # Somebody else's code; nobody is let in because it failed.
+            log.exception("a verifier failed")
+            raise Refused(500, "The token could not be verified") from None
+        finally:
+            self._verifying.give_back(address)
+        return self._admitted(principal, sent, scope, headers)
+
+    def _admitted(
+        self, principal: Principal, sent: Credentials | None, scope: Scope, headers: dict[str, str]
+    ) -> Principal:
+        """Let a principal in that is known; raise `Refused` for one that may not come in."""
+        if not self._server.allows(principal):
+            raise self._refused(403, scope, headers, "access_denied", "This caller is not allowed here", sent)
+        if not self._server.scopes <= self._effective(principal.scopes):
+            body = b'{"error":"insufficient_scope","error_description":"This needs more scopes"}'
+            raise Refused(403, body, (self.insufficient(scope, headers, ()),))
+        # 2025-06-18 basic/authorization, access token privilege restriction: it is for us, and goes nowhere else.
+        headers.pop("authorization", None)
+        headers.pop("dpop", None)
+        for name in self._headers:
+            headers.pop(name, None)
+        return principal
+
+    def _asker(self, scope: Scope) -> FromAddress | None:
+        """The address on whose behalf something is asked for a request."""
+        address = scope.get(ADDRESS)
+        return None if address is None else FromAddress(self._in_vain, address)
+
+    async def _verified(
+        self, sent: Credentials, asker: Asker | None, scope: Scope, headers: Mapping[str, str]
+    ) -> Principal:
+        # A key in a header of its own is a key of whoever named that header, and nobody else's token.
+        verifier = self._headers.get(sent.header)
+        principal = await (self._verify(sent.token, asker) if verifier is None else verifier.verify(sent.token))
+        if principal is None:
+            raise InvalidToken("The token is not valid here")
+        if sent.scheme == "dpop":
+            url = f"{self._base(scope, headers)}{_tail(scope)}"
+            await self._proofs.check(headers.get("dpop"), sent.token, principal, scope["method"], url)
+        elif is_bound(principal):
+            # RFC 9449 section 7.2: a bound token that is taken without its proof is bound no more.
+            raise InvalidToken("The token is bound to a key, and was sent without the proof")
+        return principal
+
+    # --- turning away ---
+
+    def insufficient(self, scope: Scope, headers: Mapping[str, str], scopes: Iterable[str]) -> tuple[bytes, bytes]:
+        """The challenge of a request that needs these scopes; those that every request needs are among them."""
+        wanted = self._server.scopes.union(scopes)
+        log.info("%s refused with 403: this needs %s", _caller(scope), ", ".join(sorted(wanted)))
+        return self._challenge(scope, headers, wanted, "insufficient_scope", "This needs more scopes")
+
+    def _challenge(
+        self,
+        scope: Scope,
+        headers: Mapping[str, str],
+        scopes: Iterable[str],
+        error: str = "",
+        description: str = "",
+        scheme: str = "Bearer",
+    ) -> tuple[bytes, bytes]:
+        """The `WWW-Authenticate` header of a refusal."""
+        parameters = {
+            "error": error,
+            "error_description": description,
+            "scope": self._server.scope_text(scopes),
+            "resource_metadata": self._metadata_url(scope, headers),
+        }
+        return b"www-authenticate", self._server.challenge(scheme, parameters)
+
+    def _refused(
+        self,
+        status: int,
+        scope: Scope,
+        headers: Mapping[str, str],
+        error: str = "",
+        description: str = "",
+        sent: Credentials | None = None,
+    ) -> Refused:
+        log.info("%s refused with %d: %s", _caller(scope), status, description or "no token")
+        scheme = "DPoP" if sent is not None and sent.scheme == "dpop" else "Bearer"
+        challenge = self._challenge(scope, headers, self._server.scopes, error, description, scheme)
+        names = "".join(f", or a key in {name}" for name in self._headers)
+        body = {"error": error or "unauthorized", "error_description": description or f"Send a bearer token{names}"}
+        return Refused(status, msgspec.json.encode(body), (challenge,))
+
+    # --- metadata ---
+
+    async def serve(
+        self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
+    ) -> bool:
+        """Answer a request for the metadata, or for a page of an authorization server; False for others."""
+        if self._pages is not None:
+            scope[ASKER] = self._asker(scope)
+            if await self._pages.serve(path, scope, headers, receive, send):
+                return True
+        if not path.startswith(WELL_KNOWN) or scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+            return False
+        # RFC 9728 section 3.1: the path of the resource follows; the root is where older clients look.
+        root = scope.get("root_path", "").rstrip("/")
+        if path.removeprefix(WELL_KNOWN).rstrip("/") not in ("", self._path.rstrip("/"), root + self._path.rstrip("/")):
+            return False
+        document = self._server.metadata(f"{self._base(scope, headers)}{self._path}")
+        if document is None:
+            return False
+        if scope["method"] == "OPTIONS":
+            await respond(send, 204, b"", (*ANYBODY, *preflight(headers)))
+        else:
+            await respond(send, 200, msgspec.json.encode(document), _PUBLIC)
+        return True
+
+    def _metadata_url(self, scope: Scope, headers: Mapping[str, str]) -> str:
+        base = self._base(scope, headers)
+        return f"{base}{WELL_KNOWN}{self._path.rstrip('/')}" if base and self._server.authorization_servers else ""
+
+    def _base(self, scope: Scope, headers: Mapping[str, str]) -> str:
+        """The public address under which this application is mounted; empty when the request does not tell."""
+        if self._public is not None:
+            return self._public
+        host = headers.get("host", "")
+        if _HOST.fullmatch(host) is None:
+            return ""
+        return f"{scope.get('scheme', 'http')}://{host}{scope.get('root_path', '').rstrip('/')}"
+
+
+def make_gate(
+    auth: Any,
+    *,
+    name: str,
+    path: str,
+    public_url: str | None,
+    sealer: Sealer,
+    has_secret: bool,
+    kv: KV,
+    effective: Callable[[frozenset[str]], frozenset[str]],
+    share: float = 0.25,
+) -> Gate | None:
+    """The gate for what `auth=` says; None when that lets everybody in.
+
+    `has_secret`: whether what is sealed now can be opened by the next process.
+    """
+    server = as_resource_server(auth)
+    if server is None:
+        return None
+    if server.hands_out and not has_secret:
+        log.warning("there is no secret=, so whoever signs in has to do it again when the server starts anew")
+    opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, kv=kv)
+    verifying = Shares(VERIFYING, share, _VERIFIED)
+    return Gate(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying)
+
+
+async def authenticate(auth: Any, headers: Mapping[str, str]) -> Principal | None:
+    """Say who sends these headers, as a server with this `auth=` would; None where it lets everybody in unasked.
+
+    `auth` is what `Server(auth=)` takes, with its allowlist and its scopes. Raises `Unauthorized`, whose `status` is
+    what the server would answer with, and `Unavailable` where the token cannot be judged now. For code of your own
+    beside the server, such as another endpoint. A token that is bound to a key needs a whole request, and is refused.
+    The tokens of an `OAuthProxy` cannot be judged outside of its server.
+    """
+    server = as_resource_server(auth)
+    if server is None:
+        return None
+    if server.hands_out:
+        raise ServerError(
+            "The tokens of an OAuthProxy are sealed with the secret of its server, which alone opens them"
+        )
+    gate = Gate(server, path="/", public_url=None, kv=MemoryKV())
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    sent: dict[str, str] = {}
+    for name, value in headers.items():
+        name = name.lower()
+        sent[name] = f"{sent[name]}{DUPLICATE}{value}" if name in sent else value
+    try:
+        return await gate.admit(scope, sent)
+    except Refused as refusal:
+        reason = msgspec.json.decode(refusal.body) if refusal.type == JSON_TYPE else {}
+        if refusal.status >= 500:
+            raise Unavailable(refusal.body.decode()) from None
+        error = Unauthorized(reason.get("error_description", "This caller is not let in"))
+        error.status = refusal.status
+        raise error from None
+
+
+def _tail(scope: Scope) -> str:
+    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+    return str(path[len(root) :] if root and path.startswith(root + "/") else path)
+
+
+def _caller(scope: Scope) -> Any:
+    client = scope.get("client")
+    return client[0] if client else "a caller"

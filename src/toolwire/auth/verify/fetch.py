@@ -1,0 +1,97 @@
+"""What verifiers and the proxy fetch from providers: small JSON answers, soon, and from nowhere else.
+
+A redirect is not followed: a key server that sends us elsewhere is not the one that was configured. Each fetch has a
+connection of its own, so that there is nothing to close when a server stops; answers are remembered by who asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.auth.verify.verifier import Unavailable
+from toolwire.hiding import without
+from toolwire.protocol.errors import ServerError, TransportError, counted
+from toolwire.http1.public_addresses import Vet, is_public
+from toolwire.http.origin_check import is_loopback
+
+MAX_BYTES: Final = 512 * 1024
+SECONDS: Final = 5.0
+
+
+class Answer(Struct):
+    """A response, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return without(self, "headers", "body")
+
+    def json(self) -> dict[str, Any]:
+        """The body as an object; raises `Unavailable`, since a provider that answers otherwise is not well."""
+        try:
+            return _read_object(self.body)
+        except (ValueError, RecursionError):
+            raise Unavailable("A provider answered with something that is no JSON object") from None
+
+
+_read_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+async def fetch(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    form: Mapping[str, str] | None = None,
+    json: Any = None,
+    seconds: float = SECONDS,
+) -> Answer:
+    """One request to a provider; raises `Unavailable` when it cannot be reached, is slow or says too much."""
+    sent = {"accept": "application/json", **(headers or {})}
+    body: bytes | None = None
+    if form is not None:
+        body, sent["content-type"] = urlencode(form).encode(), "application/x-www-form-urlencoded"
+    elif json is not None:
+        body, sent["content-type"] = msgspec.json.encode(json), "application/json"
+    return await _fetch(method, url, sent, body, seconds)
+
+
+async def fetch_from_anywhere(url: str) -> Answer:
+    """A document whose address somebody else chose: only from the Internet at large, never from our own network."""
+    return await _fetch("GET", url, {"accept": "application/json"}, None, SECONDS, is_public)
+
+
+async def _fetch(
+    method: str, url: str, headers: Mapping[str, str], body: bytes | None, seconds: float, vet: Vet | None = None
+) -> Answer:
+    from toolwire.http1.pool import HttpPool
+
+    host = urlsplit(url).hostname
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            HttpPool(vet=vet) as pool,
+            await pool.request(method, url, headers=headers, body=body, redirects=0) as response,
+        ):
+            return Answer(response.status, response.headers, await response.read(MAX_BYTES))
+    except TimeoutError:
+        raise Unavailable(f"{host} did not answer within {counted(seconds, 'second')}") from None
+    except TransportError as error:
+        raise Unavailable(f"{host} could not be asked: {error}") from None
+
+
+def checked_url(url: str, what: str) -> str:
+    """An address that may be trusted to be its owner's: https, or http on this machine (OAuth 2.1 section 1.5)."""
+    parts = urlsplit(url)
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+    if not is_safe or not parts.netloc or parts.fragment:
+        raise ServerError(f"The {what} is an https address, not {url!r}")
+    return url

@@ -1,0 +1,67 @@
+"""Which revision to speak with a server: the negotiation of `protocol.lifecycle`, carried out over a link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from toolwire.client.target import Link
+from toolwire.protocol.errors import UNSUPPORTED_PROTOCOL_VERSION, ProtocolError, Timeout, ToolwireError, TransportError
+from toolwire.protocol.lifecycle import Agreement, Ask, ClientLifecycle, Negotiation, Outcome, is_modern_answer
+from toolwire.protocol.revisions import is_modern
+from toolwire.wire.session import Session
+
+
+class DiedOnProbe(ToolwireError):
+    """The server went away when it was asked for its revision: some from before 2026-07-28 do."""
+
+
+async def agree(
+    link: Link,
+    session: Session,
+    lifecycle: ClientLifecycle,
+    begin: Callable[[], Negotiation],
+    *,
+    probe: float,
+    timeout: float | None,
+) -> Agreement:
+    """Carry out a negotiation over a session."""
+    steps = begin()
+    ask = next(steps)
+    probed = silent = False
+    while True:
+        try:
+            outcome = await _put(link, session, lifecycle, ask, probe, timeout)
+        except TransportError:
+            # Some need a while to die, so the handshake that follows a probe counts too.
+            if link.duplex and (probed or ask.method == "server/discover"):
+                raise DiedOnProbe(ask.method) from None
+            raise
+        if silent and isinstance(outcome, ProtocolError) and outcome.code == UNSUPPORTED_PROTOCOL_VERSION:
+            # ERA-10: it was only slow to start, and has meanwhile taken the probe for a modern opening. Ask again.
+            silent, lifecycle.revision = False, None
+            steps = begin()
+            ask = next(steps)
+            continue
+        probed, silent = True, ask.method == "server/discover" and outcome is None
+        try:
+            ask = steps.send(outcome)
+        except StopIteration as agreed:
+            agreement: Agreement = agreed.value
+            agreement.late = not is_modern(agreement.revision) and is_modern_answer(await link.heard_late(session))
+            return agreement
+
+
+async def _put(
+    link: Link, session: Session, lifecycle: ClientLifecycle, ask: Ask, probe: float, timeout: float | None
+) -> Outcome:
+    try:
+        if ask.method == "server/discover":
+            return await link.probe(session, ask, probe, timeout)
+        # 2024-11-05 to 2025-11-25 basic/lifecycle: a server may ping before the handshake is over, so the era counts
+        # from here on.
+        lifecycle.revision = ask.revision
+        return await session.request(ask.method, ask.params, timeout=timeout)
+    except ProtocolError as error:
+        return error
+    except Timeout:
+        raise Timeout(f"The server did not answer {ask.method} in time") from None

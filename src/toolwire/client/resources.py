@@ -1,0 +1,147 @@
+"""What a client reads of its server: resources, prompts and completions, and what it is told when they change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from toolwire.client.requests import encode_arguments, reader
+from toolwire.client.connection import OnProgress
+from toolwire.client.errors import ResourceNotFound, is_resource_not_found
+from toolwire.client.listen import Subscription, subscribe, unsubscribe
+from toolwire.client.listing import Lists
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import ProtocolError
+from toolwire.protocol.shaping import shape
+
+Reference = t.PromptReference | t.ResourceTemplateReference
+
+_read_contents = reader(t.ReadResourceResult)
+_read_prompt = reader(t.GetPromptResult)
+_read_completion = reader(t.CompleteResult)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else encode_arguments(value).decode()
+
+
+class Reading(Lists):
+    """The part of a client that reads."""
+
+    _subscribed: dict[str, None]
+
+    # --- resources ---
+
+    async def read_resource(
+        self,
+        uri: str,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> list[t.ResourceContents]:
+        """The contents of a resource: usually one, several for something like a directory.
+
+        `ResourceNotFound` when the server has none of this URI.
+        """
+        params = t.ReadResourceRequestParams(uri=uri)
+        try:
+            result = await self._ask(
+                "resources/read",
+                params,
+                _read_contents,
+                timeout=timeout,
+                on_progress=on_progress,
+                meta=meta,
+                headers=headers,
+            )
+        except ProtocolError as error:
+            if not is_resource_not_found(error):
+                raise
+            raise ResourceNotFound(error.message, error.data, code=error.code) from None
+        return result.contents
+
+    async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        """Before 2026-07-28: ask to be told of updates of a resource. They arrive at `listen(resources=[...])`."""
+        connection = await self._keeper.usable()
+        if uri not in self._subscribed:
+            await subscribe(connection, uri, self._timeout if timeout is None else timeout)
+            self._subscribed[uri] = None
+
+    async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
+        connection = await self._keeper.usable()
+        if uri not in self._subscribed and uri in connection.subscribed:
+            return  # It is one of `listen()`, which ends it.
+        self._subscribed.pop(uri, None)
+        await unsubscribe(connection, uri, self._timeout if timeout is None else timeout)
+
+    def listen(
+        self,
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resources_list: bool = False,
+        resources: Sequence[str] = (),
+    ) -> Subscription:
+        """Changes as they happen, on every revision: `async for change in client.listen(tools=True): ...`.
+
+        Enter it with `async with` to be sure that it is open before you go on.
+        """
+        if isinstance(resources, str):
+            raise TypeError("resources= is a list of URIs")
+        if not (tools or prompts or resources_list or resources):
+            raise ValueError("listen() needs something to listen for: tools=, prompts=, resources_list= or resources=")
+        wanted = t.SubscriptionFilter(
+            tools_list_changed=tools or UNSET,
+            prompts_list_changed=prompts or UNSET,
+            resources_list_changed=resources_list or UNSET,
+            resource_subscriptions=list(resources) or UNSET,
+        )
+        return Subscription(self._keeper, wanted, self._timeout)
+
+    # --- prompts and completion ---
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> t.GetPromptResult:
+        """The messages of a prompt. Arguments travel as strings; other values are written as JSON."""
+        texts = UNSET if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
+        params = t.GetPromptRequestParams(
+            name=name, arguments=UNSET if texts is UNSET else Raw(encode_arguments(texts))
+        )
+        return await self._ask(
+            "prompts/get", params, _read_prompt, timeout=timeout, on_progress=on_progress, meta=meta, headers=headers
+        )
+
+    async def complete(
+        self,
+        ref: Reference,
+        argument: tuple[str, str],
+        context: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> t.Completion:
+        """Suggestions for an argument (name and what was typed so far) of a prompt or resource template.
+
+        `context` has the arguments chosen already; servers before 2025-06-18 do not get it.
+        """
+        connection = await self._keeper.usable()
+        params = t.CompleteRequestParams(
+            ref=ref,
+            argument=t.CompletionArgument(*argument),
+            context=UNSET if context is None else t.CompletionContext(dict(context)),
+        )
+        result = await self._ask(
+            "completion/complete", shape(params, connection.revision), _read_completion, timeout=timeout
+        )
+        return result.completion

@@ -1,0 +1,148 @@
+"""Where a server is, and an open way to it: what every kind of target has in common."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Any, Final
+
+from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
+from toolwire.protocol.peer import Peer
+from toolwire.wire.channel import Channel
+from toolwire.wire.session import ClientHandler, Session
+from toolwire.wire.tapped_channel import Tap, TappedChannel
+
+#: How long a server may take to start where requests have no limit.
+START_SECONDS: Final = 120.0
+# How often a server that starts is looked at, whether it reads by now.
+_LOOK_SECONDS: Final = 0.2
+
+
+class Link:
+    """An open way to a server, and whatever has to be let go together with it.
+
+    `duplex` when it is one connection, which lives or dies as a whole; `carries_headers` when every request has its
+    own.
+    """
+
+    duplex = True
+    carries_headers = False
+    # The question for the revision that had no answer in time, by its id.
+    _probe: RequestId = 0
+    _late: asyncio.Task[Any] | None = None
+
+    def __init__(self, channel: Channel, label: str) -> None:
+        self.channel: Channel = channel
+        self.label = label
+
+    def tap(self, tap: Tap) -> None:
+        """Show every message that passes from now on."""
+        self.channel = TappedChannel(self.channel, tap)
+
+    def require_headers(self) -> None:
+        """`NotSupported` where requests have no headers of their own."""
+        if not self.carries_headers:
+            raise NotSupported(f"headers= is for servers reached by HTTP, and {self.label} is not")
+
+    def session(self, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> Session:
+        """What requests are sent by; progress may push a deadline back by at most `ceiling` seconds."""
+        return Session(self.channel, Peer(lifecycle), handler, ceiling=ceiling)
+
+    async def probe(self, session: Session, ask: Ask, seconds: float, timeout: float | None) -> Outcome:
+        """Ask, but not for ever. Silence is an answer (ERA-7), so no cancellation follows it.
+
+        A server that waits for `initialize` would take the notification for one more violation. It is not asked for
+        longer than `timeout`, which any request has. A server that has not even read the question is still starting:
+        that is no silence, and its time begins when it has.
+        """
+        loop = asyncio.get_running_loop()
+        last = loop.time() + (START_SECONDS if timeout is None else timeout)
+        silent_at = loop.time() + seconds
+        self._probe = session.peer.next_id()
+        asking: asyncio.Task[Any] = asyncio.ensure_future(
+            session.request(ask.method, ask.params, identifier=self._probe)
+        )
+        try:
+            while not asking.done() and (left := min(silent_at, last) - loop.time()) > 0:
+                await asyncio.wait({asking}, timeout=min(left, _LOOK_SECONDS))
+                if not asking.done() and self.channel.unread:
+                    silent_at = loop.time() + seconds
+        except BaseException:
+            await self._stop_asking(session, asking)
+            raise
+        if asking.done():
+            outcome: Outcome = asking.result()
+            return outcome
+        if self.channel.unread:
+            await self._stop_asking(session, asking)
+            raise Timeout("The server did not read what it was asked")
+        asking.add_done_callback(_heard)
+        self._late = asking
+        return None
+
+    async def heard_late(self, session: Session) -> Outcome:
+        """The answer to a question that was taken for unanswered, if it came after all. Nobody waits for it longer."""
+        asking, self._late = self._late, None
+        if asking is None:
+            return None
+        if not asking.done():
+            await self._stop_asking(session, asking)
+            return None
+        if (error := asking.exception()) is not None:
+            return error if isinstance(error, ProtocolError) else None
+        answer: Outcome = asking.result()
+        return answer
+
+    async def _stop_asking(self, session: Session, asking: asyncio.Task[Any]) -> None:
+        session.peer.forget(self._probe)
+        asking.cancel()
+        await asyncio.wait({asking})
+
+    async def close(self) -> None:
+        await self.channel.close()
+
+    async def last_words(self) -> str:
+        """Why the connection ended, as far as anybody knows."""
+        return f"The connection to {self.label} ended"
+
+
+def _heard(asking: asyncio.Task[Any]) -> None:
+    """Take note of how a question ended that nobody may come to ask about."""
+    if not asking.cancelled():
+        asking.exception()
+
+
+class Target(ABC):
+    """Where a server is. `restartable` when opening it again may help; `comes_back` when somebody else restarts it,
+    so that it is worth waiting for.
+
+    `verdict` is what it turned out to be, where that is not of 2026-07-28 (ERA-10).
+    """
+
+    label: str
+    restartable = False
+    comes_back = False
+    verdict: str | None = None
+
+    @property
+    def identity(self) -> object:
+        """What tells this server from all others, for what is kept of it."""
+        return self
+
+    @property
+    def address(self) -> str:
+        """What tells this server from all others in what outlives the process, for which `label` may be too short."""
+        return self.label
+
+    @abstractmethod
+    async def open(self) -> Link: ...
+
+
+def fingerprint(*texts: str) -> str:
+    """Stands for texts that may hold secrets."""
+    # Imported here because few targets need it.
+    import hashlib
+
+    return hashlib.sha256("\0".join(texts).encode(errors="surrogatepass")).hexdigest()[:32]

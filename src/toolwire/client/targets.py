@@ -1,0 +1,235 @@
+"""From what the user names to a target: a server in this process, a child process, a channel, a URL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
+
+from msgspec import Struct
+
+from toolwire.client.target import Link, Target, fingerprint
+from toolwire.client.python_file import python_command
+from toolwire.hiding import without
+from toolwire.wire.channel import Channel, memory_pair
+
+# How long a server may take to let go of an in-process connection.
+GRACE_SECONDS: Final = 2.0
+_STDERR_SHOWN: Final = 500
+
+
+@runtime_checkable
+class Serves(Protocol):
+    """A server object: it serves one connection until that ends."""
+
+    def serve(self, channel: Channel, /) -> Awaitable[None]: ...
+
+
+TargetLike: TypeAlias = Serves | Channel | str | os.PathLike[str] | Sequence[str] | Mapping[str, Any] | Target
+
+SUPPORTED: Final = (
+    "A client takes a URL, a Server object, the path of a server (.py, .py:OBJECT or .js), "
+    "a command as a list of strings, a configuration with mcpServers (a dict or a .json file), or a Channel"
+)
+
+
+# --- A server in this process ----------------------------------------------------------------------------------------
+
+
+class _MemoryLink(Link):
+    def __init__(self, channel: Channel, label: str, task: asyncio.Task[None]) -> None:
+        super().__init__(channel, label)
+        self._task = task
+
+    async def close(self) -> None:
+        await self.channel.close()
+        _, running = await asyncio.wait({self._task}, timeout=GRACE_SECONDS)
+        if running:
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=GRACE_SECONDS)
+
+    async def last_words(self) -> str:
+        await self.close()
+        failure = None if not self._task.done() or self._task.cancelled() else self._task.exception()
+        return f"{self.label} stopped serving" + ("" if failure is None else f": {failure}")
+
+
+class ServerTarget(Target):
+    def __init__(self, server: Serves) -> None:
+        self._server = server
+        self.label: str = f"the server {getattr(server, 'name', '')!r}"
+
+    async def open(self) -> Link:
+        ours, theirs = memory_pair()
+        return _MemoryLink(ours, self.label, asyncio.get_running_loop().create_task(self._serve(theirs)))
+
+    async def _serve(self, channel: Channel) -> None:
+        try:
+            await self._server.serve(channel)
+        finally:
+            await channel.close()
+
+
+# --- A server as a child process -------------------------------------------------------------------------------------
+
+
+class _ProcessLink(Link):
+    async def last_words(self) -> str:
+        # Only a child that was waited for has an exit status.
+        await self.channel.close()
+        status: int | None = self.channel.returncode  # type: ignore[attr-defined]
+        how = "went away"
+        if status is not None:
+            how = f"exited with code {status}" if status >= 0 else f"died of signal {-status}"
+        tail: str = self.channel.stderr_tail  # type: ignore[attr-defined]
+        said: str = self.channel.last_said  # type: ignore[attr-defined]
+        if said and status == 1 and (at := self._line(tail)) is not None:
+            said = f"{said[: _STDERR_SHOWN - 100]} ({self.label}, line {at})"
+        if not said and status == 0 and self.label.endswith(".py"):
+            said = (
+                "does it start its server, with server.run() at the end? If it only defines or imports one, "
+                f"name it: {self.label}:server"
+            )
+        return f"{self.label} {how}" + (f": {said[:_STDERR_SHOWN]}" if said else "")
+
+    def _line(self, tail: str) -> str | None:
+        """Where in the server's own file Python says that something is wrong, if that is what it said."""
+        found = re.findall(rf'^ *File "(?:[^"]*[/\\])?{re.escape(self.label)}", line (\d+)', tail, re.MULTILINE)
+        return found[-1] if found else None
+
+
+class CommandTarget(Target):
+    restartable = True
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        label: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        file: Path | None = None,
+        inherit_env: bool = False,
+    ) -> None:
+        self.command: list[str] = list(command)
+        self.label = label
+        self.on_stderr: Callable[[str], None] | None = None
+        """Is told each line that the server writes to its standard error."""
+        self._env = env
+        self._cwd = cwd
+        self._file = file
+        self._inherit_env = inherit_env
+
+    @property
+    def address(self) -> str:
+        """The server's file, or the whole command with its files in full, and where it runs if that was said."""
+        if self._file is not None:
+            return str(self._file.resolve())
+        program, *words = [self._in_full(word) for word in self.command]
+        return f"{program} {fingerprint(*words, os.fspath(self._cwd or ''))}"
+
+    def _in_full(self, word: str) -> str:
+        path = Path(self._cwd or ".", word)
+        return str(path.resolve()) if os.path.isfile(path) else word  # noqa: PTH113 - it takes any text for a path
+
+    async def open(self) -> Link:
+        # Imported here because a client of a server in the same process starts no other.
+        from toolwire.wire.subprocess import ProcessChannel
+
+        channel = await ProcessChannel.spawn(
+            self.command, env=self._env, cwd=self._cwd, inherit_env=self._inherit_env, on_stderr=self.on_stderr
+        )
+        return _ProcessLink(channel, self.label)
+
+
+# --- A channel of the user's own -------------------------------------------------------------------------------------
+
+
+class ChannelTarget(Target):
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.label: str = f"the server behind {type(channel).__name__}"
+
+    async def open(self) -> Link:
+        await self._channel.connect()
+        return Link(self._channel, self.label)
+
+
+class Options(Struct, frozen=True):
+    """How to reach a target, as far as its kind needs to be told."""
+
+    env: Mapping[str, str] | None = None
+    cwd: str | os.PathLike[str] | None = None
+    headers: Mapping[str, str] | None = None
+    auth: Any = None
+    tls: ssl.SSLContext | None = None
+    proxy: str | None = None
+    inherit_env: bool | None = None
+
+    def __repr__(self) -> str:
+        return without(self, "env", "headers", "auth", "proxy")
+
+    def only(self, *names: str, kind: str) -> None:
+        """`ValueError` for what was given and has no meaning for this kind of target."""
+        for name in self.__struct_fields__:
+            if name not in names and getattr(self, name) is not None:
+                raise ValueError(f"{name}= is not for {kind}")
+
+
+def is_config(target: TargetLike) -> TypeGuard[Mapping[str, Any] | str | os.PathLike[str]]:
+    """Whether a target is a configuration of servers, or the file of one."""
+    if isinstance(target, str | os.PathLike):
+        path = os.fspath(target)
+        return "://" not in path and path.lower().endswith(".json")
+    return isinstance(target, Mapping)
+
+
+_NO_OPTIONS: Final = Options()
+
+
+def resolve(target: TargetLike, options: Options = _NO_OPTIONS) -> Target:
+    """What the user meant by `target`; `ValueError` or `TypeError` with what is supported otherwise."""
+    if isinstance(target, Channel):
+        options.only(kind="a channel")
+        return ChannelTarget(target)
+    if isinstance(target, Target):
+        options.only(kind="a target that is ready")
+        return target
+    if isinstance(target, str) and "://" in target:
+        return _url(target, options)
+    if isinstance(target, str | os.PathLike):
+        options.only("env", "cwd", "inherit_env", kind="a server that the client starts")
+        return _script(os.fspath(target), options)
+    if isinstance(target, list | tuple) and target and all(isinstance(word, str) for word in target):
+        options.only("env", "cwd", "inherit_env", kind="a server that the client starts")
+        return CommandTarget(target, Path(target[0]).name, options.env, options.cwd, None, bool(options.inherit_env))
+    if isinstance(target, Serves) and not isinstance(target, type):
+        options.only(kind="a server in this process")
+        return ServerTarget(target)
+    raise TypeError(f"{SUPPORTED}, not {target!r:.100}")
+
+
+def _url(url: str, options: Options) -> Target:
+    options.only("headers", "auth", "tls", "proxy", kind="a server that is reached by URL")
+    # Imported here because most servers are not reached by URL.
+    from toolwire.client.http_target import HttpTarget
+
+    return HttpTarget(url, headers=options.headers, auth=options.auth, tls=options.tls, proxy=options.proxy)
+
+
+def _script(path: str, options: Options) -> Target:
+    # From the right, since a Windows path has a colon of its own.
+    before, _, name = path.rpartition(":")
+    script = before if before.endswith(".py") and name.isidentifier() else path
+    kind = Path(script).suffix.lower()
+    if kind not in (".py", ".js", ".mjs"):
+        raise ValueError(f"{SUPPORTED}; {path[:200]!r} is neither .py nor .js")
+    file = Path(options.cwd or ".", script)
+    if not file.is_file():
+        raise ValueError(f"There is no server file {script[:200]!r}")
+    command = python_command(path, options.cwd) if kind == ".py" else ["node", path]
+    server = file if script == path else Path(f"{file.resolve()}:{name}")
+    return CommandTarget(command, file.name, options.env, options.cwd, server, bool(options.inherit_env))

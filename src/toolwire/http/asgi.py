@@ -1,0 +1,544 @@
+"""The ASGI application: one callable that serves modern exchanges, legacy sessions, and legacy requests without one.
+
+It needs no web framework, starts its server on the first request (with or without lifespan events), stops it when its
+host ends, and can be mounted under any prefix. What is refused is refused before anything is created for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
+
+from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
+from toolwire.protocol.http import (
+    DUPLICATE,
+    SESSION,
+    VERSION,
+    Acknowledged,
+    Rejection,
+    classify,
+    is_modern_post,
+    status_of,
+)
+from toolwire.protocol.jsonrpc import encode_error, encode_response
+from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
+from toolwire.protocol.revisions import MODERN
+from toolwire.stores import StoreFailed, StoreFull
+from toolwire.http.body import Upload, read_body, whole_body
+from toolwire.http.callers import Callers
+from toolwire.http.watch_first_await import watched
+from toolwire.http.authentication import ADDRESS, Gate
+from toolwire.http.legacy.get_stream import GetStream
+from toolwire.http.origin_check import Guard
+from toolwire.http.uvicorn_end import watch_host
+from toolwire.http.limits import HttpLimits
+from toolwire.http.exchange import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
+from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, HeaderList, Page, Refused, Scope, respond
+from toolwire.http.request_checks import check_media, headers_of, path_of, preflight
+from toolwire.http.legacy.sessions import SessionHost, Sessions
+from toolwire.http.legacy.http_sse_2024 import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
+from toolwire.http.legacy.stateless import Stateless
+from toolwire.wire.shares import Caller, Shares, Taken
+
+log: logging.Logger = logging.getLogger("toolwire.http")
+
+
+class Endpoint(SessionHost, SseHost, Protocol):
+    """The server behind the application."""
+
+    def header_paths_for(self, principal: Any) -> Callable[[str], Mapping[str, tuple[str, ...]]]:
+        """What tells which parameters of a tool travel as headers, for one principal."""
+
+    def offer_alone_to(self, principal: Any) -> Offer:
+        """What is offered to a caller each of whose requests stands alone."""
+
+    async def start(self) -> None: ...
+
+    def drain(self) -> None:
+        """End the streams that would never end by themselves."""
+
+    async def stop(self) -> None: ...
+
+
+class HttpApp:
+    """`server.http_app()`: mount it, or hand it to any ASGI server."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        path: str = "/mcp",
+        guard: Guard | None = None,
+        limits: HttpLimits | None = None,
+        stateless: bool = False,
+        sse: bool = False,
+        pages: Mapping[str, Page] | None = None,
+        gate: Gate | None = None,
+        callers: Callers | None = None,
+    ) -> None:
+        """`gate`: who is let in; None for everybody. `callers`: how those are told apart who share the limits."""
+        if not path.startswith("/"):
+            raise ValueError(f"The path of an endpoint starts with a slash: {path!r}")
+        self._endpoint = endpoint
+        self._path = path.rstrip("/") or "/"
+        self._guard = guard or Guard()
+        self._passed: tuple[str | None, str | None, str, Any] | None = None
+        self._gate = gate
+        self._limits = limits = limits or HttpLimits()
+        self._callers = callers or Callers()
+        self._nobody = None if gate is None else gate.nobody
+        self._key_headers = () if gate is None else gate.key_headers
+        self._exchanges = Shares(limits.exchanges, limits.share, "requests in work")
+        self._uploads = Shares(limits.uploads, limits.share, "bytes on their way")
+        # A session may have several, but most have one at most.
+        self._gets = Shares(limits.sessions, limits.share, "streams open", seconds=5)
+        self._hinted = False
+        # One for all exchanges: nothing that a modern request says is remembered (META-6).
+        self._lifecycle = ServerLifecycle(endpoint.offer)
+        self._lifecycle.era = "modern"
+        self._started: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # The loop on which everything is up, so that a request there has nothing to wait for.
+        self._ready_on: asyncio.AbstractEventLoop | None = None
+        self._draining = False
+        # Whether somebody says when to stop; and what ends the watch over the host, while there is one.
+        self._is_led = False
+        self._unwatch: Callable[[], None] | None = None
+        self._stateless = None
+        if stateless:
+            self._stateless = Stateless(endpoint.offer_alone_to, endpoint.handler, self._limits, endpoint.admit)
+        self._offers_sse = sse
+        self._pages = pages or {}
+        self.sessions: Sessions | None = None
+        """The legacy sessions, while the application runs; None for one that keeps none."""
+        self.sse: SseTransport | None = None
+        """The streams of 2024-11-05, while the application runs and where they are offered."""
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether callers have to say who they are."""
+        return self._gate is not None and self._nobody is None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
+        kind = scope["type"]
+        if kind == "http":
+            await self._http(scope, receive, send)
+        elif kind == "lifespan":
+            await self._lifespan(receive, send)
+        elif kind == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+
+    @property
+    def opened(self) -> int:
+        """How many legacy sessions this process opened that are not over."""
+        return 0 if self.sessions is None else len(self.sessions)
+
+    # --- starting and stopping ---
+
+    @asynccontextmanager
+    async def lifespan(self, application: Any = None) -> AsyncIterator[None]:
+        """Start and stop with the application that this one is mounted in: `FastAPI(lifespan=app.lifespan)`.
+
+        A server that has no lifespan events from its host, as when it is mounted, starts with its first request. It
+        stops when uvicorn ends, or when its event loop does. This makes it start before the first request, and stop at
+        its time under any host.
+        """
+        self._is_led = True
+        await self._ensure_started()
+        try:
+            yield
+        finally:
+            await self.stop()
+
+    async def _lifespan(self, receive: Receive, send: SendMessage) -> None:
+        await receive()
+        self._is_led = True
+        try:
+            await self._ensure_started()
+        except Exception:
+            log.exception("the server did not start")
+            await send({"type": "lifespan.startup.failed", "message": "The server did not start"})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _ensure_started(self) -> None:
+        """Start once for each event loop: tests and serverless hosts make a new one for every run."""
+        loop = asyncio.get_running_loop()
+        if self._started is None or self._loop is not loop:
+            self._loop = loop
+            self._draining = False
+            self._started = asyncio.ensure_future(self._start())
+        started = self._started
+        try:
+            await asyncio.shield(started)
+        except BaseException:
+            # It may also be this request alone that was cancelled.
+            failed = started.done() and (started.cancelled() or started.exception() is not None)
+            if failed and self._started is started:
+                self._started = None  # The next request tries again.
+            raise
+
+    async def _start(self) -> None:
+        await self._endpoint.start()
+        try:
+            if self.sessions is not None:
+                self.sessions.leave()  # Those of an event loop that is gone.
+            if self._stateless is None:
+                self.sessions = Sessions(self._endpoint, self._limits, self._exchanges)
+                await self.sessions.open()
+            if self._offers_sse:
+                self.sse = SseTransport(self._endpoint, self._limits, self._exchanges)
+                await self.sse.open()
+        except BaseException:
+            await self._endpoint.stop()
+            raise
+        if self._unwatch is not None:
+            self._unwatch()
+        self._unwatch = watch_host(self.drain, None if self._is_led else self.stop)
+        self._ready_on = self._loop
+
+    def drain(self) -> None:
+        """Report that the application is not ready, and end the streams that would never end by themselves."""
+        self._draining = True
+        self._endpoint.drain()
+        if self.sessions is not None:
+            self.sessions.drain()
+        if self.sse is not None:
+            self.sse.drain()
+
+    async def stop(self) -> None:
+        """End what is open, and leave the server's lifespan."""
+        self._draining = True
+        if self._started is not None and self._started.done() and self._loop is asyncio.get_running_loop():
+            self._started = self._ready_on = None
+            self._is_led = False
+            if self._unwatch is not None:
+                self._unwatch()
+            self.drain()
+            sessions, self.sessions, sse, self.sse = self.sessions, None, self.sse, None
+            if sessions is not None:
+                await sessions.close()
+            if sse is not None:
+                await sse.close()
+            await self._endpoint.stop()
+
+    # --- one request ---
+
+    async def _http(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
+        headers = headers_of(scope)
+        extra = self._readable(scope, headers) if "origin" in headers else ()
+        try:
+            if scope["method"] == "POST" and self._is_endpoint(scope):
+                self._check_source(scope, headers)
+                if self._gate is not None:
+                    await self._admit(self._gate, scope, headers)
+                await self._post(scope, headers, receive, send, extra)
+                return
+            stream = await self._route(scope, headers, receive, send, extra)
+        except Refused as refusal:
+            await respond(send, refusal.status, refusal.body, (*refusal.type, *refusal.headers, *extra))
+            return
+        except InsufficientScope as error:
+            await self._forbid(error, scope, headers, send, extra)
+            return
+        except Taken as error:
+            await self._turn_away(error, scope, headers, send, extra)
+            return
+        except (StoreFailed, StoreFull) as error:
+            log.error("a request could not be served: %s", error)
+            body = encode_error(None, INTERNAL_ERROR, "The server cannot serve this now; try again later")
+            await respond(send, 503, body, (*JSON_TYPE, *_RETRY_LATER, *extra))
+            return
+        if stream is not None:
+            # Here, so that a stream that stays open for hours holds on to nothing that was only needed to open it.
+            caller = self._caller(scope, headers)
+            del headers
+            try:
+                await stream.serve(receive, send, extra)
+            finally:
+                self._gets.give_back(caller)
+
+    def _is_endpoint(self, scope: Scope) -> bool:
+        root: str = scope.get("root_path", "")
+        if not root and scope["path"] == self._path:
+            return True
+        path = path_of(scope)
+        # Both spellings, and the bare mount point: a redirect would lose the body of a POST.
+        return path.rstrip("/") == self._path.rstrip("/") or (root != "" and path in ("", "/"))
+
+    async def _forbid(
+        self, error: InsufficientScope, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
+    ) -> None:
+        """2025-11-25 basic/authorization, runtime insufficient scope errors: 403, and what would do."""
+        body = encode_error(error.request_id, error.code, error.message, error.data)
+        challenge = () if self._gate is None else (self._gate.insufficient(scope, headers, error.scopes),)
+        await respond(send, 403, body, (*JSON_TYPE, *challenge, *extra))
+
+    async def _turn_away(
+        self, error: Taken, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
+    ) -> None:
+        """Refuse a request for which there is no room: 429 where its caller holds too much, 503 where others do."""
+        if error.own and not self._hinted and scope.get(_PRINCIPAL) is self._nobody and "x-forwarded-for" in headers:
+            self._hinted = True
+            log.warning(
+                "the address %s has used up the share of one caller, and forwards requests: if it is a proxy,"
+                " name it in trusted_proxies=",
+                self._callers.address(scope, headers),
+            )
+        body = encode_error(error.request_id, error.code, error.message, error.data)
+        later = (b"retry-after", b"%d" % error.seconds)
+        await respond(send, 429 if error.own else 503, body, (*JSON_TYPE, later, *extra))
+
+    async def _admit(self, gate: Gate, scope: Scope, headers: dict[str, str]) -> None:
+        """Let a request in, and leave its principal in the scope; raise `Refused`."""
+        scope[ADDRESS] = self._callers.address(scope, headers)
+        scope[_PRINCIPAL] = await gate.admit(scope, headers)
+
+    def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
+        principal = scope.get(_PRINCIPAL)
+        return self._callers.of(None if principal is self._nobody else principal, scope, headers)
+
+    async def _route(
+        self, scope: Scope, headers: dict[str, str], receive: Receive, send: SendMessage, extra: HeaderList
+    ) -> GetStream | None:
+        """Answer a request that is no call, or open the stream that will."""
+        path = path_of(scope)
+        method = scope["method"]
+        if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
+            trouble = b"" if path == "/livez" else await self._trouble()
+            await respond(send, 503 if trouble else 200, trouble or b"ok", TEXT_TYPE)
+            return None
+        if path in self._pages and method in ("GET", "HEAD"):
+            self._check_source(scope, headers)
+            page = self._pages[path]
+            if self._gate is not None and not page.decides:
+                await self._admit(self._gate, scope, headers)
+            await respond(send, *page.answer(headers))
+            return None
+        if self._offers_sse and path in (STREAM_PATH, MESSAGES_PATH):
+            await self._route_sse(path, scope, headers, receive, send, extra)
+            return None
+        if self._gate is not None and await self._served_by(self._gate, path, scope, headers, receive, send):
+            return None
+        if not self._is_endpoint(scope):
+            raise Refused(404, f"There is no endpoint here; it is at {scope.get('root_path', '')}{self._path}")
+        self._check_source(scope, headers)
+        if method == "OPTIONS" and extra:
+            await respond(send, 204, b"", (*extra, *preflight(headers, self._key_headers)))
+            return None
+        if self._gate is not None:
+            await self._admit(self._gate, scope, headers)
+        return await self._other_method(scope, headers, send, extra)
+
+    async def _served_by(
+        self, gate: Gate, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
+    ) -> bool:
+        """Let the gate answer a request for one of its own pages; False when it is for none of them."""
+        scope[ADDRESS] = self._callers.address(scope, headers)
+        upload = Upload(receive, self._uploads, self._caller(scope, headers))
+        try:
+            return await gate.serve(path, scope, headers, upload.receive, send)
+        finally:
+            upload.release()
+
+    async def _trouble(self) -> bytes:
+        """Why requests should go elsewhere; empty when they need not."""
+        if self._draining:
+            return b"stopping"
+        try:
+            async with asyncio.timeout(_STORE_SECONDS):
+                await self._endpoint.stores.check()
+        except (StoreFailed, TimeoutError):
+            return b"the store cannot be reached"
+        return b""
+
+    async def _other_method(
+        self, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
+    ) -> GetStream | None:
+        """GET and DELETE, which belong to legacy sessions (2026-07-28 has neither)."""
+        method = scope["method"]
+        only_post = self._stateless or headers.get(VERSION) == MODERN
+        if only_post or method not in ("GET", "DELETE"):
+            allowed = b"POST" if only_post else b"GET, POST, DELETE"
+            raise Refused(405, "Send a POST", ((b"allow", allowed),))
+        await self._ensure_started()
+        assert self.sessions is not None
+        if method == "GET":
+            self._check_open()
+            caller = self._caller(scope, headers)
+            self._gets.take(caller)
+            try:
+                return await self.sessions.get(scope.get(_PRINCIPAL), headers)
+            except BaseException:
+                self._gets.give_back(caller)
+                raise
+        await self.sessions.delete(scope.get(_PRINCIPAL), headers, send, extra)
+        return None
+
+    async def _route_sse(
+        self,
+        path: str,
+        scope: Scope,
+        headers: dict[str, str],
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        self._check_source(scope, headers)
+        method, allowed = scope["method"], "GET" if path == STREAM_PATH else "POST"
+        if method == "OPTIONS" and extra:
+            await respond(send, 204, b"", (*extra, *preflight(headers, self._key_headers)))
+            return
+        if method != allowed:
+            raise Refused(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
+        if self._gate is not None:
+            await self._admit(self._gate, scope, headers)
+        await self._ensure_started()
+        assert self.sse is not None
+        caller = self._caller(scope, headers)
+        if path == STREAM_PATH:
+            self._check_open()
+            await self.sse.stream(scope, scope.get(_PRINCIPAL), caller, headers, receive, send, extra)
+        else:
+            check_media(headers)
+            upload = Upload(receive, self._uploads, caller)
+            try:
+                body = await read_body(headers, upload.receive, self._limits.body, self._limits.upload)
+                await self.sse.post(scope, scope.get(_PRINCIPAL), body, send, extra)
+            finally:
+                upload.release()
+
+    def _check_open(self) -> None:
+        """A stream that began now would have to end at once."""
+        if self._draining:
+            raise Refused(503, "The server is stopping", _RETRY_LATER)
+
+    def _check_source(self, scope: Scope, headers: Mapping[str, str]) -> None:
+        host, server = headers.get("host"), scope.get("server")
+        asked = (host, headers.get("origin"), scope.get("scheme", "http"), server)
+        if asked == self._passed:
+            return  # Nearly all requests come from the same place as the one before.
+        if host is not None and DUPLICATE in host:
+            raise Refused(400, "One Host header, please")
+        refusal = self._guard.check(*asked[:3], server[0] if server else None)
+        if refusal is not None:
+            raise Refused(refusal.status, refusal.text)
+        self._passed = asked
+
+    async def _post(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage, extra: HeaderList
+    ) -> None:
+        only_stream = check_media(headers)
+        direct: Direct | None = scope.get(DIRECT)
+        if self._ready_on is not (asyncio.get_running_loop() if direct is None else direct.loop):
+            await self._ensure_started()
+        principal, caller = scope.get(_PRINCIPAL), self._caller(scope, headers)
+        upload: Upload | None = None
+        outlet: ExchangeOutlet | None = None
+        try:
+            body = whole_body(direct, self._limits.body)
+            if body is None:
+                upload = Upload(receive, self._uploads, caller)
+                body = await read_body(headers, upload.receive, self._limits.body, self._limits.upload)
+            if not self._is_modern(headers, body):
+                await self._post_legacy(principal, caller, headers, body, receive, send, extra)
+                return
+            paths = self._endpoint.header_paths_for(principal)
+            verdict = classify(headers, body, self._lifecycle, paths, max_depth=self._limits.depth)
+            if isinstance(verdict, Incoming):
+                verdict.headers, verdict.principal, verdict.caller = headers, principal, caller
+                exchanges = None if verdict.method == _LISTEN else self._exchanges
+                if exchanges is not None:
+                    exchanges.check(caller)
+                outlet = ExchangeOutlet(receive, send, verdict.revision, extra, direct, only_stream, exchanges, caller)
+                await self._exchange(verdict, outlet)
+            elif isinstance(verdict, Rejection):
+                await respond(send, verdict.status, verdict.body, (*JSON_TYPE, *extra))
+            elif isinstance(verdict, Acknowledged):
+                await respond(send, 202, b"", extra)
+        finally:
+            if outlet is not None:
+                outlet.settle()
+            if upload is not None:
+                upload.release()
+
+    async def _post_legacy(
+        self,
+        principal: Any,
+        caller: Caller,
+        headers: Mapping[str, str],
+        body: bytes,
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        if self._stateless is None:
+            assert self.sessions is not None
+            await self.sessions.post(principal, caller, headers, body, receive, send, extra)
+            return
+        self._exchanges.take(caller)
+        try:
+            await self._stateless.post(principal, caller, headers, body, receive, send, extra)
+        finally:
+            self._exchanges.give_back(caller)
+
+    def _is_modern(self, headers: Mapping[str, str], body: bytes) -> bool:
+        if not is_modern_post(headers, body):
+            return False
+        # Whoever names a session has one, and is to be told what is wrong with its version there; but 2026-07-28 has
+        # no sessions, and an id that comes along is passed over.
+        return SESSION not in headers or self.sessions is None or headers.get(VERSION, MODERN) == MODERN
+
+    async def _exchange(self, incoming: Incoming, outlet: ExchangeOutlet) -> None:
+        status = 200
+        try:
+            handled = self._endpoint.handler.handle(incoming, outlet)
+            result = await watched(handled, outlet.waits)  # type: ignore[arg-type]
+            body = encode_response(incoming.id, result)
+            if len(body) > self._limits.result:
+                raise ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._limits.result} bytes")
+        except ProtocolError as error:
+            if isinstance(error, InsufficientScope | Taken) and not outlet.begun:
+                await outlet.abandon()
+                error.request_id = incoming.id
+                raise
+            status = status_of(error.code, handled=True)
+            body = encode_error(incoming.id, error.code, error.message, error.data)
+        except asyncio.CancelledError:
+            if await outlet.was_left():
+                return
+            raise
+        except Exception:
+            log.exception("the answer to %s could not be formed", incoming.method)
+            body = encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
+        if not outlet.answer(status, body):
+            await outlet.finish(status, body)
+
+    # --- browsers ---
+
+    def _readable(self, scope: Scope, headers: Mapping[str, str]) -> HeaderList:
+        """The headers that let a page read an answer: any page whose origin may call."""
+        origin, server = headers["origin"], scope.get("server")
+        local_address = server[0] if server else None
+        if self._guard.check(headers.get("host"), origin, scope.get("scheme", "http"), local_address) is not None:
+            return ()
+        return (
+            (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
+            (b"access-control-expose-headers", b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After"),
+            (b"vary", b"Origin"),
+        )
+
+
+# Listen streams are open for hours and have a limit of their own.
+_LISTEN: Final = "subscriptions/listen"
+_RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"1"),)
+# How long a probe waits for the store.
+_STORE_SECONDS: Final = 2.0
+# Where whoever authenticates leaves the principal.
+_PRINCIPAL: Final = "toolwire.principal"

@@ -1,0 +1,110 @@
+"""Reading the body of a request, within a size and a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from toolwire.http.watch_first_await import watched
+from toolwire.http.exchange import Direct, Receive
+from toolwire.http.responses import Refused
+from toolwire.wire.shares import Caller, Shares
+
+
+def whole_body(direct: Direct | None, limit: int) -> bytes | None:
+    """The whole body where it is there already, as most are; `Refused` when it is too long."""
+    body = None if direct is None else direct.whole_body()
+    if body is not None and len(body) > limit:
+        raise _too_long(limit)
+    return body
+
+
+class Upload:
+    """The bytes of one request, counted from their arrival until the request is done with."""
+
+    __slots__ = ("_budget", "_caller", "_held", "_receive")
+
+    def __init__(self, receive: Receive, budget: Shares, caller: Caller) -> None:
+        self._receive = receive
+        self._budget = budget
+        self._caller = caller
+        self._held = 0
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """Receive the next part; raise `Taken` where there is no room for it."""
+        message = await self._receive()
+        size = len(message.get("body", b""))
+        if size:
+            self._budget.take(self._caller, size)
+            self._held += size
+        return message
+
+    def release(self) -> None:
+        """Give the room back."""
+        if self._held:
+            self._budget.give_back(self._caller, self._held)
+            self._held = 0
+
+
+async def read_body(headers: Mapping[str, str], receive: Receive, limit: int, seconds: float) -> bytes:
+    """The whole body; `Refused` when it is too long, too slow or cut off."""
+    length = headers.get("content-length")
+    if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > limit:
+        raise _too_long(limit)
+    timer = _Timer(seconds)
+    try:
+        # Most bodies are there already, and are not timed.
+        return await watched(_read(receive, limit), timer.start)  # type: ignore[no-any-return]
+    except asyncio.CancelledError:
+        if timer.task is None or not timer.expired or timer.task.uncancel():
+            raise
+        raise Refused(408, "The body did not arrive in time") from None
+    finally:
+        timer.stop()
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "The body ended early")
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_long(limit)
+        if not message.get("more_body"):
+            return b"".join([*parts, part]) if parts else part
+        parts.append(part)
+
+
+def _too_long(limit: int) -> Refused:
+    return Refused(413, f"The body is over the limit of {limit} bytes")
+
+
+class _Timer:
+    """Cancels the task that reads."""
+
+    __slots__ = ("_handle", "_seconds", "expired", "task")
+
+    def __init__(self, seconds: float) -> None:
+        self.task: asyncio.Task[Any] | None = None
+        self.expired = False
+        self._seconds = seconds
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.task = asyncio.current_task(loop)
+        self._handle = loop.call_later(self._seconds, self._expire)
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _expire(self) -> None:
+        self.expired = True
+        if self.task is not None:
+            self.task.cancel()

@@ -1,0 +1,246 @@
+"""What a client says and hears over Streamable HTTP besides requests and their answers.
+
+Notifications, and answers to what the server asked, are posted one after the other. Before 2026-07-28 the server may
+give out a session id, and speaks unasked on a stream of its own, opened by GET.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from toolwire.backoff import Backoff
+from toolwire.protocol.errors import InvalidResponse, ToolwireError, TransportError, Unauthorized, Unreachable
+from toolwire.protocol.framing import Oversized, OversizedEvent
+from toolwire.protocol.http import SESSION, VERSION
+from toolwire.protocol.revisions import MODERN, is_modern, supports
+from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
+from toolwire.http.client.endpoint import Endpoint, TimeoutClock
+from toolwire.http.client.event_reader import EventReader
+from toolwire.http1.response import HttpResponse
+
+log: logging.Logger = logging.getLogger("toolwire.http")
+
+EVENT_STREAM: Final = "text/event-stream"
+ACCEPT_STREAM: Final = {"accept": EVENT_STREAM}
+_POST: Final = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
+#: How long a server may take to say that a notification or an answer has arrived, and how long requests wait for that.
+POST_SECONDS: Final = 5.0
+SETTLING_SECONDS: Final = 2.0
+# How long a connection waits for its GET stream to stand; some servers send no headers before the first event.
+OPENING_SECONDS: Final = 0.5
+# How long the end of a session may take.
+GOODBYE_SECONDS: Final = 2.0
+CONGESTED: Final = 256
+SESSION_ID_LIMIT: Final = 4096
+
+
+class HttpChannel(Channel):
+    """The channel of an `HttpSession`."""
+
+    def __init__(self, endpoint: Endpoint, missed: Callable[[], None]) -> None:
+        self._endpoint = endpoint
+        self._missed = missed
+        self._inbox = Inbox()
+        self._queue: deque[bytes] = deque()
+        self._posting: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._opened: asyncio.Event | None = None
+        self._closed = False
+        self._session_id: str | None = None
+        self._headers: dict[str, str] = {**_POST, VERSION: MODERN}
+        self.revision: str | None = None
+        self.modern: bool = False
+
+    # --- what every request carries ---
+
+    def request_headers(self, method: str) -> dict[str, str]:
+        return dict(_POST) if method == "initialize" else dict(self._headers)
+
+    def resume_headers(self, method: str, last_event_id: str) -> dict[str, str]:
+        """What goes along when a stream is taken up again; that of `initialize` may be in a session already."""
+        headers = {**self.request_headers(method), **ACCEPT_STREAM, "last-event-id": last_event_id}
+        if self._session_id is not None:
+            headers[SESSION] = self._session_id
+        return headers
+
+    def begin(self, session_id: str | None) -> None:
+        """`initialize` was answered, with or without a session (2025-03-26 basic/transports, session management)."""
+        if session_id is None:
+            return
+        if not session_id or len(session_id) > SESSION_ID_LIMIT or not all("!" <= char <= "~" for char in session_id):
+            raise InvalidResponse("The server gave out a session id that may not be sent back")
+        self._session_id = session_id
+
+    def negotiated(self, revision: str) -> None:
+        self.revision = revision
+        self.modern = is_modern(revision)
+        self._headers = dict(_POST)
+        if supports(revision, "protocol_version_header"):
+            self._headers[VERSION] = revision
+        if not self.modern and self._session_id is not None:
+            self._headers[SESSION] = self._session_id
+
+    def forget_session(self) -> None:
+        """The server has ended the session, so there is none to end."""
+        self._session_id = None
+
+    # --- what is said ---
+
+    def write(self, message: bytes) -> None:
+        if self._closed:
+            raise Unreachable("The connection is closed")
+        if len(self._queue) >= UNREAD_MESSAGES:
+            raise Unreachable("The server has left too many messages unread")
+        self._queue.append(message)
+        if self._posting is None:
+            self._posting = asyncio.get_running_loop().create_task(self._post_all())
+
+    async def _post_all(self) -> None:
+        try:
+            while self._queue:
+                await self._post(self._queue.popleft())
+        finally:
+            self._posting = None
+        if self.revision is not None and not self.modern and self._listening is None and not self._closed:
+            # After `notifications/initialized`: before it, a server has nothing to say on a stream.
+            self._opened = asyncio.Event()
+            self._listening = asyncio.get_running_loop().create_task(self._listen(self._opened))
+
+    async def _post(self, message: bytes) -> None:
+        try:
+            async with asyncio.timeout(POST_SECONDS) as deadline:
+                await self._endpoint.deliver(self._headers, message, TimeoutClock(deadline))
+        except ToolwireError as error:
+            # Whoever waits for an answer learns of the loss by its own request.
+            log.warning("a notification or an answer did not arrive: %s", error)
+        except TimeoutError:
+            log.warning("the server did not say that a notification or an answer has arrived")
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something is on its way that a request has to come after."""
+        return self._posting is not None or (self._opened is not None and not self._opened.is_set())
+
+    async def settled(self) -> None:
+        try:
+            async with asyncio.timeout(SETTLING_SECONDS):
+                await self.flush()
+        except TimeoutError:
+            return  # Nobody waits for ever because a server leaves a notification unanswered.
+        if self._opened is not None:
+            try:
+                async with asyncio.timeout(OPENING_SECONDS):
+                    await self._opened.wait()
+            except TimeoutError:
+                self._opened.set()
+
+    @property
+    def congested(self) -> bool:
+        return len(self._queue) > CONGESTED
+
+    async def drain(self) -> None:
+        while self.congested and self._posting is not None:
+            await asyncio.wait({self._posting})
+
+    async def flush(self) -> None:
+        while self._posting is not None:
+            await asyncio.wait({self._posting})
+
+    # --- what is heard ---
+
+    async def read(self) -> bytes | None:
+        return await self._inbox.read()
+
+    def attach(self, feed: Feed, ended: Ended) -> bool:
+        self._inbox.attach(feed, ended)
+        return True
+
+    async def _listen(self, opened: asyncio.Event) -> None:
+        """Keep the server's own stream open (2025-03-26 basic/transports, listening for messages from the server)."""
+        last_event_id, retry, heard_before = "", None, False
+        backoff = Backoff()
+        try:
+            while True:
+                headers = {**self._headers, **ACCEPT_STREAM}
+                if last_event_id:
+                    headers["last-event-id"] = last_event_id
+                try:
+                    async with await self._endpoint.send("GET", headers, None) as response:
+                        opened.set()
+                        if not self._offers_stream(response, heard_before):
+                            return
+                        if heard_before and not last_event_id:
+                            self._missed()
+                        heard_before = True
+                        decoder = EventReader(self._endpoint.limit, last_event_id)
+                        try:
+                            await self._hear(response, decoder, backoff)
+                        finally:
+                            last_event_id, retry = decoder.last_event_id, decoder.retry or retry
+                except TransportError as error:
+                    log.debug("the server's stream broke off: %s", error)
+                await asyncio.sleep(backoff.after(retry))
+        except Unauthorized as error:
+            log.warning("the server's stream was refused: %s", error)
+        finally:
+            opened.set()
+
+    def _offers_stream(self, response: HttpResponse, heard_before: bool) -> bool:
+        if response.status == 200 and response.media_type == EVENT_STREAM:
+            return True
+        if response.status >= 500:
+            raise TransportError(f"the status was {response.status}")
+        if heard_before and response.status == 404 and self._session_id is not None:
+            # Where there was a stream before, it is the session that is gone.
+            self.forget_session()
+            self._inbox.end(Unreachable("The server has ended the session"))
+        return False  # 405 is normal: there is nothing to hear.
+
+    async def _hear(self, response: HttpResponse, decoder: EventReader, backoff: Backoff) -> None:
+        async for chunk in response.chunks():
+            for event in decoder.feed(chunk):
+                backoff.reset()
+                if isinstance(event, OversizedEvent):
+                    self._inbox.deliver(Oversized())
+                elif event.data and event.event == "message":
+                    data = event.data.encode()
+                    if self._endpoint.tap is not None:
+                        self._endpoint.tap("←", data)
+                    self._inbox.deliver(data)
+
+    # --- the end ---
+
+    @property
+    def is_connected(self) -> bool:
+        return not self._closed
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._inbox.silence()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait({self._listening})
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self.flush()
+                await self._end_session()
+        except TimeoutError:
+            log.debug("the server did not say goodbye in time")
+        if self._posting is not None:
+            self._posting.cancel()
+            await asyncio.wait({self._posting})
+
+    async def _end_session(self) -> None:
+        """2025-03-26 basic/transports: whoever is done says so; a server that does not allow it answers 405."""
+        if self._session_id is None or self.modern:
+            return
+        try:
+            (await self._endpoint.send("DELETE", {**self._headers, SESSION: self._session_id}, None)).close()
+        except ToolwireError as error:
+            log.debug("the session could not be ended: %s", error)

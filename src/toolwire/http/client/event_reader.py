@@ -1,0 +1,23 @@
+"""The events of a stream that a server sends, for as long as it sends any."""
+
+from __future__ import annotations
+
+from toolwire.protocol.framing import EVENT_LIMIT, Event, OversizedEvent, SSEDecoder
+from toolwire.http1.response import TooLarge
+
+
+class EventReader(SSEDecoder):
+    """Gives up on a stream that brings more than the limit of one event without any event in it."""
+
+    __slots__ = ("_without_event",)
+
+    def __init__(self, limit: int = EVENT_LIMIT, last_event_id: str = "") -> None:
+        super().__init__(limit, last_event_id)
+        self._without_event = 0
+
+    def feed(self, chunk: bytes) -> list[Event | OversizedEvent]:
+        events = super().feed(chunk)
+        self._without_event = 0 if events else self._without_event + len(chunk)
+        if self._without_event > self._limit:
+            raise TooLarge(f"An event of the stream has more than {self._limit} bytes")
+        return events

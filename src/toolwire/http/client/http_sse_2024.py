@@ -1,0 +1,152 @@
+"""The client's side of HTTP+SSE, the transport of 2024-11-05: one stream to hear on, one URL to post to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+from urllib.parse import urljoin
+
+from toolwire.protocol.errors import ToolwireError, TransportError, Unreachable
+from toolwire.protocol.framing import Oversized, OversizedEvent
+from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
+from toolwire.http.client.channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM, POST_SECONDS
+from toolwire.http.client.endpoint import Endpoint, TimeoutClock, failure
+from toolwire.http.client.event_reader import EventReader
+from toolwire.http1.response import HttpResponse
+from toolwire.http1.url import origin
+
+log: logging.Logger = logging.getLogger("toolwire.http")
+
+# How long a server may take to name the URL to post to.
+ENDPOINT_SECONDS: Final = 10.0
+_POST: Final = {"content-type": "application/json"}
+
+
+class SseChannel(Channel):
+    """Opened by `connect()`: the first event names the URL to post to. The end of the stream is the end."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._stream = endpoint
+        self._messages: Endpoint | None = None
+        self._inbox = Inbox()
+        self._posts: set[asyncio.Task[None]] = set()
+        self._agreed = False
+        self._initialized: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def connect(self) -> None:
+        named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.get_running_loop().create_task(self._read(named))
+        try:
+            either: set[asyncio.Future[Any]] = {named, self._reading}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not named.done():
+                await self._reading  # It raises what nobody expected.
+                raise self._inbox.error or Unreachable(f"{origin(self._stream.url)} ended its stream at once")
+            url = self._posting_to(named.result())
+        except BaseException:
+            await self.close()
+            raise
+        self._messages = self._stream.at(url)
+
+    def _posting_to(self, named: str) -> str:
+        try:
+            url = urljoin(self._stream.url, named)
+            is_own = origin(url) == origin(self._stream.url)
+        except ValueError:
+            raise Unreachable("The server named an endpoint to post to that is no URL") from None
+        if not is_own:
+            # 3.2.5: credentials go along, so they go to no other origin.
+            raise Unreachable("The server named an endpoint of another origin to post to")
+        return url
+
+    async def _read(self, named: asyncio.Future[str]) -> None:
+        error: ToolwireError | None = None
+        try:
+            async with asyncio.timeout(ENDPOINT_SECONDS) as deadline:
+                async with await self._stream.send("GET", ACCEPT_STREAM, None, TimeoutClock(deadline)) as response:
+                    if response.status != 200 or response.media_type != EVENT_STREAM:
+                        raise await failure(response)
+                    await self._hear(response, named, deadline)
+        except ToolwireError as caught:
+            error = caught
+        except TimeoutError:
+            error = Unreachable(f"{origin(self._stream.url)} did not name an endpoint to post to")
+        self._inbox.end(error)
+
+    async def _hear(self, response: HttpResponse, named: asyncio.Future[str], deadline: asyncio.Timeout) -> None:
+        decoder = EventReader(self._stream.limit)
+        async for chunk in response.chunks():
+            for event in decoder.feed(chunk):
+                if isinstance(event, OversizedEvent):
+                    self._inbox.deliver(Oversized())
+                elif event.event == "endpoint":
+                    if not named.done():
+                        deadline.reschedule(None)
+                        named.set_result(event.data)
+                elif event.event == "message" and event.data:
+                    data = event.data.encode()
+                    if self._stream.tap is not None:
+                        self._stream.tap("←", data)
+                    self._inbox.deliver(data)
+
+    def negotiated(self, revision: str) -> None:
+        self._agreed = True
+
+    def write(self, message: bytes) -> None:
+        if self._closed or self._inbox.over or self._messages is None:
+            raise Unreachable("The connection is closed")
+        if len(self._posts) >= UNREAD_MESSAGES:
+            raise Unreachable("The server has left too many messages unread")
+        # Each on its own: a server may answer a POST when it has handled the message, and ask something before.
+        post = asyncio.get_running_loop().create_task(self._post(self._messages, message, self._initialized))
+        self._posts.add(post)
+        post.add_done_callback(self._posts.discard)
+        if self._agreed and self._initialized is None:
+            self._initialized = post
+
+    async def _post(self, messages: Endpoint, message: bytes, after: asyncio.Task[None] | None) -> None:
+        """Post a message; not before `notifications/initialized`, with which the handshake ends, has arrived."""
+        if after is not None and not after.done():
+            await asyncio.wait({after}, timeout=POST_SECONDS)
+        try:
+            await messages.deliver(_POST, message)
+        except ToolwireError as error:
+            # The answer comes on the stream, and to what did not arrive there will be none.
+            self._inbox.end(error)
+
+    async def read(self) -> bytes | None:
+        return await self._inbox.read()
+
+    def attach(self, feed: Feed, ended: Ended) -> bool:
+        self._inbox.attach(feed, ended)
+        return True
+
+    @property
+    def is_connected(self) -> bool:
+        return not (self._closed or self._inbox.over)
+
+    @property
+    def congested(self) -> bool:
+        return len(self._posts) > CONGESTED
+
+    async def drain(self) -> None:
+        while self.congested:
+            await asyncio.wait(self._posts, return_when=asyncio.FIRST_COMPLETED)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._inbox.silence()
+        tasks = self._posts if self._reading is None else {self._reading, *self._posts}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def error(self) -> TransportError | None:
+        """Why the stream ended, if it did not simply end."""
+        error = self._inbox.error
+        return error if isinstance(error, TransportError) else None

@@ -1,0 +1,354 @@
+"""The client's side of Streamable HTTP, on both eras: each request is a POST of its own, answered by JSON or a stream.
+
+On 2026-07-28 closing the answer cancels the request, and a stream that breaks off is lost. Before, a request outlives
+its connection: it is cancelled by a notification, and a stream that had event ids is taken up again by GET.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from asyncio import CancelledError
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from msgspec import Raw
+
+from toolwire.backoff import Backoff
+from toolwire.protocol.errors import (
+    InvalidResponse,
+    NotStreamable,
+    OutcomeUnknown,
+    TransportError,
+    Unreachable,
+)
+from toolwire.protocol.framing import OversizedEvent
+from toolwire.protocol.http import SESSION, standard_headers
+from toolwire.protocol.jsonrpc import RequestId
+from toolwire.protocol.lifecycle import ClientLifecycle
+from toolwire.protocol.peer import Peer
+from toolwire.http.client.channel import EVENT_STREAM, HttpChannel
+from toolwire.http.client.endpoint import ERROR_BODY, Endpoint, failure
+from toolwire.http.client.event_reader import EventReader
+from toolwire.http1.response import CrossedClosing, HttpResponse, TooLarge
+from toolwire.wire.pending_requests import OnProgress
+from toolwire.wire.session import ClientHandler, Session
+from toolwire.wire.deadlines import LONG
+
+log: logging.Logger = logging.getLogger("toolwire.http")
+
+#: How often in a row a stream that brings nothing is taken up again.
+MAX_RESUMES: Final = 5
+# 2025-11-25 basic/transports, backwards compatibility: these statuses of `initialize` mean an older transport.
+_OLD_TRANSPORT: Final = frozenset({400, 404, 405})
+# What may be asked twice, because nothing has begun yet.
+_OPENING: Final = frozenset({"server/discover", "initialize"})
+# Connections that no request takes: one for what is posted besides, one for the server's own stream. A server that asks
+# something before it answers would otherwise wait for ever, because the answer would wait for a connection.
+_SPARE: Final = 2
+
+
+class Exchange:
+    """A request of ours while its answer is read, in the task of whoever asked. `with` it, that task can be stopped."""
+
+    __slots__ = (
+        "_cancelling",
+        "_interruption",
+        "_left",
+        "_session",
+        "_task",
+        "ceiling",
+        "done",
+        "error",
+        "expires",
+        "identifier",
+        "method",
+        "on_progress",
+        "result",
+        "timeout",
+    )
+
+    def __init__(
+        self,
+        session: HttpSession,
+        identifier: RequestId,
+        method: str,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self.identifier: RequestId = identifier
+        self.method: str = method
+        self.done: bool = False
+        self.result: Raw | None = None
+        self.error: BaseException | None = None
+        self.on_progress: OnProgress | None = on_progress
+        self.timeout: float | None = timeout
+        self.expires: float = math.inf
+        self.ceiling: float = math.inf
+        self._session = session
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._interruption: BaseException | None = None
+        self._left = (timeout, math.inf)
+
+    def __enter__(self) -> None:
+        task = self._task = asyncio.current_task()
+        self._cancelling = 0 if task is None else task.cancelling()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        why = self._interruption
+        # As in `asyncio.timeout`: it was stopped from here, unless somebody else cancelled it, too.
+        if why is not None and task is not None and task.uncancel() <= self._cancelling and kind is CancelledError:
+            raise why from None
+
+    def interrupt(self, error: BaseException) -> bool:
+        """Make whoever reads the answer stop, with this error; False where the answer is there already."""
+        if self.done or self._interruption is not None or self._task is None:
+            return False
+        self.timeout, self.expires = None, math.inf
+        self._interruption = error
+        self._task.cancel()
+        return True
+
+    def resolve(self, result: Raw | None, error: BaseException | None) -> None:
+        self.done, self.result, self.error = True, result, error
+
+    # --- the clock, while somebody signs in ---
+
+    def pause(self) -> None:
+        self._left = (self.timeout, self.expires - self._session.clock.time())
+        self.timeout, self.expires = None, math.inf
+
+    def resume(self) -> None:
+        if self._interruption is None:
+            self.timeout, left = self._left
+            self._session.time_again(self, left)
+
+
+class HttpSession(Session):
+    """A `Session` whose requests are exchanges; everything else passes through its `HttpChannel`."""
+
+    channel: HttpChannel
+
+    def __init__(self, endpoint: Endpoint, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> None:
+        super().__init__(HttpChannel(endpoint, handler.missed), Peer(lifecycle), handler, ceiling=ceiling)
+        self._endpoint = endpoint
+        self._idle = asyncio.Event()
+        self._idle.set()
+        at_once = endpoint.pool.at_once
+        self._turns = None if at_once is None else asyncio.Semaphore(max(1, at_once - _SPARE))
+
+    async def finished(self) -> None:
+        """Wait until nothing is in flight."""
+        await self._idle.wait()
+
+    def _fail_outgoing(self) -> None:
+        # An exchange has its own connection, and hears its own end; only who closes everything ends them all.
+        if self._closed:
+            for exchange in list(self.peer.outgoing.values()):
+                if exchange.interrupt(OutcomeUnknown(f"The client was closed before {exchange.method} was answered")):
+                    self._give_up(exchange, "The connection is closing")
+
+    async def request(
+        self,
+        method: str,
+        params: Any,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        identifier: RequestId | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Raw | None:
+        if self._ended.done() or self._closed:
+            raise Unreachable("The connection is closed")
+        if identifier is None:
+            identifier = self.peer.next_id()
+        exchange = Exchange(self, identifier, method, timeout, on_progress)
+        if timeout is not None:
+            if timeout < LONG:
+                self._count(exchange, self.clock.time())
+            elif not self._looking:
+                self._look_soon()
+        sent = self.channel.request_headers(method)
+        if self.channel.modern or method == "server/discover":
+            sent.update(standard_headers(method, params))
+        if headers:
+            sent.update(headers)
+        body = self.peer.request(identifier, method, params, exchange)
+        self._idle.clear()
+        try:
+            with exchange:
+                if self._turns is None:
+                    await self._exchange(exchange, sent, body)
+                else:
+                    async with self._turns:
+                        await self._exchange(exchange, sent, body)
+        except CancelledError:
+            self._give_up(exchange, "The caller gave up")
+            raise
+        finally:
+            self.peer.forget(identifier)
+            if not self.peer.outgoing:
+                self._idle.set()
+        if exchange.error is not None:
+            raise exchange.error
+        return exchange.result
+
+    def _give_up(self, exchange: Exchange, reason: str) -> None:
+        # HTTP-12: on 2026-07-28 the closed connection says it. Before, a disconnect means nothing (1.5.1).
+        if not self.channel.modern and self.channel.revision is not None:
+            self._tell_cancelled(exchange.identifier, exchange.method, reason)
+
+    def _expire(self, identifier: RequestId, exchange: Any) -> None:
+        if exchange.interrupt(self._too_late(exchange)):
+            self._give_up(exchange, "The deadline passed")
+
+    def time_again(self, exchange: Exchange, left: float) -> None:
+        """Go on with a clock that stood still, from what was left of its time."""
+        if exchange.timeout is not None:
+            now = self.clock.time()
+            self._count(exchange, now)
+            exchange.expires = min(exchange.expires, now + left)
+            if exchange.expires < self._alarm_at:
+                self._wake_at(exchange.expires)
+
+    # --- one exchange ---
+
+    async def _exchange(self, exchange: Exchange, headers: Mapping[str, str], body: bytes) -> None:
+        channel = self.channel
+        if channel.unsettled:
+            await channel.settled()  # What was said before arrives before.
+        if self._endpoint.tap is not None:
+            self._endpoint.tap("→", body)
+        try:
+            response = await self._endpoint.send("POST", headers, body, exchange)
+        except CrossedClosing:
+            if exchange.method not in _OPENING:
+                raise
+            response = await self._endpoint.send("POST", headers, body, exchange)
+        is_answer = 200 <= response.status < 300
+        if is_answer and response.media_type == EVENT_STREAM:
+            await self._follow(exchange, response)
+            return
+        try:
+            if is_answer:
+                self._begin(exchange, response)
+                await self._single(exchange, response)
+            else:
+                await self._refused(exchange, response, SESSION in headers)
+        finally:
+            _release(exchange, response)
+
+    def _begin(self, exchange: Exchange, response: HttpResponse) -> None:
+        if exchange.method == "initialize":
+            self.channel.begin(response.header(SESSION))
+
+    async def _single(self, exchange: Exchange, response: HttpResponse) -> None:
+        body = await response.read(self._endpoint.limit)
+        self._accept(exchange, body)
+        if not exchange.done:
+            what = "nothing" if not body else "something else than an answer to it"
+            raise InvalidResponse(f"The server answered {exchange.method} with {what} (status {response.status})")
+
+    async def _refused(self, exchange: Exchange, response: HttpResponse, in_session: bool) -> None:
+        """HTTP-13: the error in the body counts; without one the status does."""
+        if in_session and response.status == 404:
+            # 2025-03-26 basic/transports, session management: start over without the id. Nothing was done here.
+            raise self._session_gone()
+        try:
+            body = await response.read(ERROR_BODY) if response.media_type == "application/json" else b""
+        except TooLarge:
+            body = b""
+        if body:
+            self._accept(exchange, body)
+        if exchange.done and in_session and response.status == 400 and "session" in str(exchange.error).lower():
+            # Servers made after the official TypeScript example say it with 400.
+            raise self._session_gone()
+        if exchange.method == "initialize" and response.status in _OLD_TRANSPORT:
+            told = exchange.error or await failure(response)
+            raise NotStreamable(str(told))
+        if not exchange.done:
+            raise await failure(response)
+
+    def _session_gone(self) -> Unreachable:
+        self.channel.forget_session()
+        self.end()
+        return Unreachable("The server has ended the session")
+
+    # --- streams ---
+
+    async def _follow(self, exchange: Exchange, response: HttpResponse) -> None:
+        """Read a stream up to the answer, taking it up again where that is possible."""
+        backoff = Backoff(MAX_RESUMES)
+        last_event_id, retry = "", None
+        while True:
+            decoder = EventReader(self._endpoint.limit, last_event_id)
+            broken: TransportError | None = None
+            try:
+                self._begin(exchange, response)
+                await self._read_events(exchange, response, decoder, backoff)
+            except OutcomeUnknown as error:
+                broken = error
+            finally:
+                _release(exchange, response)
+            if exchange.done:
+                return
+            last_event_id, retry = decoder.last_event_id, decoder.retry or retry
+            if self.channel.modern or not last_event_id:
+                # SSE-7: what broke off on 2026-07-28 cannot be taken up again.
+                raise broken or OutcomeUnknown(f"The server ended its stream before it answered {exchange.method}")
+            response = await self._resume(exchange, last_event_id, retry, backoff)
+
+    async def _read_events(
+        self, exchange: Exchange, response: HttpResponse, decoder: EventReader, backoff: Backoff
+    ) -> None:
+        """Take what a stream brings, up to the answer or the end."""
+        async for chunk in response.chunks():
+            for each in decoder.feed(chunk):
+                backoff.reset()
+                if isinstance(each, OversizedEvent):
+                    raise TooLarge(f"An event of the answer has more than {self._endpoint.limit} bytes")
+                if each.data and each.event == "message":
+                    self._accept(exchange, each.data.encode())
+                    if exchange.done:
+                        return
+
+    async def _resume(
+        self, exchange: Exchange, last_event_id: str, retry: int | None, backoff: Backoff
+    ) -> HttpResponse:
+        """2025-11-25 basic/transports, resumability: by GET with the last event id, after the time the server named."""
+        while True:
+            if backoff.exhausted:
+                raise OutcomeUnknown(f"The stream of {exchange.method} broke off and could not be taken up again")
+            await asyncio.sleep(backoff.after(retry))
+            headers = self.channel.resume_headers(exchange.method, last_event_id)
+            try:
+                response = await self._endpoint.send("GET", headers, None, exchange)
+            except TransportError as error:
+                log.debug("a stream could not be taken up again yet: %s", error)
+                continue
+            if response.status == 200 and response.media_type == EVENT_STREAM:
+                return response
+            response.close()
+            if response.status < 500:
+                if response.status == 404 and SESSION in headers:
+                    self._session_gone()
+                # 3.4.4.9: the answer cannot come any more, so nobody waits for it.
+                raise OutcomeUnknown(f"The stream of {exchange.method} broke off for good (status {response.status})")
+
+    def _accept(self, exchange: Exchange, data: bytes) -> None:
+        if self._endpoint.tap is not None:
+            self._endpoint.tap("←", data)
+        self.feed(data, exchange.identifier)
+
+
+def _release(exchange: Exchange, response: HttpResponse) -> None:
+    """After the answer only the end can follow; before it, closing says that nobody waits any more."""
+    if exchange.done:
+        response.let_go()
+    else:
+        response.close()

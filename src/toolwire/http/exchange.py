@@ -1,0 +1,271 @@
+"""The way back of one HTTP exchange: a single JSON answer, or an event stream from the first notification on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import lru_cache
+from typing import Any, Final, Protocol, TypeAlias
+
+from msgspec import Raw
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported
+from toolwire.protocol.framing import encode_comment, encode_event
+from toolwire.protocol.jsonrpc import encode_notification
+from toolwire.protocol.shaping import shape
+from toolwire.wire.shares import Caller, Shares
+from toolwire.wire.deadlines import Timeouts, timeouts
+
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+SendMessage: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+# Where a connection of ours leaves its `Direct` in the scope of a request.
+DIRECT: Final = "toolwire.direct"
+
+
+class Direct(Protocol):
+    """What a connection of ours can do beside ASGI, for an application that stands right behind it."""
+
+    loop: asyncio.AbstractEventLoop
+    task: asyncio.Task[None] | None
+    """The one in which the application works on the request."""
+
+    def whole_body(self) -> bytes | None:
+        """The body, if all of it has arrived; it is then not received any more."""
+
+    def answer(self, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> bool:
+        """Answer at once and completely; False where that is not possible now, and it has to be sent."""
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Call back when the client goes away before it has its answer; at once if it has."""
+
+
+KEEP_ALIVE: Final = 15.0
+CONGESTED: Final = 1024 * 1024
+_JSON: Final = (b"content-type", b"application/json")
+STREAM_HEADERS: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    # SSE-4: a proxy that buffers would hold everything back until the end.
+    (b"x-accel-buffering", b"no"),
+)
+
+
+@lru_cache(maxsize=16)
+def version_header(revision: str) -> tuple[bytes, bytes]:
+    """Says which revision an answer is written in."""
+    return (b"mcp-protocol-version", revision.encode())
+
+
+@lru_cache(maxsize=64)
+def _answer_headers(extra: tuple[tuple[bytes, bytes], ...], revision: str) -> tuple[tuple[bytes, bytes], ...]:
+    return (_JSON, *extra, version_header(revision))
+
+
+class ExchangeOutlet:
+    """What a handler can do while its HTTP request is open. Nothing is sent before there is something to say."""
+
+    connection: Any = None
+    is_local: bool = False
+
+    # Defaults of the class, since most exchanges are one answer and touch none of them.
+    disconnected: bool = False
+    _queue: list[bytes] | None = None
+    _queued: int = 0
+    _open: bool = True
+    _streaming: bool = False
+    _wake: asyncio.Event | None = None
+    _room: asyncio.Event | None = None
+    _pump: asyncio.Task[None] | None = None
+    _watch: asyncio.Task[None] | None = None
+    _task: asyncio.Task[Any] | None = None
+    _silence: Timeouts | None = None
+    _is_counted: bool = False
+    _answered: asyncio.Future[None] | None = None
+
+    def __init__(
+        self,
+        receive: Receive,
+        send: SendMessage,
+        revision: str,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        direct: Direct | None = None,
+        only_stream: bool = False,
+        exchanges: Shares | None = None,
+        caller: Caller = None,
+    ) -> None:
+        """`only_stream`: the client takes the answer as an event, and not as one JSON object. `exchanges` counts the
+        exchange for its caller, from the moment on when it waits: one that never does is alone while it runs."""
+        self._receive = receive
+        self._send = send
+        self._only_stream = only_stream
+        self._exchanges = exchanges
+        self._caller = caller
+        self._direct = direct
+        self._revision = revision
+        self._headers = headers
+
+    # --- what a handler uses ---
+
+    @property
+    def answered(self) -> asyncio.Future[None]:
+        if self._answered is None:
+            self._answered = asyncio.get_running_loop().create_future()
+        return self._answered
+
+    @property
+    def congested(self) -> bool:
+        return self._queued > CONGESTED
+
+    @property
+    def begun(self) -> bool:
+        """Whether a stream was begun, so that the status is said already."""
+        return self._pump is not None
+
+    async def drain(self) -> None:
+        while self.congested and self._open:
+            self._room = self._room or asyncio.Event()
+            await self._room.wait()
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        if not self._open or self.disconnected:
+            return False
+        self._put(encode_event(encode_notification(method, shape(params, self._revision))))
+        return True
+
+    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
+        raise NotSupported("This connection has no way to ask the client")
+
+    # --- what the application uses ---
+
+    def waits(self) -> None:
+        """The handler waits for something: from now on it counts, a disconnect cancels it, and silence is filled."""
+        if self._exchanges is not None:
+            self._exchanges.add(self._caller)
+            self._is_counted = True
+        direct = self._direct
+        if direct is not None:
+            loop, self._task = direct.loop, direct.task
+            direct.when_lost(self._lost)
+        else:
+            loop = asyncio.get_running_loop()
+            self._task = asyncio.current_task(loop)
+            self._watch = loop.create_task(self._watch_disconnect())
+        self._silence = timeouts(loop, KEEP_ALIVE)
+        self._silence.start(self._start_pump)
+
+    def settle(self) -> None:
+        """The exchange is over, and counts no more."""
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_result(None)
+        if self._is_counted:
+            assert self._exchanges is not None
+            self._is_counted = False
+            self._exchanges.give_back(self._caller)
+
+    async def _watch_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._lost()
+
+    def _lost(self) -> None:
+        # HTTP-11: a client that closes the stream no longer wants the answer.
+        if self._open:
+            self.disconnected = True
+            self._open = False
+            if self._task is not None:
+                self._task.cancel()
+
+    def _put(self, event: bytes) -> None:
+        if self._queue is None:
+            self._queue = []
+        self._queue.append(event)
+        self._queued += len(event)
+        self._start_pump()
+        assert self._wake is not None
+        self._wake.set()
+
+    def _start_pump(self) -> None:
+        if self._pump is None:
+            self._wake = asyncio.Event()
+            self._pump = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        assert self._wake is not None
+        await self._start_stream()
+        while True:
+            if self._queue:
+                await self._flush()
+            elif not self._open:
+                return
+            try:
+                async with asyncio.timeout(KEEP_ALIVE):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self._body(encode_comment("keep-alive"))
+            self._wake.clear()
+
+    async def _start_stream(self) -> None:
+        if not self._streaming:
+            self._streaming = True
+            headers = [*STREAM_HEADERS, *self._headers, version_header(self._revision)]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _flush(self) -> None:
+        data, self._queue, self._queued = b"".join(self._queue or ()), None, 0
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+        await self._body(data)
+
+    async def _body(self, data: bytes, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    def answer(self, status: int, body: bytes) -> bool:
+        """Answer with one JSON object at once; False where `finish` has to be awaited."""
+        if self._direct is None or self._pump is not None or self._only_stream:
+            return False
+        self._open = False
+        if self._silence is not None:
+            self._silence.stop(self._start_pump)
+        return self._direct.answer(status, _answer_headers(self._headers, self._revision), body)
+
+    async def finish(self, status: int, body: bytes) -> None:
+        """Send the answer: as the last event of a stream that was begun, else as one JSON object."""
+        if self._only_stream and status == 200:
+            self._start_pump()
+        self._open = False
+        self._stop_watching()
+        if self._pump is not None:
+            assert self._wake is not None
+            self._wake.set()
+            await self._pump
+            await self._body(encode_event(body), more=False)
+            return
+        headers = [*_answer_headers(self._headers, self._revision), (b"content-length", b"%d" % len(body))]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._body(body, more=False)
+
+    async def abandon(self) -> None:
+        """Nobody is there any more."""
+        self._open = False
+        self._stop_watching()
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    async def was_left(self) -> bool:
+        """Give up after a cancellation: whether it came of the client's going away, and so is dealt with."""
+        await self.abandon()
+        task = asyncio.current_task()
+        if not self.disconnected or task is None:
+            return False
+        task.uncancel()
+        return True
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._silence is not None:
+            self._silence.stop(self._start_pump)

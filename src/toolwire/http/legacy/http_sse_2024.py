@@ -1,0 +1,347 @@
+"""The HTTP+SSE transport of 2024-11-05: a stream by GET, and an address to POST to that the stream names.
+
+The connection is the session (2024-11-05 basic/transports): it begins with the stream and ends with it. A POST that
+reaches another process is handed on over the bus to the one that has the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, quote
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.protocol.errors import Unreachable
+from toolwire.protocol.framing import encode_comment, encode_event
+from toolwire.protocol.http import accepts
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.peer import Notice
+from toolwire.protocol.sealing import Sealer, encode_base64url
+from toolwire.stores import Bus, Stores
+from toolwire.wire.channel import Channel, Ended, Feed, Inbox
+from toolwire.http.limits import HttpLimits
+from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.http.responses import HeaderList, Scope, refused, respond
+from toolwire.http.legacy.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import Handler, Session
+from toolwire.wire.shares import Caller, Shares
+
+STREAM_PATH: Final = "/sse"
+MESSAGES_PATH: Final = "/messages"
+REVISION: Final = "2024-11-05"
+MAX_UNREAD: Final = 256
+
+
+class SseHost(Protocol):
+    """The server behind the transport."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def stores(self) -> Stores: ...
+
+    @property
+    def sealer(self) -> Sealer: ...
+
+    def principal_key(self, principal: Any) -> str: ...
+
+    @property
+    def handler(self) -> Handler: ...
+
+    async def serve(
+        self, channel: Channel, principal: Any, revisions: Sequence[str], caller: Caller, handler: Handler
+    ) -> None:
+        """Serve one connection, which speaks one of these revisions, until it ends."""
+
+
+class SseChannel(Channel):
+    """One stream as a connection: what is posted comes in, what is written becomes an event."""
+
+    def __init__(self, send: SendMessage) -> None:
+        self._send = send
+        self._inbox = Inbox()
+        self._sender: Any = None
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._wake = asyncio.Event()
+        self._room: asyncio.Event | None = None
+        self._closed = False
+
+    # --- what the HTTP side uses ---
+
+    @property
+    def full(self) -> bool:
+        """Whether what was posted waits to be read, and more should not be."""
+        return len(self._inbox) >= MAX_UNREAD
+
+    @property
+    def finishing(self) -> bool:
+        """Whether nothing more is taken."""
+        return self._inbox.over
+
+    def deliver(self, message: bytes, sender: Any = None) -> None:
+        """A message was posted, by somebody who may have other scopes by now than when the stream was opened."""
+        self._sender = sender
+        try:
+            self._inbox.deliver(message)
+        finally:
+            self._sender = None
+
+    def finish(self) -> None:
+        """Take nothing more; the session ends when its calls have been answered, and the stream with it."""
+        self._inbox.end()
+
+    def end(self) -> None:
+        """The client went away."""
+        self._closed = True
+        self._inbox.end()
+        self._wake.set()
+
+    async def pump(self) -> None:
+        """Send what is written, until the channel is closed."""
+        while self._queue or not self._closed:
+            data, self._queue, self._queued = b"".join(self._queue), deque(), 0
+            if self._room is not None:
+                self._room.set()
+                self._room = None
+            if data:
+                await self._body(data)
+                continue
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(KEEP_ALIVE):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self._body(encode_comment("keep-alive"))
+
+    async def _body(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    # --- what the session uses ---
+
+    async def read(self) -> bytes | None:
+        return await self._inbox.read()
+
+    def write(self, message: bytes) -> None:
+        if self._closed:
+            raise Unreachable("the stream is closed")
+        event = encode_event(message, event="message")
+        self._queue.append(event)
+        self._queued += len(event)
+        self._wake.set()
+
+    async def close(self) -> None:
+        self._closed = True
+        self._inbox.silence()
+        self._wake.set()
+
+    @property
+    def principal(self) -> Any:
+        return self._sender
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    @property
+    def is_connected(self) -> bool:
+        return not self._closed
+
+    @property
+    def congested(self) -> bool:
+        return self._queued > CONGESTED and not self._closed
+
+    async def drain(self) -> None:
+        while self.congested:
+            self._room = self._room or asyncio.Event()
+            await self._room.wait()
+
+    def attach(self, feed: Feed, ended: Ended) -> bool:
+        self._inbox.attach(feed, ended)
+        return True
+
+    def pause(self) -> None:
+        self._inbox.pause()
+
+    def resume(self) -> None:
+        self._inbox.resume()
+
+
+class _Counting:
+    """The handler of one connection: counts its requests, with those of all others, while they run."""
+
+    def __init__(self, handler: Handler, caller: Caller, exchanges: Shares) -> None:
+        self._handler = handler
+        self._caller = caller
+        self._exchanges = exchanges
+
+    async def handle(self, request: Incoming, outlet: Outlet) -> Any:
+        self._exchanges.take(self._caller)
+        try:
+            return await self._handler.handle(request, outlet)
+        finally:
+            self._exchanges.give_back(self._caller)
+
+    def notified(self, notice: Notice, session: Session) -> None:
+        self._handler.notified(notice, session)
+
+    def closing(self, session: Session) -> None:
+        self._handler.closing(session)
+
+
+class _Posted(Struct):
+    stream: str
+    message: bytes
+
+
+class SseTransport:
+    """All streams of this process, for as long as one event loop serves it."""
+
+    def __init__(
+        self,
+        host: SseHost,
+        limits: HttpLimits,
+        exchanges: Shares,
+        *,
+        clock: Callable[[], float] = time.time,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """`exchanges` counts the requests of the whole application that run."""
+        self._host = host
+        self._limits = limits
+        self._exchanges = exchanges
+        self._shares = Shares(limits.sessions, limits.share, "streams open", seconds=5)
+        self._clock = clock
+        self._random = random
+        self._bus: Bus = host.stores.bus
+        self._tokens = SessionTokens(host.sealer, f"sse/{host.name}")
+        self._process = random(HOME_BYTES)
+        self._channels: dict[str, SseChannel] = {}
+        self._leave: Callable[[], None] | None = None
+        self._emptied = asyncio.Event()
+
+    async def open(self) -> None:
+        self._leave = self._bus.subscribe(self._topic(self._process), self._heard)
+
+    def drain(self) -> None:
+        """Take no more messages, and end every stream as soon as what runs is answered."""
+        for channel in tuple(self._channels.values()):
+            channel.finish()
+
+    async def close(self) -> None:
+        """Let calls come to their end for a while, and end every stream."""
+        self.drain()
+        if self._channels:
+            self._emptied.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.drain):
+                    await self._emptied.wait()
+        for channel in tuple(self._channels.values()):
+            channel.end()
+        if self._leave is not None:
+            self._leave()
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    async def stream(
+        self,
+        scope: Scope,
+        principal: Any,
+        caller: Caller,
+        headers: Mapping[str, str],
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        """GET: open a connection, and serve it until the client goes away."""
+        if not accepts(headers, "text/event-stream"):
+            raise refused(406, "Accept text/event-stream")
+        self._shares.take(caller)
+        identifier = encode_base64url(self._random(ID_BYTES))
+        channel = self._channels[identifier] = SseChannel(send)
+        watch: asyncio.Task[None] | None = None
+        pump: asyncio.Task[None] | None = None
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *extra]})
+            address = f"{scope.get('root_path', '')}{MESSAGES_PATH}?session={quote(self._token(identifier, principal))}"
+            # 2024-11-05 basic/transports: the first event says where to post.
+            first = encode_event(address.encode(), event="endpoint")
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            watch = asyncio.create_task(_watch(receive, channel))
+            pump = asyncio.create_task(channel.pump())
+            # 2025-03-26 basic/transports: this transport belongs to the revision that had it, and to no later one.
+            handler = _Counting(self._host.handler, caller, self._exchanges)
+            await self._host.serve(channel, principal, (REVISION,), caller, handler)
+            await pump
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._shares.give_back(caller)
+            del self._channels[identifier]
+            if not self._channels:
+                self._emptied.set()
+            channel.end()
+            for task in (watch, pump):
+                if task is not None:
+                    task.cancel()
+
+    async def post(self, scope: Scope, principal: Any, body: bytes, send: SendMessage, extra: HeaderList) -> None:
+        """POST: one message for a stream, whichever process has it."""
+        texts = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=8).get("session", [])
+        token = None
+        if len(texts) == 1:
+            token = self._tokens.read(texts[0], principal=self._digest(principal), now=self._clock())
+        if token is None:
+            raise _no_stream()
+        if token.home != self._process:
+            await self._bus.publish(self._topic(token.home), msgspec.msgpack.encode(_Posted(token.id, body)))
+        else:
+            channel = self._channels.get(token.id)
+            if channel is None:
+                raise _no_stream()
+            if channel.finishing:
+                raise refused(503, "The server is stopping", headers=((b"retry-after", b"1"),))
+            if channel.full:
+                raise refused(429, "Too many messages wait to be read", headers=((b"retry-after", b"1"),))
+            channel.deliver(body, principal)
+        await respond(send, 202, b"", extra)
+
+    def _heard(self, data: bytes) -> None:
+        posted = _decode_posted(data)
+        channel = self._channels.get(posted.stream)
+        if channel is not None and not channel.full:
+            channel.deliver(posted.message)
+
+    def _token(self, identifier: str, principal: Any) -> str:
+        now = int(self._clock())
+        expires = now + int(self._limits.session_age)
+        token = SessionToken(identifier, REVISION, 0, self._digest(principal), now, expires, self._process)
+        return self._tokens.write(token)
+
+    def _digest(self, principal: Any) -> bytes:
+        return principal_digest(self._host.principal_key(principal))
+
+    def _topic(self, process: bytes) -> str:
+        return f"toolwire:{self._host.name}:sse:{encode_base64url(process)}"
+
+
+async def _watch(receive: Receive, channel: SseChannel) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    channel.end()
+
+
+def _no_stream() -> Exception:
+    return refused(404, f"There is no such stream: open one with GET {STREAM_PATH}")
+
+
+_decode_posted = msgspec.msgpack.Decoder(_Posted).decode

@@ -1,0 +1,351 @@
+"""The way back of one legacy POST: a JSON answer, or an event stream that outlives its connection.
+
+2025-03-26 basic/transports: a connection that breaks does not cancel anything. The calls go on, what they say is kept
+in the log, and the client comes back for it by GET with the id of the last event it saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any, Final, Protocol
+
+from toolwire.protocol.errors import INTERNAL_ERROR
+from toolwire.protocol.framing import encode_comment, encode_event
+from toolwire.protocol.jsonrpc import RequestId, encode_batch, encode_error
+from toolwire.protocol.revisions import supports
+from toolwire.stores import Position, StoreFailed, StoreFull
+from toolwire.http.legacy.event_log import END, LAST, MAX_ENTRY, MESSAGE, PRIMING, EventLog, event_id
+from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.http.responses import JSON_TYPE, HeaderList, respond
+
+log: logging.Logger = logging.getLogger("toolwire.http")
+
+# A call that takes longer than this becomes a stream where that makes it resumable before it has said anything.
+OPENS_AFTER: Final = 1.0
+DEFAULT_RETRY: Final = 1000
+# How long the events of a finished stream are kept: for a client that was there, and for one that was not.
+KEPT_AFTER: Final = 30.0
+KEPT_FOR_RETURN: Final = 300.0
+
+
+class Streams(Protocol):
+    """Whoever knows the streams of a process."""
+
+    events: EventLog
+
+    def woken(self, session: str, stream: str) -> None:
+        """Something was appended that no connection of this stream carries here."""
+
+    def over(self, stream: PostStream) -> None:
+        """The stream has come to its end."""
+
+
+class PostStream:
+    """What one POST is answered with. `expected` calls settle before it ends."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        session: str,
+        name: str,
+        revision: str,
+        receive: Receive,
+        send: SendMessage,
+        headers: HeaderList,
+        ready: list[bytes] | None = None,
+    ) -> None:
+        """`ready` are the answers that a batch already has; None for a single request."""
+        self.session = session
+        self.name = name
+        self.expected: int = 0
+        self._streams = streams
+        self._revision = revision
+        self._receive: Receive | None = receive
+        self._send: SendMessage | None = send
+        self._headers = headers
+        self._batch = ready is not None
+        self._loop = asyncio.get_running_loop()
+        self._answers: list[bytes] = ready or []
+        self._cancelled: list[RequestId] = []
+        self._last_request: RequestId | None = None
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._position: Position | None = None
+        self._named = False  # Whether the client has an id to come back with.
+        self._unkept: tuple[bytes, bytes] | None = None  # The end of the stream, where the log failed to take it.
+        self._retry: int | None = None
+        self._closing = False
+        self._sending = False
+        self._wake: asyncio.Event | None = None
+        self._room: asyncio.Event | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        # Done when this POST's connection has nothing more to carry.
+        self.done: asyncio.Future[None] = self._loop.create_future()
+
+    # --- the connection ---
+
+    @property
+    def attached(self) -> bool:
+        """Whether the POST's own connection still carries the stream."""
+        return self._send is not None
+
+    async def serve(self) -> None:
+        """Keep the POST's connection until it has its answer, is closed early, or is gone."""
+        try:
+            await self.done
+        except asyncio.CancelledError:
+            self.detach()  # The host gave up on the connection; the calls have not.
+            raise
+        if self._writer is None and self._send is not None:
+            send = self._send
+            self._disconnect()
+            await self._send_json(send)
+
+    async def _send_json(self, send: SendMessage) -> None:
+        for identifier in self._cancelled:
+            # 1.5.7: a cancelled request needs no answer, but its HTTP request does.
+            self._answers.append(encode_error(identifier, INTERNAL_ERROR, "The request was cancelled"))
+        # 1.1.1.6: the answer to a batch is an array.
+        body = encode_batch(self._answers) if self._batch else self._answers[0]
+        await respond(send, 200, body, (*JSON_TYPE, *self._headers))
+
+    def waits(self) -> None:
+        """A call waits for something: from now on a lost connection is noticed, and silence is filled."""
+        if self._watch is None and self._receive is not None:
+            self._watch = self._loop.create_task(self._watch_disconnect(self._receive))
+            after = OPENS_AFTER if supports(self._revision, "sse_priming") else KEEP_ALIVE
+            self._timer = self._loop.call_later(after, self._start)
+
+    async def _watch_disconnect(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.detach()
+
+    def detach(self) -> None:
+        """The connection is gone, or another one carries the stream from now on."""
+        self._disconnect()
+        if self._wake is not None:
+            self._wake.set()
+
+    def _disconnect(self) -> None:
+        self._receive = self._send = None
+        if self._watch is not None and self._watch is not asyncio.current_task():
+            self._watch.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._sending and self._writer is not None:
+            self._writer.cancel()
+        self._make_room()
+        if not self.done.done():
+            self.done.set_result(None)
+
+    async def finished(self) -> None:
+        """Wait until everything that was said is on its way."""
+        if self._writer is not None:
+            await asyncio.wait({self._writer})
+
+    def taken(self) -> None:
+        """Another connection resumes the stream: it is told of what is already there."""
+        self.detach()
+        if self._writer is not None:
+            self._streams.woken(self.session, self.name)
+
+    # --- what calls say ---
+
+    @property
+    def congested(self) -> bool:
+        return self._queued > CONGESTED and self.attached
+
+    async def drain(self) -> None:
+        while self.congested:
+            self._room = self._room or asyncio.Event()
+            await self._room.wait()
+
+    def put(self, message: bytes) -> bool:
+        """Say something before the answer; False when nobody could ever hear it."""
+        if self.expected == 0 or not (self.attached or self._named):
+            return False
+        self._queue.append(message)
+        self._queued += len(message)
+        self._start()
+        return True
+
+    def settle(self, identifier: RequestId, answer: bytes | None) -> None:
+        """A call has come to its end: its answer, or None for one that was cancelled."""
+        self.expected -= 1
+        self._last_request = identifier
+        if answer is None:
+            self._cancelled.append(identifier)
+        else:
+            self._answers.append(answer)
+        if self._writer is not None:
+            self._move_answers()
+            assert self._wake is not None
+            self._wake.set()
+        elif self.expected == 0:
+            if not self.done.done():
+                self.done.set_result(None)
+            self._streams.over(self)
+
+    async def close_early(self, retry_ms: int | None) -> None:
+        """Close the connection and let the client come back for the rest, where its revision knows how to."""
+        # 2025-11-25 basic/transports: only once an id was sent, and with the time to wait sent before.
+        if not self.attached or not supports(self._revision, "early_stream_close"):
+            return
+        self._retry = retry_ms
+        self._closing = True
+        self._start()
+        assert self._wake is not None
+        self._wake.set()
+        await asyncio.shield(self.done)
+
+    # --- the stream ---
+
+    def _start(self) -> None:
+        if self._writer is None:
+            self._wake = asyncio.Event()
+            self._move_answers()
+            self._writer = self._loop.create_task(self._run())
+        else:
+            assert self._wake is not None
+            self._wake.set()
+
+    def _move_answers(self) -> None:
+        self._queue.extend(self._answers)
+        self._queued += sum(map(len, self._answers))
+        self._answers.clear()
+
+    async def _run(self) -> None:
+        try:
+            await self._begin()
+            await self._carry()
+            if self._unkept is not None and self._named:
+                await self._keep_later(*self._unkept)
+        except Exception:
+            log.exception("the stream of a request broke")
+        finally:
+            attached = self.attached
+            self._disconnect()
+            if self._named:
+                self._streams.events.retire(self.session, self.name, KEPT_AFTER if attached else KEPT_FOR_RETURN)
+                self._named = False  # Nothing more can be said, also where it was the log that broke.
+            self._streams.over(self)
+
+    async def _begin(self) -> None:
+        if not self.attached:
+            return
+        first = b""
+        if supports(self._revision, "sse_priming") and await self._keep(PRIMING, b""):
+            # 2025-11-25 basic/transports: an event with an id and no data, so that the client can come back.
+            retry = DEFAULT_RETRY if self._retry is None else self._retry
+            first = encode_event(b"", id=event_id(self.name, self._position), retry=retry)
+            self._retry = None
+        await self._transmit(
+            {"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *self._headers]}
+        )
+        if first:
+            await self._body(first)
+
+    async def _carry(self) -> None:
+        assert self._wake is not None
+        while True:
+            self._wake.clear()
+            finished = self.expected == 0
+            if self._queue or finished:
+                await self._flush(finished)
+            if finished:
+                break
+            if self._closing and self.attached:
+                await self._close()
+            if self._queue:
+                continue
+            try:
+                async with asyncio.timeout(KEEP_ALIVE):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self._body(encode_comment("keep-alive"))
+        await self._body(b"", more=False)
+
+    async def _close(self) -> None:
+        if self._retry is not None:
+            await self._body(encode_event(b"", id=event_id(self.name, self._position), retry=self._retry))
+        await self._body(b"", more=False)
+        self._disconnect()
+
+    async def _flush(self, finished: bool) -> None:
+        messages, self._queue, self._queued = self._queue, deque(), 0
+        self._make_room()
+        if not self.attached and not self._named:
+            return
+        lines: list[bytes] = []
+        while messages:
+            message = messages.popleft()
+            last = finished and not messages
+            lines.append(await self._logged(message, last))
+        if finished and not lines:
+            await self._keep(END, b"")
+        if self.attached:
+            await self._body(b"".join(lines))
+        else:
+            self._streams.woken(self.session, self.name)
+
+    async def _body(self, data: bytes, more: bool = True) -> None:
+        await self._transmit({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def _transmit(self, message: dict[str, Any]) -> None:
+        """Send on the POST's own connection, for as long as that is the one that counts."""
+        if self._send is None:
+            return
+        self._sending = True
+        try:
+            await self._send(message)
+        except asyncio.CancelledError:
+            # A connection that takes nothing any more must not hold up the one that replaced it.
+            task = asyncio.current_task()
+            if self.attached or task is None or task.uncancel():
+                raise
+        finally:
+            self._sending = False
+
+    async def _logged(self, message: bytes, last: bool) -> bytes:
+        """Log a message; the event that carries it."""
+        kept = message
+        if len(message) > MAX_ENTRY:
+            if not last:
+                return encode_event(message)  # Only those who are there can have it.
+            text = "The answer is too large to be kept for a connection that was lost"
+            kept = encode_error(self._last_request, INTERNAL_ERROR, text)
+        if not await self._keep(LAST if last else MESSAGE, kept):
+            return encode_event(message)
+        return encode_event(message, id=event_id(self.name, self._position))
+
+    async def _keep(self, kind: bytes, data: bytes) -> bool:
+        """Log an event; False where the log is out of reach, so that only those who are there can have it."""
+        try:
+            self._position = await self._streams.events.append(self.session, self.name, kind, data)
+        except (StoreFailed, StoreFull) as error:
+            log.error("an event could not be kept for a client that comes back: %s", error)
+            if kind in (LAST, END):
+                self._unkept = (kind, data)
+            return False
+        self._named = True
+        return True
+
+    async def _keep_later(self, kind: bytes, data: bytes) -> None:
+        """Log the end of the stream after all: a client that missed it waits for it when it comes back."""
+        self._disconnect()
+        try:
+            await self._streams.events.end_later(self.session, self.name, kind, data, KEPT_FOR_RETURN)
+        except (StoreFailed, StoreFull) as error:
+            log.error("the answer of a call is lost to a client that comes back: %s", error)
+        else:
+            self._streams.woken(self.session, self.name)
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None

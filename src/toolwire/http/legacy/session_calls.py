@@ -1,0 +1,296 @@
+"""The calls of legacy HTTP sessions that run in this process, and the questions they have asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from msgspec import Raw, Struct
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, Timeout, Unreachable, counted
+from toolwire.protocol.jsonrpc import (
+    ErrorResponse,
+    RequestId,
+    Response,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_response,
+)
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.shaping import shape
+from toolwire.http.watch_first_await import watched
+from toolwire.http.legacy.post_stream import PostStream
+from toolwire.http.legacy.session_records import Record
+from toolwire.http.legacy.session_token import SessionToken
+from toolwire.wire.pending_requests import Pending
+from toolwire.wire.session import Handler
+
+log: logging.Logger = logging.getLogger("toolwire.http")
+
+
+class Remember(Protocol):
+    """Keeps what a call changed of its session."""
+
+    async def __call__(self, token: SessionToken, change: StateChange) -> None: ...
+
+
+class StateChange(Struct):
+    """What a call did to the log level and the subscriptions."""
+
+    level: t.LoggingLevel | None
+    added: set[str]
+    removed: set[str]
+
+    def apply(self, record: Record) -> None:
+        if self.level is not None:
+            record.level = self.level
+        record.uris = [*(uri for uri in record.uris if uri not in self.removed | self.added), *sorted(self.added)]
+
+
+class SessionConnection:
+    """What a handler sees of the session its call belongs to."""
+
+    __slots__ = ("_make_state", "_say", "_state", "_stream", "loop", "record", "token")
+
+    def __init__(
+        self,
+        token: SessionToken,
+        record: Record,
+        stream: PostStream,
+        say: Callable[[str, bytes], None],
+        make_state: Callable[[Any], Any],
+    ) -> None:
+        self.token: SessionToken = token
+        self.record: Record = record
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._stream = stream
+        self._say = say
+        self._make_state = make_state
+        self._state: Any = None
+
+    @property
+    def session_id(self) -> str:
+        return self.token.id
+
+    @property
+    def state(self) -> Any:
+        """The log level and the subscriptions, as an object that a call may change."""
+        if self._state is None:
+            self._state = self._make_state(self)
+            self._state.level = self.record.level
+            self._state.uris = set(self.record.uris)
+        return self._state
+
+    def change(self) -> StateChange | None:
+        """What the call changed, if anything."""
+        state = self._state
+        if state is None:
+            return None
+        before = set(self.record.uris)
+        level = None if state.level == self.record.level else state.level
+        if level is None and before == state.uris:
+            return None
+        return StateChange(level, state.uris - before, before - state.uris)
+
+    def notify(self, method: str, params: Any) -> bool:
+        """Tell the client something while the call runs, or after it on the session's own stream."""
+        message = encode_notification(method, shape(params, self.token.revision))
+        if not self._stream.put(message):
+            self._say(self.token.id, message)
+        return True
+
+    def progressed(self, params: t.ProgressNotificationParams) -> None:
+        """Our questions carry no progress token, so nobody has anything to report."""
+
+
+class Call:
+    """One request of a session while it is handled, and the way back to its client."""
+
+    __slots__ = ("_calls", "cancelled", "connection", "incoming", "open", "stream", "task")
+
+    def __init__(self, calls: Calls, incoming: Incoming, stream: PostStream, connection: SessionConnection) -> None:
+        self.incoming: Incoming = incoming
+        self.stream: PostStream = stream
+        self.connection: SessionConnection = connection
+        self.open: bool = True
+        self.cancelled: bool = False
+        self.task: asyncio.Task[None] | None = None
+        self._calls = calls
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    @property
+    def answered(self) -> asyncio.Future[None]:
+        return self.stream.done
+
+    @property
+    def congested(self) -> bool:
+        return self.stream.congested
+
+    async def drain(self) -> None:
+        await self.stream.drain()
+
+    def notify(self, method: str, params: t.Wire) -> bool:
+        # 3.4.9: what a request causes goes onto the stream of its own POST.
+        return self.open and self.stream.put(encode_notification(method, shape(params, self.incoming.revision)))
+
+    async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
+        return await self._calls.ask(self, method, shape(params, self.incoming.revision), timeout)
+
+    async def close_stream(self, retry_ms: int | None) -> None:
+        await self.stream.close_early(retry_ms)
+
+
+class Calls:
+    """All calls of this process. `name` is its own among all processes, and part of the ids of its questions."""
+
+    def __init__(
+        self,
+        name: str,
+        handler: Handler,
+        make_state: Callable[[Any], Any],
+        remember: Remember,
+        say: Callable[[str, bytes], None],
+        max_result: int,
+    ) -> None:
+        self.name = name
+        self._handler = handler
+        self._make_state = make_state
+        self._remember = remember
+        self._say = say
+        self._max_result = max_result
+        self._running: dict[str, dict[RequestId, Call]] = {}
+        self._asked: dict[tuple[str, RequestId], Pending] = {}
+        self._last_id = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._running.values()))
+
+    def of(self, session: str) -> dict[RequestId, Call]:
+        """The calls of a session that run here."""
+        return self._running.get(session, _NO_CALLS)
+
+    # --- running ---
+
+    def start(self, incoming: Incoming, stream: PostStream, token: SessionToken, record: Record) -> asyncio.Task[None]:
+        """Begin to handle a call, in a task of its own."""
+        connection = SessionConnection(token, record, stream, self._say, self._make_state)
+        call = Call(self, incoming, stream, connection)
+        stream.expected += 1
+        self._running.setdefault(token.id, {})[incoming.id] = call
+        # A task of its own: whatever becomes of the HTTP request, the call goes on.
+        call.task = task = asyncio.get_running_loop().create_task(self._serve(call))
+        return task
+
+    async def _serve(self, call: Call) -> None:
+        incoming = call.incoming
+        data: bytes | None
+        try:
+            handled = self._handler.handle(incoming, call)
+            result = await watched(handled, call.stream.waits)  # type: ignore[arg-type]
+            change = call.connection.change()
+            if change is not None:
+                await self._remember(call.connection.token, change)
+            data = encode_response(incoming.id, result)
+            if len(data) > self._max_result:
+                raise ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._max_result} bytes")
+        except ProtocolError as error:
+            data = encode_error(incoming.id, error.code, error.message, error.data)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            asked_for = task is not None and task.cancelling() > 0
+            data = None if asked_for else encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
+        except BaseException:  # Whatever a handler raises, SystemExit included, it ends its request and nothing else.
+            log.exception("the answer to %s could not be formed", incoming.method)
+            data = encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
+        self._settle(call, data)
+
+    def _settle(self, call: Call, data: bytes | None) -> None:
+        if call.cancelled:
+            return
+        call.open = False
+        session, identifier = call.connection.token.id, call.incoming.id
+        calls = self._running[session]
+        del calls[identifier]
+        if not calls:
+            del self._running[session]
+        call.stream.settle(identifier, data)
+
+    def cancel(self, session: str, identifier: RequestId) -> bool:
+        """The client no longer wants an answer; whether the call runs here."""
+        call = self.of(session).get(identifier)
+        if call is None or call.task is None:
+            return False
+        # Settled at once: nothing more for this request, whatever the handler still does.
+        self._settle(call, None)
+        call.cancelled = True
+        call.task.cancel()
+        return True
+
+    def end(self, session: str) -> None:
+        """The session is over, and so are its calls."""
+        for identifier in tuple(self.of(session)):
+            self.cancel(session, identifier)
+
+    async def finish(self, grace: float) -> None:
+        """Let what runs come to its end, and cancel what does not."""
+        tasks = [call.task for calls in self._running.values() for call in calls.values() if call.task is not None]
+        if tasks and grace > 0:
+            await asyncio.wait(tasks, timeout=grace)
+        for session in tuple(self._running):
+            self.end(session)
+        late = [task for task in tasks if not task.done()]
+        if late:
+            await asyncio.wait(late, timeout=1.0)  # A handler that ignores its cancellation is left behind.
+
+    # --- asking ---
+
+    async def ask(self, call: Call, method: str, params: Any, timeout: float | None) -> Raw:
+        """Ask the client on the stream of a call; the answer is posted to whichever process it reaches."""
+        loop = asyncio.get_running_loop()
+        self._last_id += 1
+        identifier = f"{self.name}.{self._last_id}"
+        key = (call.connection.token.id, identifier)
+        pending = Pending(loop.create_future(), method)
+        if not call.open or not call.stream.put(encode_request(identifier, method, params)):
+            raise Unreachable("The client is gone")
+        self._asked[key] = pending
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await pending.future
+        except TimeoutError:
+            self._take_back(call, identifier, "The deadline passed")
+            raise Timeout(f"{method} was not answered within {counted(timeout or 0.0, 'second')}") from None
+        except asyncio.CancelledError:
+            self._take_back(call, identifier, "The caller gave up")
+            raise
+        finally:
+            del self._asked[key]
+        assert answer is not None
+        return answer
+
+    def _take_back(self, call: Call, identifier: RequestId, reason: str) -> None:
+        params = t.CancelledNotificationParams(request_id=identifier, reason=reason)
+        call.notify("notifications/cancelled", params)
+
+    def answered(self, session: str, message: Response | ErrorResponse) -> bool:
+        """Hand an answer to whoever asked; whether somebody here did."""
+        if message.id is None:
+            return False
+        pending = self._asked.get((session, message.id))
+        if pending is None:
+            return False
+        if isinstance(message, Response):
+            pending.resolve(message.result, None)
+        else:
+            pending.resolve(None, message.error.to_exception())
+        return True
+
+
+_NO_CALLS: Final[dict[RequestId, Call]] = {}

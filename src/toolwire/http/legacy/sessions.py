@@ -1,0 +1,553 @@
+"""Legacy sessions over HTTP: POST, GET and DELETE of 2025-03-26, 2025-06-18 and 2025-11-25.
+
+A session is its id: whoever holds the key can serve a request of it. A process keeps something of a session only while
+one of its calls runs or one of its streams is open here. What one process has to know of another's goes over the bus:
+answers to the process that asked, everything else to all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from toolwire.protocol.capability_bits import from_bits, to_bits
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, counted
+from toolwire.protocol.http import DUPLICATE, SESSION, VERSION, accepts
+from toolwire.protocol.jsonrpc import (
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    decode,
+    encode_batch,
+    encode_error,
+    encode_response,
+)
+from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
+from toolwire.protocol.peer import Notice
+from toolwire.protocol.revisions import LEGACY
+from toolwire.protocol.sealing import Sealer, encode_base64url
+from toolwire.stores import PositionLost, StoreFull, Stores
+from toolwire.wire.bus_link import Link
+from toolwire.http.legacy.event_log import Resume, parse_event_id
+from toolwire.http.legacy.get_stream import GetStream
+from toolwire.http.limits import HttpLimits
+from toolwire.http.exchange import Receive, SendMessage, version_header
+from toolwire.http.legacy.post_stream import PostStream
+from toolwire.http.responses import JSON_TYPE, HeaderList, refused, respond
+from toolwire.http.legacy.session_calls import Calls, StateChange
+from toolwire.http.legacy.session_records import RENEWAL, Record, Records
+from toolwire.http.legacy.session_streams import SessionStreams
+from toolwire.http.legacy.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
+from toolwire.wire.session import Handler
+from toolwire.wire.shares import Caller, Shares, Taken
+
+log: logging.Logger = logging.getLogger("toolwire.http")
+
+_RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"5"),)
+# When a session is over, and whom it is counted for.
+_Lease: TypeAlias = tuple[float, Caller]
+
+
+class SessionHost(Protocol):
+    """The server behind the sessions."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def offer(self) -> Offer: ...
+
+    def offer_to(self, principal: Any) -> Offer:
+        """What is offered to a caller; None for one who has not said who they are."""
+
+    @property
+    def handler(self) -> Handler: ...
+
+    @property
+    def stores(self) -> Stores: ...
+
+    @property
+    def sealer(self) -> Sealer: ...
+
+    @property
+    def link(self) -> Link: ...
+
+    def client_state(self, connection: Any) -> Any:
+        """What a connection remembers of its client: an object with `level` and `uris`."""
+
+    def principal_key(self, principal: Any) -> str: ...
+
+    def hearing(self, principal: Any) -> Callable[[str], bool]:
+        """Whether a principal may be told of what happens at an address."""
+
+    async def admit(self, calls: Sequence[Incoming]) -> None:
+        """Raise `InsufficientScope` when the caller lacks what the calls need."""
+
+
+class _Cancelled(Struct):
+    session: str
+    request: RequestId
+
+
+class _Ended(Struct):
+    session: str
+
+
+class _Answered(Struct):
+    session: str
+    message: Raw
+
+
+class Sessions:
+    """The sessions of one application, for as long as one event loop serves it."""
+
+    def __init__(
+        self,
+        host: SessionHost,
+        limits: HttpLimits,
+        exchanges: Shares,
+        *,
+        clock: Callable[[], float] = time.time,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """`exchanges` counts the requests of the whole application that run."""
+        self._host = host
+        self._exchanges = exchanges
+        self._limits = limits
+        self._clock = clock
+        self._random = random
+        self._tokens = SessionTokens(host.sealer, f"Mcp-Session-Id/{host.name}")
+        self._records = Records(host.stores.kv, limits.session_idle, clock, random)
+        self.streams: SessionStreams = SessionStreams(host.link, host.stores.log, self._records, random)
+        self.calls: Calls = Calls(
+            encode_base64url(random(6)),
+            host.handler,
+            host.client_state,
+            self._remember,
+            self.streams.say,
+            limits.result,
+        )
+        # Read by one request after the other without a pause in between, so one for each offer and revision is enough.
+        self._lifecycles: dict[tuple[str, bool], ServerLifecycle] = {}
+        self._nobody = self._digest(None)
+        # When the sessions that this process opened are over, and whose they are, in the order of their last use.
+        self._opened: dict[str, _Lease] = {}
+        self._lease: _Lease = (0, None)
+        self._shares = Shares(limits.sessions, limits.share, "sessions open", seconds=60)
+        self._leave: list[Callable[[], None]] = []
+
+    async def open(self) -> None:
+        """Begin to listen to the other processes."""
+        await self._records.open()
+        self._leave = [
+            self._host.link.on("cancel", self._on_cancel),
+            self._host.link.on("ended", self._on_ended),
+            self._host.stores.bus.subscribe(self._answers_of(self.calls.name), self._on_answer),
+        ]
+
+    def drain(self) -> None:
+        """End the streams that would never end by themselves."""
+        self.streams.drain()
+
+    async def close(self) -> None:
+        """End every stream, and let calls come to their end for a while."""
+        await self.calls.finish(self._limits.drain)
+        self.leave()
+        await self.streams.close()
+
+    def leave(self) -> None:
+        """Listen no more to the other processes."""
+        self.streams.leave()
+        for leave in self._leave:
+            leave()
+        self._leave.clear()
+
+    def __len__(self) -> int:
+        """Sessions that this process opened and that may be in use."""
+        return len(self._opened)
+
+    # --- POST ---
+
+    async def post(
+        self,
+        principal: Any,
+        caller: Caller,
+        headers: Mapping[str, str],
+        body: bytes,
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        limits = self._limits
+        message = decode(body, max_depth=limits.depth, max_batch=limits.batch)
+        kind = type(message)
+        identifier = message.id if isinstance(message, Request | Malformed) else None
+        if isinstance(message, Malformed):
+            raise refused(400, message.message, identifier, code=message.code or INVALID_REQUEST)
+        if isinstance(message, Request) and message.method == "initialize" and SESSION not in headers:
+            await self._initialize(principal, caller, headers, message, send, extra)
+            return
+        token, record = await self._session(principal, headers, identifier)
+        extra = (*extra, version_header(token.revision))
+        if kind is Request or kind is Batch:
+            _check_accept(headers, identifier)
+        items = self._batch(message, token) if isinstance(message, Batch) else [message]
+        ready: list[bytes] = []
+        calls: list[Incoming] = []
+        for item in items:
+            await self._take(item, token, record, ready, calls)
+        for call in calls:
+            call.headers, call.principal, call.caller = headers, principal, caller
+        if calls:
+            await self._host.admit(calls)
+            # Without a pause up to their start, or another request could come between and use the same id.
+            calls = self._unused(calls, token, ready)
+        if calls:
+            self._check_room(token, calls, identifier)
+            self._exchanges.take(caller, len(calls))
+            stream = PostStream(
+                self.streams,
+                token.id,
+                self.streams.new_name(),
+                token.revision,
+                receive,
+                send,
+                extra,
+                ready if isinstance(message, Batch) else None,
+            )
+            self.streams.add(stream)
+            for call in calls:
+                # Counted until its handler has ended, which may be after its client went away.
+                task = self.calls.start(call, stream, token, record)
+                task.add_done_callback(lambda _: self._exchanges.give_back(caller))
+            await stream.serve()
+        elif ready:
+            answer = encode_batch(ready) if isinstance(message, Batch) else ready[0]
+            await respond(send, 200, answer, (*JSON_TYPE, *extra))
+        else:
+            await respond(send, 202, b"", extra)
+
+    def _batch(self, batch: Batch, token: SessionToken) -> list[Message]:
+        lifecycle = self._lifecycle(token)
+        if not lifecycle.batches:
+            # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
+            raise refused(400, "This revision has no JSON-RPC batches: send one message a request")
+        if batch.oversized:
+            raise refused(400, f"A batch has at most {counted(self._limits.batch, 'message')}")
+        if not batch.items:
+            raise refused(400, "A batch has at least one message")
+        answers = [isinstance(item, Response | ErrorResponse) for item in batch.items]
+        if any(answers) and not all(answers):
+            # 2025-03-26 basic/transports: requests and notifications, or responses; never both.
+            raise refused(400, "A batch holds requests and notifications, or responses, not both")
+        return batch.items
+
+    async def _take(
+        self, item: Message, token: SessionToken, record: Record, ready: list[bytes], calls: list[Incoming]
+    ) -> None:
+        """Deal with one message: what is answered at once, and what has to be called, goes to the lists."""
+        if isinstance(item, Request):
+            try:
+                accepted = self._accept(item, token, record)
+            except ProtocolError as error:
+                ready.append(encode_error(item.id, error.code, error.message, error.data))
+                return
+            if isinstance(accepted, Incoming):
+                calls.append(accepted)
+            else:
+                ready.append(encode_response(item.id, accepted))
+        elif isinstance(item, Notification):
+            await self._notified(item, token, record)
+        elif isinstance(item, Malformed):
+            if item.code:
+                ready.append(encode_error(item.id, item.code, item.message))
+        else:
+            await self._answered(item, token)
+
+    def _accept(self, request: Request, token: SessionToken, record: Record) -> Any:
+        if request.method == "initialize":
+            # 2025-03-26 basic/lifecycle: never in a batch; 1.3.1.7: once in a session.
+            raise ProtocolError(INVALID_REQUEST, "This session is initialized; initialize comes alone, without an id")
+        return self._lifecycle_for(token, record).accept(request)
+
+    def _unused(self, calls: list[Incoming], token: SessionToken, ready: list[bytes]) -> list[Incoming]:
+        """The calls with an id that no other has; the rest is refused."""
+        used = set(self.calls.of(token.id))
+        unused: list[Incoming] = []
+        for call in calls:
+            if call.id in used:
+                ready.append(encode_error(call.id, INVALID_REQUEST, "A request with this id is still in flight"))
+            else:
+                used.add(call.id)
+                unused.append(call)
+        return unused
+
+    def _check_room(self, token: SessionToken, calls: list[Incoming], identifier: RequestId | None) -> None:
+        if len(self.calls.of(token.id)) + len(calls) > self._limits.in_flight:
+            raise refused(429, "Too many requests of this session are running", identifier, _RETRY_LATER)
+
+    async def _initialize(
+        self,
+        principal: Any,
+        caller: Caller,
+        headers: Mapping[str, str],
+        request: Request,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        _check_accept(headers, request.id)
+        lifecycle = ServerLifecycle(self._host.offer_to(principal))
+        try:
+            result = lifecycle.accept(request)
+            assert lifecycle.revision is not None
+            declared = dict(lifecycle.capabilities)
+            bits = to_bits(declared)
+            identifier = self._open_for(caller)
+            record = Record(client=lifecycle.client)
+            if from_bits(bits) != declared:
+                record.capabilities = declared
+            try:
+                await self._records.create(identifier, record)
+            except BaseException:
+                self._strike(identifier)
+                raise
+        except Taken as error:
+            error.request_id = request.id
+            raise
+        except ProtocolError as error:
+            status = 400 if error.code == INVALID_REQUEST else 200
+            answer = encode_error(request.id, error.code, error.message, error.data)
+            await respond(send, status, answer, (*JSON_TYPE, *extra))
+            return
+        except StoreFull:
+            raise refused(503, "No more sessions can be opened now", request.id, _RETRY_LATER) from None
+        now = int(self._clock())
+        token = SessionToken(
+            identifier,
+            lifecycle.revision,
+            bits,
+            self._digest(principal),
+            now,
+            now + int(self._limits.session_age),
+            self._records.home,
+        )
+        session = (b"mcp-session-id", self._tokens.write(token).encode())
+        answer_headers = (*JSON_TYPE, session, version_header(lifecycle.revision), *extra)
+        await respond(send, 200, encode_response(request.id, result), answer_headers)
+
+    def _open_for(self, caller: Caller) -> str:
+        """Count a new session in; raise `Taken` where its caller, or the process, has too many."""
+        now = asyncio.get_running_loop().time()
+        # All are kept for the same time after their last use, so those that are over come first.
+        while self._opened:
+            oldest = next(iter(self._opened))
+            if self._opened[oldest][0] > now:
+                break
+            self._strike(oldest)
+        self._shares.take(caller)
+        identifier = encode_base64url(self._random(ID_BYTES))
+        self._opened[identifier] = self._lease_from(now, caller)
+        return identifier
+
+    def _lease_from(self, now: float, caller: Caller) -> _Lease:
+        """Say how long a session of a caller is kept, to the second: sessions in a row share one object."""
+        lease = (math.ceil(now) + self._limits.session_idle + RENEWAL, caller)
+        if lease != self._lease:
+            self._lease = lease
+        return self._lease
+
+    def _strike(self, session: str) -> None:
+        """Count a session out, if this process opened it."""
+        opened = self._opened.pop(session, None)
+        if opened is not None:
+            self._shares.give_back(opened[1])
+
+    # --- GET ---
+
+    async def get(self, principal: Any, headers: Mapping[str, str]) -> GetStream:
+        """The stream that a GET opens or resumes, ready to be served."""
+        if not accepts(headers, "text/event-stream"):
+            raise refused(406, "Accept text/event-stream")
+        token, _ = await self._session(principal, headers, None)
+        resume = await self._resume(token, headers.get("last-event-id", ""))
+        if self.streams.count(token.id) >= self._limits.streams:
+            raise refused(
+                429, f"A session has at most {counted(self._limits.streams, 'stream')} open", headers=_RETRY_LATER
+            )
+        stream: GetStream | None
+        if resume is not None and resume.from_post:
+            stream = await self.streams.resume(token, resume)
+        else:
+            promised = self._host.offer_to(principal).capabilities(token.revision)
+            stream = await self.streams.listen(token, resume, self._host.hearing(principal), promised)
+        if stream is None:
+            raise _no_session(None)
+        return stream
+
+    async def _resume(self, token: SessionToken, last_event_id: str) -> Resume | None:
+        if not last_event_id:
+            return None
+        resume = parse_event_id(last_event_id)
+        try:
+            if resume is None or (resume.from_post and resume.position is None):
+                raise PositionLost
+            if resume.position is not None:
+                await self.streams.events.read(token.id, resume, 1)
+        except PositionLost:
+            # Not 404, which would tell the client that its session is over (2025-03-26 basic/transports).
+            raise refused(400, "Last-Event-ID names no event of this session that is still kept") from None
+        return resume
+
+    # --- DELETE ---
+
+    async def delete(self, principal: Any, headers: Mapping[str, str], send: SendMessage, extra: HeaderList) -> None:
+        token, _ = await self._session(principal, headers, None)
+        await self._records.end(token)
+        self._end(token.id)
+        await self._host.link.publish("ended", _encode(_Ended(token.id)))
+        await respond(send, 200, b"", extra)
+
+    def _end(self, session: str) -> None:
+        self._strike(session)
+        self.calls.end(session)
+        self.streams.end(session)
+
+    # --- the session of a request ---
+
+    async def _session(
+        self, principal: Any, headers: Mapping[str, str], identifier: RequestId | None
+    ) -> tuple[SessionToken, Record]:
+        text = headers.get(SESSION)
+        if text is None:
+            raise refused(400, "Mcp-Session-Id is missing: send initialize first, then the id it returned", identifier)
+        token = self._tokens.read(text, principal=self._digest(principal), now=self._clock())
+        record = None if token is None else await self._records.find(token)
+        if token is None or record is None:
+            if token is not None:
+                self._strike(token.id)
+            raise _no_session(identifier)
+        version = headers.get(VERSION)
+        # 2025-06-18 basic/transports: 400 for a version that is not supported. One that is, but was not negotiated,
+        # changes nothing: the session keeps to its own.
+        if version is not None and version.strip(" \t") not in LEGACY:
+            text = f"MCP-Protocol-Version {version[:40]!r} is not supported; this session has {token.revision}"
+            raise refused(400, text.replace(DUPLICATE, ", "), identifier)
+        self._count_use(token.id)
+        return token, record
+
+    def _count_use(self, session: str) -> None:
+        opened = self._opened.get(session)
+        now = asyncio.get_running_loop().time()
+        if opened is not None and opened[0] < now + self._limits.session_idle:
+            del self._opened[session]
+            self._opened[session] = self._lease_from(now, opened[1])
+
+    def _digest(self, principal: Any) -> bytes:
+        return principal_digest(self._host.principal_key(principal))
+
+    def _lifecycle(self, token: SessionToken) -> ServerLifecycle:
+        anonymous = token.principal == self._nobody
+        lifecycle = self._lifecycles.get((token.revision, anonymous))
+        if lifecycle is None:
+            lifecycle = ServerLifecycle(self._host.offer_to(None) if anonymous else self._host.offer)
+            lifecycle.adopt(token.revision)
+            self._lifecycles[token.revision, anonymous] = lifecycle
+        return lifecycle
+
+    def _lifecycle_for(self, token: SessionToken, record: Record) -> ServerLifecycle:
+        lifecycle = self._lifecycle(token)
+        known = record.capabilities
+        lifecycle.capabilities = from_bits(token.capabilities) if known is UNSET else known
+        lifecycle.client = record.client
+        return lifecycle
+
+    # --- notifications, cancellations and answers ---
+
+    async def _notified(self, notification: Notification, token: SessionToken, record: Record) -> None:
+        lifecycle = self._lifecycle_for(token, record)
+        lifecycle.ready = notification.method != "notifications/initialized"
+        known = lifecycle.notice(notification.method, notification.params)
+        if known is None:
+            return
+        row, params = known
+        if notification.method != "notifications/cancelled":
+            try:
+                self._host.handler.notified(Notice(notification.method, row, params, notification.params), _Silent())  # type: ignore[arg-type]
+            except Exception:
+                log.exception("the handler of a notification failed")
+        elif params.request_id is not UNSET and not self.calls.cancel(token.id, params.request_id):
+            await self._host.link.publish("cancel", _encode(_Cancelled(token.id, params.request_id)))
+
+    async def _answered(self, message: Response | ErrorResponse, token: SessionToken) -> None:
+        if self.calls.answered(token.id, message) or not isinstance(message.id, str):
+            return
+        process = message.id.partition(".")[0]
+        if process == self.calls.name or len(process) != len(self.calls.name):
+            return  # 3.4.10.9: nobody waits for it, or nobody ever asked.
+        if isinstance(message, Response):
+            data = encode_response(message.id, message.result)
+        else:
+            error = message.error
+            data = encode_error(message.id, error.code, error.message, error.data)
+        forwarded = _encode(_Answered(token.id, Raw(data)))
+        await self._host.stores.bus.publish(self._answers_of(process), forwarded)
+
+    def _answers_of(self, process: str) -> str:
+        return f"toolwire:{self._host.name}:answers:{process}"
+
+    def _on_cancel(self, data: bytes) -> None:
+        cancelled = _decode_cancelled(data)
+        self.calls.cancel(cancelled.session, cancelled.request)
+
+    def _on_ended(self, data: bytes) -> None:
+        self._end(_decode_ended(data).session)
+
+    def _on_answer(self, data: bytes) -> None:
+        answered = _decode_answered(data)
+        message = decode(bytes(answered.message))
+        if isinstance(message, Response | ErrorResponse):
+            self.calls.answered(answered.session, message)
+
+    async def _remember(self, token: SessionToken, change: StateChange) -> None:
+        try:
+            record = await self._records.change(token, change.apply)
+        except StoreFull:
+            raise ProtocolError(INTERNAL_ERROR, "There is no room to remember this now; try again later") from None
+        await self.streams.tell_state(token.id, record)
+
+
+class _Silent:
+    """The session of a notification, as far as the handler of notifications needs one."""
+
+    def progressed(self, params: Any) -> None:
+        """Our questions carry no progress token, so nobody has anything to report."""
+
+
+def _check_accept(headers: Mapping[str, str], identifier: RequestId | None) -> None:
+    # 2025-03-26 basic/transports: a client lists both, for the server chooses.
+    if not (accepts(headers, "application/json") and accepts(headers, "text/event-stream")):
+        raise refused(406, "Accept application/json and text/event-stream", identifier)
+
+
+def _no_session(identifier: RequestId | None) -> Exception:
+    # One text for what is forged, over, or somebody else's.
+    return refused(404, "There is no such session: send initialize again, without Mcp-Session-Id", identifier)
+
+
+_encode = msgspec.json.encode
+_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
+_decode_ended = msgspec.json.Decoder(_Ended).decode
+_decode_answered = msgspec.json.Decoder(_Answered).decode

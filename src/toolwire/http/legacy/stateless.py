@@ -1,0 +1,153 @@
+"""Legacy requests where no session is kept: each stands alone under its version header."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
+from toolwire.protocol.http import VERSION
+from toolwire.protocol.jsonrpc import (
+    Batch,
+    Malformed,
+    Message,
+    Request,
+    decode,
+    encode_batch,
+    encode_error,
+    encode_response,
+)
+from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
+from toolwire.protocol.revisions import LEGACY
+from toolwire.http.watch_first_await import watched
+from toolwire.http.limits import HttpLimits
+from toolwire.http.exchange import ExchangeOutlet, Receive, SendMessage
+from toolwire.http.responses import JSON_TYPE, HeaderList, refused, respond
+from toolwire.wire.session import Handler
+from toolwire.wire.shares import Caller
+
+log: logging.Logger = logging.getLogger("toolwire.http")
+
+# 3.4.6.2: what a request without a version, and without a session that knows it, is taken for.
+ASSUMED: Final = "2025-03-26"
+
+
+Admit: TypeAlias = Callable[[Sequence[Incoming]], Awaitable[None]]
+OfferTo: TypeAlias = Callable[[Any], Offer]
+
+
+class Stateless:
+    """Serves 2024-11-05 to 2025-11-25 and remembers nothing between requests."""
+
+    def __init__(self, offer_to: OfferTo, handler: Handler, limits: HttpLimits, admit: Admit) -> None:
+        """`offer_to` says what is offered to a principal, `admit` raises `InsufficientScope` when the caller lacks what
+        the calls need."""
+        self._offer_to = offer_to
+        self._handler = handler
+        self._admit = admit
+        self._limits = limits
+
+    async def post(
+        self,
+        principal: Any,
+        caller: Caller,
+        headers: Mapping[str, str],
+        body: bytes,
+        receive: Receive,
+        send: SendMessage,
+        extra: HeaderList,
+    ) -> None:
+        message = decode(body, max_depth=self._limits.depth, max_batch=self._limits.batch)
+        if isinstance(message, Malformed):
+            raise refused(400, message.message, message.id, code=message.code or INVALID_REQUEST)
+        revision = headers.get(VERSION, ASSUMED).strip(" \t")
+        if revision not in LEGACY:
+            raise refused(400, f"Unsupported protocol version {revision[:40]!r}")
+        ready: list[bytes] = []
+        calls: list[Incoming] = []
+        offer = self._offer_to(principal)
+        for item in self._batch(message, revision, offer) if isinstance(message, Batch) else [message]:
+            self._take(item, revision, offer, isinstance(message, Batch), ready, calls)
+        for call in calls:
+            call.headers, call.principal, call.caller = headers, principal, caller
+        if calls:
+            await self._admit(calls)
+            outlet = ExchangeOutlet(receive, send, revision, extra)
+            try:
+                await self._exchange(calls, ready if isinstance(message, Batch) else None, outlet)
+            finally:
+                outlet.settle()
+        elif ready:
+            answer = encode_batch(ready) if isinstance(message, Batch) else ready[0]
+            await respond(send, 200, answer, (*JSON_TYPE, *extra))
+        else:
+            await respond(send, 202, b"", extra)
+
+    def _batch(self, batch: Batch, revision: str, offer: Offer) -> list[Message]:
+        # 3.4.6.5: without a version header batches have to be taken, too.
+        lifecycle = ServerLifecycle(offer)
+        lifecycle.adopt(revision)
+        if not lifecycle.batches:
+            raise refused(400, "This revision has no JSON-RPC batches: send one message a request")
+        if batch.oversized or not batch.items:
+            raise refused(400, f"A batch has at least 1 message, and at most {self._limits.batch}")
+        return batch.items
+
+    def _take(
+        self, item: Message, revision: str, offer: Offer, batch: bool, ready: list[bytes], calls: list[Incoming]
+    ) -> None:
+        """Deal with one message; notifications and answers concern nobody here."""
+        if isinstance(item, Malformed) and item.code:
+            ready.append(encode_error(item.id, item.code, item.message))
+        if not isinstance(item, Request):
+            return
+        lifecycle = ServerLifecycle(offer)
+        try:
+            if item.method != "initialize":
+                lifecycle.adopt(revision)
+            elif batch:
+                # 2025-03-26 basic/lifecycle: initialize is never part of a batch.
+                raise ProtocolError(INVALID_REQUEST, "initialize is not allowed in a batch")
+            accepted = lifecycle.accept(item)
+        except ProtocolError as error:
+            ready.append(encode_error(item.id, error.code, error.message, error.data))
+            return
+        if isinstance(accepted, Incoming):
+            calls.append(accepted)
+        else:
+            ready.append(encode_response(item.id, accepted))
+
+    async def _exchange(self, calls: list[Incoming], ready: list[bytes] | None, outlet: ExchangeOutlet) -> None:
+        try:
+            if ready is None:
+                body = await self._answer(calls[0], outlet, outlet.waits)
+            else:
+                outlet.waits()
+                answers = await asyncio.gather(*(self._answer(call, outlet, _nothing) for call in calls))
+                body = encode_batch([*ready, *answers])
+        except asyncio.CancelledError:
+            # Nobody could come back for the answer, so there is no point in working on it.
+            if await outlet.was_left():
+                return
+            raise
+        await outlet.finish(200, body)
+
+    async def _answer(self, incoming: Incoming, outlet: ExchangeOutlet, when_it_waits: Callable[[], None]) -> bytes:
+        try:
+            handled = self._handler.handle(incoming, outlet)
+            result = await watched(handled, when_it_waits)  # type: ignore[arg-type]
+            body = encode_response(incoming.id, result)
+            if len(body) > self._limits.result:
+                raise ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._limits.result} bytes")
+            return body
+        except ProtocolError as error:
+            return encode_error(incoming.id, error.code, error.message, error.data)
+        except Exception:
+            log.exception("the answer to %s could not be formed", incoming.method)
+            return encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
+
+
+def _nothing() -> None:
+    return

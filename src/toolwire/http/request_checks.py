@@ -1,0 +1,90 @@
+"""What an HTTP request says before its body is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from toolwire.protocol.http import DUPLICATE, METHOD, NAME, PARAMETER, SESSION, VERSION
+from toolwire.http.responses import HeaderList, Refused, Scope
+
+_BROWSERS_MAY_SEND: Final = (
+    "Authorization",
+    "DPoP",
+    "Content-Type",
+    "Accept",
+    "MCP-Protocol-Version",
+    "Mcp-Method",
+    "Mcp-Name",
+    "Mcp-Session-Id",
+    "Last-Event-ID",
+)
+_PARAMETER_HEADER: Final = re.compile(re.escape(PARAMETER) + "[!#$%&'*+.^_`|~0-9a-z-]{1,100}")
+
+
+def preflight(headers: Mapping[str, str], more: Iterable[str] = ()) -> HeaderList:
+    """What a browser may send: every header of the protocol, `more`, and those parameter headers that it asks for."""
+    asked = headers.get("access-control-request-headers", "").lower().split(",")[:100]
+    parameters = [name for name in map(str.strip, asked) if _PARAMETER_HEADER.fullmatch(name)]
+    return (
+        (b"access-control-allow-methods", b"POST, GET, DELETE"),
+        (b"access-control-allow-headers", ", ".join([*_BROWSERS_MAY_SEND, *more, *parameters]).encode()),
+        (b"access-control-max-age", b"600"),
+    )
+
+
+class _Names(dict[bytes, str]):
+    """The names of headers as texts: those of most requests are known, others are decoded."""
+
+    def __missing__(self, raw: bytes) -> str:
+        return raw.decode("latin-1").lower()
+
+
+_NAMES: Final = _Names(
+    (name.encode(), name)
+    for name in (
+        *("host", "origin", "user-agent", "accept", "accept-encoding", "connection", "authorization"),
+        *("content-type", "content-length", VERSION, METHOD, NAME, SESSION),
+    )
+)
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The headers by their lower-case names; what came twice is joined by `DUPLICATE`."""
+    raw: Sequence[tuple[bytes, bytes]] = scope["headers"]
+    names = _NAMES
+    headers = {names[name]: value.decode("latin-1") for name, value in raw}
+    if len(headers) != len(raw):
+        headers = {}
+        for raw_name, raw_value in raw:
+            name, value = names[raw_name], raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}{DUPLICATE}{value}" if name in headers else value
+    return headers
+
+
+def path_of(scope: Scope) -> str:
+    """The path below the place where the application is mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    root = root.rstrip("/")
+    # Some hosts leave their prefix in the path, some cut it off.
+    return path[len(root) :] if root and (path == root or path.startswith(root + "/")) else path
+
+
+def check_media(headers: Mapping[str, str]) -> bool:
+    """Raise `Refused` for a body, or for an answer, that would have to be of another type.
+
+    Returns whether the client takes nothing but an event stream.
+    """
+    content_type = headers.get("content-type", "")
+    if content_type != "application/json" and content_type.partition(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "Send application/json")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refused(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
+    accepted = headers.get("accept", "*/*").lower()
+    if "application/json" in accepted or "*/*" in accepted or "application/*" in accepted:
+        return False
+    if "text/event-stream" not in accepted and "text/*" not in accepted:
+        raise Refused(406, "Accept application/json and text/event-stream")
+    return True

@@ -1,0 +1,65 @@
+"""Plain HTTP answers over ASGI, and the refusals among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from toolwire.protocol.errors import INVALID_REQUEST
+from toolwire.protocol.jsonrpc import RequestId, encode_error
+from toolwire.http.exchange import SendMessage
+
+Scope: TypeAlias = MutableMapping[str, Any]
+HeaderList: TypeAlias = tuple[tuple[bytes, bytes], ...]
+
+ANYBODY: Final[HeaderList] = ((b"access-control-allow-origin", b"*"),)
+"""The page of any site may read the answer."""
+JSON_TYPE: Final[HeaderList] = ((b"content-type", b"application/json"),)
+TEXT_TYPE: Final[HeaderList] = ((b"content-type", b"text/plain; charset=utf-8"),)
+
+
+class Reply(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    headers: HeaderList
+
+
+class Page(NamedTuple):
+    """Something that is shown beside the endpoint."""
+
+    answer: Callable[[Mapping[str, str]], Reply]
+    """From the headers of a GET."""
+    decides: bool
+    """Whether it decides by itself who may see it, instead of the gate."""
+
+
+class Refused(Exception):
+    """A request that gets a status and a body, and nothing else."""
+
+    def __init__(self, status: int, body: str | bytes, headers: HeaderList = ()) -> None:
+        super().__init__(status)
+        self.status = status
+        # Text is for people who look at the wire; bytes are a JSON-RPC error.
+        self.type: HeaderList = TEXT_TYPE if isinstance(body, str) else JSON_TYPE
+        self.body: bytes = body.encode() if isinstance(body, str) else body
+        self.headers = headers
+
+
+def refused(
+    status: int,
+    message: str,
+    identifier: RequestId | None = None,
+    headers: HeaderList = (),
+    *,
+    code: int = INVALID_REQUEST,
+) -> Refused:
+    """A refusal whose body is a JSON-RPC error (2025-11-25 basic/transports: it may be one without an id)."""
+    return Refused(status, encode_error(identifier, code, message), headers)
+
+
+async def respond(send: SendMessage, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,430 @@
+"""HTTP/1.1 on one connection, as a client speaks it: one request at a time, on the parser of httptools.
+
+The answer is handed over when its headers are there, and its body piece by piece; a reader that is behind holds the
+server back. Whoever gives up closes the connection, which is how the other side learns of it. What the other side sends
+is bounded: headers in size and number, and what is between the pieces of a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final
+
+import httptools
+
+from toolwire.protocol.errors import OutcomeUnknown
+from toolwire.http1.response import HttpResponse, joined
+from toolwire.http1.unpacking import Unpacker
+from toolwire.http1.url import origin
+from toolwire.platforms import readability
+
+HEADER_BYTES: Final = 64 * 1024
+HEADER_COUNT: Final = 200
+#: How much is read at once; little, because every open stream keeps a buffer of that size. Without one of our own,
+#: asyncio makes 256 KiB for every piece that arrives, which takes longer than reading it.
+READ_BYTES: Final = 16 * 1024
+#: How much of a body is held for its reader.
+HELD_BYTES: Final = 256 * 1024
+# How long the end of an answer may take of which nothing but the end is wanted, and how long it may be.
+END_SECONDS: Final = 0.5
+END_BYTES: Final = 4_096
+_NO_LENGTH: Final = frozenset({204, 304})
+# Other clients take these from a server, too; neither makes it unclear where an answer ends.
+_LENIENCIES: Final = {"lenient_optional_cr_before_lf": True, "lenient_spaces_after_chunk_size": True}
+
+
+class Lost(Exception):
+    """The connection ended, or was given up, before the headers of the answer were there.
+
+    `silent` when nothing at all had come: so ends a connection that the server closed while it was idle.
+    """
+
+    def __init__(self, why: str, silent: bool) -> None:
+        super().__init__(why)
+        self.silent: bool = silent
+
+
+class HttpConnection(asyncio.BufferedProtocol):
+    """One connection. `idle` is told when it may be used again, `gone` when it is over; `to` is where it leads."""
+
+    __slots__ = (
+        "_alarm",
+        "_began",
+        "_buffer",
+        "_complete",
+        "_end_bytes",
+        "_gone",
+        "_headers",
+        "_idle",
+        "_interim",
+        "_keep_alive",
+        "_loop",
+        "_method",
+        "_parser",
+        "_paused",
+        "_readable",
+        "_response",
+        "_unfinished",
+        "_until_close",
+        "idle_since",
+        "lost",
+        "to",
+        "transport",
+        "used",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        to: Any,
+        idle: Callable[[HttpConnection], None],
+        gone: Callable[[HttpConnection], None],
+    ) -> None:
+        self.to: Any = to
+        self.transport: asyncio.Transport
+        self.lost: bool = False
+        self.used: bool = False
+        self.idle_since: float = 0.0
+        self._loop = loop
+        self._idle = idle
+        self._gone = gone
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(**_LENIENCIES)
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        # The answer that is being read, and who waits for its headers.
+        self._response: StreamedResponse | None = None
+        self._began: asyncio.Future[None] | None = None
+        self._method = ""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._interim = False
+        self._complete = False
+        self._keep_alive = False
+        self._until_close = False
+        # Bytes that have come and belong to no body: headers, trailers, what is around chunks.
+        self._unfinished = 0
+        self._paused = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._end_bytes = 0
+
+    # --- the connection ---
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        self._readable = readability(transport.get_extra_info("socket").fileno())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._until_close and exc is None and self._response is not None:
+            self._response.end()
+            self._response = None
+        self.lost = True
+        self._fail("it was closed by the server" if exc is None else reason(exc))
+        self._parser = None  # It holds on to this object.
+        self._gone(self)
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request can be sent. All that comes between answers is the end, maybe not seen by the loop yet."""
+        return self._response is None and not self.transport.is_closing() and not self._readable()
+
+    def abort(self, why: str = "it was closed") -> None:
+        """Cut the connection; whoever still waits for something on it is told why."""
+        self._fail(why)
+        self.transport.abort()
+
+    def _fail(self, why: str) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        response, self._response = self._response, None
+        began, self._began = self._began, None
+        if response is not None:
+            response.break_off(why)
+        if began is not None and not began.done():
+            silent = not (self._unfinished or self._headers or self._interim)
+            began.set_exception(Lost(why, silent))
+
+    # --- one exchange ---
+
+    async def exchange(self, method: str, url: str, request: bytes) -> StreamedResponse:
+        """Send a request; the answer, when its headers are there."""
+        self._response = response = StreamedResponse(self, url)
+        self._began = began = self._loop.create_future()
+        self.used = True
+        self._method = method
+        self._unfinished = 0
+        self._headers = []
+        self.transport.write(request)
+        try:
+            await began
+        except asyncio.CancelledError:
+            if self._response is response:  # Or the connection has passed to somebody else.
+                self.abort()
+            raise
+        return response
+
+    def _settle(self) -> None:
+        """The answer is complete."""
+        response, self._response = self._response, None
+        self._complete = False
+        self.read_on()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if response is not None:
+            response.end()
+        # An answer that came before all of the request was sent leaves a rest that nobody wants.
+        if self._keep_alive and not self.transport.is_closing() and not self.transport.get_write_buffer_size():
+            self._idle(self)
+        else:
+            self.transport.abort()  # Closing would wait until the server has read the rest, or ended TLS as well.
+
+    def await_end(self) -> None:
+        """Read what is left of an answer to nowhere, if it is short and comes soon."""
+        if self._response is not None and self._alarm is None:
+            self._end_bytes = END_BYTES
+            self._alarm = self._loop.call_later(END_SECONDS, self.abort)
+            self.read_on()
+
+    # --- what arrives ---
+
+    def hold_back(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def read_on(self) -> None:
+        if self._paused and not self.transport.is_closing():
+            self._paused = False
+            self.transport.resume_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._parser is None:
+            return
+        self._unfinished += nbytes
+        try:
+            self._parser.feed_data(self._buffer[:nbytes])
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            # What follows a complete answer is no part of it.
+            if self._complete:
+                self._keep_alive = False
+            else:
+                self.abort(f"it is not HTTP/1.1 ({error.__context__ or error})")
+        if self._complete:
+            self._settle()
+        elif self._unfinished > HEADER_BYTES:
+            self.abort(_TOO_LONG)
+
+    def on_message_begin(self) -> None:
+        if self._response is None or self._complete:
+            raise ValueError("an answer that nobody asked for")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # RFC 9110 section 6.5.1: trailers are not headers; whoever needs none may drop them.
+        if self._began is not None:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        response, began, headers = self._response, self._began, self._headers
+        if response is None or began is None:
+            return
+        status: int = self._parser.get_status_code()
+        self._check_size(headers)
+        if status < 200:
+            # RFC 9110 section 15.2: another answer follows. How many there are is bounded with the size of headers.
+            self._headers = []
+            self._interim = True
+            return
+        self._interim = False
+        self._unfinished = 0
+        self._keep_alive = self._parser.should_keep_alive()
+        by_name = dict(reversed(headers))
+        if by_name.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            raise ValueError("a transfer encoding that was not asked for")
+        self._until_close = not (
+            self._keep_alive or status in _NO_LENGTH or b"content-length" in by_name or b"transfer-encoding" in by_name
+        )
+        response.begin(status, headers, by_name)
+        if self._method == "HEAD":
+            # The parser does not know what was asked, and would wait for the body that the headers announce.
+            self._keep_alive = False
+            self._complete = True
+        self._began = None
+        if not began.done():
+            began.set_result(None)
+
+    def _check_size(self, headers: list[tuple[bytes, bytes]]) -> None:
+        # They are no larger than what they came in, so that there is hardly ever something to add up.
+        if self._unfinished > HEADER_BYTES and sum(len(name) + len(value) for name, value in headers) > HEADER_BYTES:
+            raise ValueError(_TOO_LONG)
+        if len(headers) > HEADER_COUNT:
+            raise ValueError(f"there are more than {HEADER_COUNT} headers")
+
+    def on_body(self, body: bytes) -> None:
+        self._unfinished = 0
+        if self._alarm is not None:
+            self._end_bytes -= len(body)
+            if self._end_bytes < 0:
+                self.abort()
+        elif self._response is not None:
+            self._response.feed(body)
+
+    def on_message_complete(self) -> None:
+        # RFC 9112 section 6.3: what follows an answer to CONNECT is the tunnel, whatever its headers say.
+        if not self._interim and self._method != "CONNECT":
+            self._complete = True
+
+
+class StreamedResponse(HttpResponse):
+    """An answer while it arrives."""
+
+    __slots__ = (
+        "_by_name",
+        "_connection",
+        "_error",
+        "_headers",
+        "_held",
+        "_pieces",
+        "_unpacker",
+        "_wake",
+        "_whole",
+        "status",
+        "url",
+    )
+
+    def __init__(self, connection: HttpConnection, url: str) -> None:
+        self.url: str = url
+        self.status: int = 0
+        self._connection = connection
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._by_name: Mapping[bytes, bytes] = {}
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._whole = False
+        self._error: str | None = None
+        self._wake: asyncio.Future[None] | None = None
+        self._unpacker: Unpacker | None = None
+
+    # --- what the connection tells ---
+
+    def begin(self, status: int, headers: list[tuple[bytes, bytes]], by_name: Mapping[bytes, bytes]) -> None:
+        self.status = status
+        self._headers = headers
+        self._by_name = by_name
+        encoding = by_name.get(b"content-encoding")
+        if encoding is not None and (named := encoding.decode("latin-1").strip().lower()) not in ("", "identity"):
+            self._unpacker = Unpacker(named)
+
+    def feed(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._held += len(piece)
+        if self._held > HELD_BYTES:
+            self._connection.hold_back()
+        if self._wake is not None:
+            self._wake_reader()
+
+    def end(self) -> None:
+        self._whole = True
+        if self._wake is not None:
+            self._wake_reader()
+
+    def break_off(self, why: str) -> None:
+        self._error = why
+        if self._wake is not None:
+            self._wake_reader()
+
+    def _wake_reader(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # --- what the reader asks ---
+
+    def header(self, name: str) -> str | None:
+        value = self._by_name.get(name.lower().encode("latin-1"))
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return joined((name.decode("latin-1"), value.decode("latin-1")) for name, value in self._headers)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        unpacker = self._unpacker
+        while piece := await self._next():
+            if unpacker is None:
+                yield piece
+                continue
+            try:
+                for part in unpacker.feed(piece):
+                    yield part
+                    await asyncio.sleep(0)  # All parts of a small piece may be more than the loop can stand still for.
+            except ValueError as error:
+                self.close()
+                raise self._broken(str(error)) from None
+        if unpacker is not None and not unpacker.complete:
+            raise self._broken("its end is missing")
+
+    async def _next(self) -> bytes:
+        """All that has come and was not taken yet; nothing at the end."""
+        while not self._pieces:
+            if self._whole:
+                return b""
+            if self._error is not None:
+                raise self._broken(self._error)
+            self._wake = asyncio.get_running_loop().create_future()
+            try:
+                await self._wake
+            finally:
+                self._wake = None
+        return self._take()
+
+    def _take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        self._held = 0
+        if not self._whole:
+            self._connection.read_on()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def read(self, limit: int) -> bytes:
+        # The usual answer is small, and all of it came with its headers.
+        if self._whole and self._unpacker is None and self._held <= limit:
+            return self._take()
+        return await super().read(limit)
+
+    def _broken(self, why: str) -> OutcomeUnknown:
+        return OutcomeUnknown(f"The answer of {origin(self.url)} broke off: {why}")
+
+    def close(self) -> None:
+        # A whole answer has given its connection back already.
+        if not self._whole and self._error is None:
+            self._connection.abort()
+
+    def let_go(self) -> None:
+        if not self._whole and self._error is None:
+            self._connection.await_end()
+
+
+_TOO_LONG: Final = f"its headers are over the limit of {HEADER_BYTES} bytes"
+
+
+# What OpenSSL, old and new, makes of an answer in plain HTTP.
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+
+
+def reason(error: BaseException) -> str:
+    """Why a connection failed, in words that a person can use."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        if error.reason in _NO_TLS:
+            return "TLS failed: what answers there speaks none; is it http:// instead of https://?"
+        return f"TLS failed: {(error.reason or 'unknown reason').replace('_', ' ').lower()}"
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number)
+    text = getattr(error, "strerror", None) or str(error)
+    return str(text)[:200] or type(error).__name__

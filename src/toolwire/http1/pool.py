@@ -1,0 +1,241 @@
+"""HTTP requests over pooled connections.
+
+A response is streamed: its body arrives chunk by chunk as the server sends it, and closing it early closes the
+connection, which is how the other side learns that nobody wants the rest. Redirects stay within their origin, cookies
+are not kept, and a failure says whether the request may have reached the server (`OutcomeUnknown`) or cannot have
+(`Unreachable`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import lru_cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from urllib.parse import urljoin
+
+from toolwire._version import __version__
+from toolwire.extras import require
+from toolwire.hiding import without
+from toolwire.protocol.errors import Timeout, ToolwireError, Unreachable
+from toolwire.http1 import public_addresses
+from toolwire.http1.response import HttpResponse
+from toolwire.http1.unpacking import ENCODINGS
+from toolwire.http1.url import origin, parse_url
+
+if TYPE_CHECKING:
+    from toolwire.http1.pool_connections import Connections
+    from toolwire.http1.dialing import Destination
+
+USER_AGENT: Final = f"toolwire/{__version__}"
+CONNECTIONS: Final = 100
+CONNECT_SECONDS: Final = 10.0
+MAX_REDIRECTS: Final = 3
+_MANY_URLS: Final = 1_000
+_REDIRECTS_ANY_METHOD: Final = frozenset({307, 308})
+_REDIRECTS_TO_GET: Final = frozenset({301, 302, 303})
+# Where a message ends is ours to say.
+_FRAMING: Final = frozenset({"transfer-encoding", "connection", "content-length"})
+_TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+
+
+class Pool(ABC):
+    """Whatever carries out HTTP requests: connections to other machines, or an application in this process."""
+
+    @property
+    def at_once(self) -> int | None:
+        """How many requests it carries out at once, while others wait; None for any number."""
+        return None
+
+    @abstractmethod
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+        """One request, without redirects; returns when the headers of the answer are there."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close all connections. May be called twice."""
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: float | None = None,
+        redirects: int = MAX_REDIRECTS,
+    ) -> HttpResponse:
+        """One request and up to `redirects` redirects within its origin; a redirect to elsewhere is the answer.
+
+        `timeout` is for everything up to the headers of the answer, and raises `Timeout`; how long the body may take
+        is the reader's business.
+        """
+        if timeout is None:
+            return await self._follow(method, url, headers or {}, body, redirects)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._follow(method, url, headers or {}, body, redirects)
+        except TimeoutError as error:
+            if isinstance(error, ToolwireError):
+                raise
+            raise Timeout(f"{origin(url)} did not answer in {timeout:g} s") from None
+
+    async def _follow(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, redirects: int
+    ) -> HttpResponse:
+        response = await self.send(method, url, headers, body)
+        while redirects > 0 and (target := redirect_of(method, response)) is not None:
+            response.close()
+            redirects -= 1
+            if response.status in _REDIRECTS_TO_GET:
+                body = None
+            response = await self.send(method, target, headers, body)
+        return response
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def redirect_of(method: str, response: HttpResponse) -> str | None:
+    """Where a response sends its request, if that is within the same origin and may be repeated there as it is."""
+    status = response.status
+    wanted = status in _REDIRECTS_ANY_METHOD or (status in _REDIRECTS_TO_GET and method in ("GET", "HEAD"))
+    location = response.header("location") if wanted else None
+    if location is None:
+        return None
+    try:
+        target = urljoin(response.url, location)
+        return target if origin(target) == origin(response.url) else None
+    except ValueError:
+        return None
+
+
+class _Route(NamedTuple):
+    """What is the same for all requests to one URL."""
+
+    destination: Destination
+    target: str
+    headers: dict[str, str]
+
+    def __repr__(self) -> str:
+        return without(self, "target", "headers")
+
+
+class HttpPool(Pool):
+    """Pooled connections to any host.
+
+    * `vet`: judges every address before it is connected to (`public_addresses.is_public`); with it, proxies are not used,
+      because a proxy would do the resolving.
+    * `tls`: the terms of TLS; the system's certificates by default.
+    * `proxy`: the URL of a proxy; by default what the environment says (`HTTPS_PROXY`, `NO_PROXY`).
+    """
+
+    def __init__(
+        self,
+        *,
+        vet: public_addresses.Vet | None = None,
+        tls: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+        connections: int = CONNECTIONS,
+        connect_timeout: float = CONNECT_SECONDS,
+    ) -> None:
+        if vet is not None and proxy is not None:
+            raise ValueError("addresses cannot be vetted through a proxy: use vet= or proxy=")
+        self._vet = vet
+        self._tls = tls
+        self._proxy = proxy
+        self._limit = connections
+        self._connect_timeout = connect_timeout
+        self._connections: Connections | None = None
+        self._routes: dict[str, _Route] = {}
+        self._closed = False
+
+    @property
+    def at_once(self) -> int:
+        return self._limit
+
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+        if self._closed:
+            raise Unreachable("The HTTP connections are closed")
+        connections = self._connections or self._open()
+        route = self._routes.get(url) or self._route(url)
+        return await connections.exchange(route.destination, method, url, _encoded(method, route, headers, body))
+
+    async def close(self) -> None:
+        self._closed = True
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            await connections.close()
+
+    def _open(self) -> Connections:
+        # Imported here because only who speaks HTTP needs it.
+        require("httptools", extra="http", what="Reaching a server by URL")
+        from toolwire.http1.pool_connections import Connections
+        from toolwire.http1.dialing import Dialer
+
+        self._connections = Connections(Dialer(self._vet, self._tls, self._connect_timeout), self._limit)
+        return self._connections
+
+    def _route(self, url: str) -> _Route:
+        """Read a URL, and what the environment says of it, once."""
+        from toolwire.http1.dialing import Destination, parse_proxy, proxy_of
+
+        try:
+            to = parse_url(url)
+        except ValueError:
+            raise Unreachable(f"{url[:200]!r} is not a URL that can be requested") from None
+        named = self._proxy if self._proxy is not None or self._vet is not None else proxy_of(url)
+        proxy = None if named is None else parse_proxy(named)
+        target = to.target
+        headers = {"host": to.authority, "user-agent": USER_AGENT, "accept": "*/*", "accept-encoding": ENCODINGS}
+        if to.authorization is not None:
+            headers["authorization"] = to.authorization
+        if proxy is not None and not to.secure:
+            # RFC 9112 section 3.2.2: a proxy is told the whole URL.
+            target = f"http://{to.authority}{target}"
+            if proxy.authorization is not None:
+                headers["proxy-authorization"] = proxy.authorization
+        if len(self._routes) >= _MANY_URLS:
+            self._routes.clear()
+        route = self._routes[url] = _Route(Destination(to.secure, to.host, to.port, proxy), target, headers)
+        return route
+
+
+def _encoded(method: str, route: _Route, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """A request as it is sent. What could be taken for something else than a header never leaves."""
+    sent = route.headers.copy()
+    for name, value in headers.items():
+        sent[_field(name)] = value
+    sent.pop("", None)
+    if body is not None or method == "POST":
+        sent["content-length"] = str(len(body or b""))
+    lines = [f"{name}: {value}\r\n" for name, value in sent.items()]
+    head = f"{method} {route.target} HTTP/1.1\r\n{''.join(lines)}\r\n"
+    breaks = len(lines) + 2
+    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
+        raise _unsendable()
+    try:
+        return head.encode() + (body or b"")
+    except UnicodeEncodeError:
+        raise _unsendable() from None
+
+
+@lru_cache(maxsize=256)
+def _field(name: str) -> str:
+    """The name of a header as it is sent; nothing for one that is not the caller's to say."""
+    name = name.lower()
+    if not name or not _TOKEN.issuperset(name):
+        raise _unsendable()
+    return "" if name in _FRAMING else name
+
+
+def _unsendable() -> Unreachable:
+    return Unreachable("A header of the request has a name or a value that cannot be sent")

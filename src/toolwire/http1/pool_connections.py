@@ -1,0 +1,165 @@
+"""The connections of a pool: taken, kept for a while, made anew, never more than so many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from toolwire.protocol.errors import OutcomeUnknown, Unreachable
+from toolwire.http1.client_connection import HttpConnection, Lost
+from toolwire.http1.dialing import Destination, Dialer
+from toolwire.http1.response import CrossedClosing, HttpResponse
+from toolwire.http1.url import origin
+
+# Below the 5 seconds after which uvicorn closes an idle connection, so that a request is not sent into the closing.
+IDLE_SECONDS: Final = 4.0
+# RFC 9110 section 9.2.2: what does the same when it is done twice.
+_REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+
+
+class Connections:
+    """At most `limit` connections, of whatever use; whoever wants one more waits for another to end."""
+
+    def __init__(self, dialer: Dialer, limit: int) -> None:
+        self._dialer = dialer
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        # All of them, those that nobody uses, how many are being made, and who waits for one.
+        self._open: set[HttpConnection] = set()
+        self._idle: dict[Destination, list[HttpConnection]] = {}
+        self._dialing = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Future[None] | None = None
+
+    async def exchange(self, to: Destination, method: str, url: str, request: bytes) -> HttpResponse:
+        """Send a request; the answer, when its headers are there."""
+        while True:
+            connection = self._take(to) or await self._get(to)
+            used = connection.used
+            try:
+                return await connection.exchange(method, url, request)
+            except Lost as error:
+                # A server may close an idle connection at any time; what crossed that on its way is sent once more.
+                crossed = used and error.silent
+                if not (crossed and method in _REPEATABLE):
+                    told = f"The connection to {origin(url)} failed before it answered: {error}"
+                    raise (CrossedClosing if crossed else OutcomeUnknown)(told) from None
+
+    async def close(self) -> None:
+        """Cut all of them; returns when they are gone."""
+        self._limit = 0
+        while self._waiting:
+            self._wake_next()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._open:
+            self._emptied = self._loop.create_future()
+            for connection in list(self._open):
+                connection.abort()
+            await self._emptied
+
+    # --- getting one ---
+
+    def _take(self, to: Destination) -> HttpConnection | None:
+        idle = self._idle.get(to)
+        while idle:
+            connection = idle.pop()  # The one that was used last is the least likely to be closed.
+            if not connection.usable:
+                continue
+            if self._loop.time() - connection.idle_since < IDLE_SECONDS:
+                return connection
+            connection.abort()  # The loop was busy with something else when it should have been closed.
+        return None
+
+    async def _get(self, to: Destination) -> HttpConnection:
+        while len(self._open) + self._dialing >= self._limit:
+            if not self._limit:
+                raise Unreachable("The HTTP connections are closed")
+            if not self._drop_idle():
+                await self._turn()
+            if (connection := self._take(to)) is not None:
+                return connection
+        self._dialing += 1
+        try:
+            connection = await self._dialer.dial(to, lambda: HttpConnection(self._loop, to, self._kept, self._gone))
+        except BaseException:
+            self._wake_next()
+            raise
+        finally:
+            self._dialing -= 1
+        if connection.lost:
+            self._wake_next()
+            raise Unreachable(f"{to.shown} closed the connection at once")
+        self._open.add(connection)
+        if not self._limit:
+            connection.abort()
+            raise Unreachable("The HTTP connections are closed")
+        return connection
+
+    async def _turn(self) -> None:
+        waiter = self._loop.create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():
+                self._wake_next()  # It had its turn, and does not take it.
+            raise
+
+    def _wake_next(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    # --- what connections tell ---
+
+    def _kept(self, connection: HttpConnection) -> None:
+        connection.idle_since = self._loop.time()
+        self._idle.setdefault(connection.to, []).append(connection)
+        if self._sweeping is None:
+            self._sweeping = self._loop.call_later(IDLE_SECONDS, self._sweep)
+        if self._waiting:
+            self._wake_next()
+
+    def _gone(self, connection: HttpConnection) -> None:
+        self._open.discard(connection)
+        idle = self._idle.get(connection.to)
+        if idle is not None and connection in idle:
+            idle.remove(connection)
+            if not idle:
+                del self._idle[connection.to]
+        if self._waiting:
+            self._wake_next()
+        if self._emptied is not None and not self._open and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    # --- those that nobody uses ---
+
+    def _drop_idle(self) -> bool:
+        """Close the one that was idle longest, to make room for one that leads elsewhere."""
+        oldest = min((idle[0] for idle in self._idle.values() if idle), key=_since, default=None)
+        if oldest is None:
+            return False
+        oldest.abort()
+        self._gone(oldest)
+        return True
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        until = self._loop.time() - IDLE_SECONDS
+        resting = [each for idle in self._idle.values() for each in idle]
+        for connection in resting:
+            if connection.idle_since <= until:
+                connection.abort()
+        self._idle = {to: idle for to, idle in self._idle.items() if idle}
+        left = [each.idle_since for each in resting if each.idle_since > until]
+        if left:
+            self._sweeping = self._loop.call_at(min(left) + IDLE_SECONDS, self._sweep)
+
+
+def _since(connection: HttpConnection) -> float:
+    return connection.idle_since

@@ -1,0 +1,52 @@
+"""The one place that knows which system this is: the functions below have the same meaning everywhere."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    from toolwire.platforms.windows import (
+        ProcessTree,
+        binary,
+        own_end,
+        parent,
+        peek_status,
+        readability,
+        resolve,
+        shared_end,
+        spawn_options,
+        wait_ready,
+        watch_exit,
+    )
+else:
+    from toolwire.platforms.posix import (
+        binary,
+        parent,
+        peek_status,
+        readability,
+        resolve,
+        spawn_options,
+        wait_ready,
+    )
+
+    if sys.platform == "linux":
+        from toolwire.platforms.linux import ProcessTree, own_end, shared_end, watch_exit
+    elif sys.platform == "darwin":
+        from toolwire.platforms.darwin import watch_exit
+        from toolwire.platforms.posix import ProcessTree, own_end, shared_end
+    else:
+        from toolwire.platforms.posix import ProcessTree, own_end, shared_end, watch_exit
+
+__all__ = [
+    "ProcessTree",
+    "binary",
+    "own_end",
+    "parent",
+    "peek_status",
+    "readability",
+    "resolve",
+    "shared_end",
+    "spawn_options",
+    "wait_ready",
+    "watch_exit",
+]

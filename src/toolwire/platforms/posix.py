@@ -1,0 +1,186 @@
+"""What POSIX systems have in common: descriptors with readiness, process groups, waiting for a process.
+
+The functions that `system` lists are the same in every platform module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, Final
+
+from toolwire.wire.threads import call_after
+
+# Tells the type checker, which looks at every module, where this one belongs.
+assert sys.platform != "win32"
+
+CHUNK: Final = 64 * 1024
+POLL_SECONDS: Final = 1.0
+
+
+class PipeEnd:
+    """A non-blocking descriptor whose description belongs to this object alone.
+
+    It holds a file object, so that the descriptor is closed even when nobody closes it.
+    """
+
+    __slots__ = ("_fd", "_file")
+
+    def __init__(self, file: IO[bytes] | io.FileIO) -> None:
+        self._file = file
+        self._fd = file.fileno()
+
+    def read(self) -> bytes:
+        return os.read(self._fd, CHUNK)
+
+    def write(self, data: bytes | memoryview) -> int:
+        return os.write(self._fd, data)
+
+    def unread(self) -> int | None:
+        """How many bytes that were written nobody has read yet; None where the system does not tell."""
+        return None
+
+    def watch_input(self, loop: asyncio.AbstractEventLoop, ready: Callable[[], object]) -> None:
+        loop.add_reader(self._fd, ready)
+
+    def unwatch_input(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_reader(self._fd)
+
+    def watch_output(self, loop: asyncio.AbstractEventLoop, ready: Callable[[], object]) -> None:
+        loop.add_writer(self._fd, ready)
+
+    def unwatch_output(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_writer(self._fd)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def shared_end(fd: int, writing: bool) -> PipeEnd | None:
+    """Readiness for a descriptor that others hold too; None where a thread has to block on it instead.
+
+    Making it non-blocking would change it for everybody who shares the description, so only a system that can give a
+    private description does anything here.
+    """
+    return None
+
+
+def own_end(file: IO[bytes]) -> PipeEnd | None:
+    """Readiness for a pipe that this process made for itself."""
+    os.set_blocking(file.fileno(), False)
+    return PipeEnd(file)
+
+
+def wait_ready(fd: int, writing: bool) -> None:
+    """Block until a descriptor that somebody else made non-blocking can be used."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT if writing else select.POLLIN)
+    poll.poll()
+
+
+def readability(fd: int) -> Callable[[], bool]:
+    """A function that says whether something has come on a socket, or its end, and was not read yet."""
+    watched = select.poll()
+    watched.register(fd, select.POLLIN)
+    return lambda: bool(watched.poll(0))
+
+
+def binary(fd: int) -> None:
+    """Bytes pass unchanged on POSIX."""
+
+
+def parent() -> int | None:
+    """The parent's process id; None when there is nobody to outlive: it is gone, or it is the system itself."""
+    pid = os.getppid()
+    return pid if pid > 1 else None
+
+
+def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
+    """Call back on the loop when a process has ended; it is not reaped. The result stops the watch."""
+    if pid == os.getppid():
+        return poll_parent(loop, pid, exited)
+    return _wait_child(loop, pid, exited)
+
+
+def poll_parent(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
+    """The way that works everywhere: an orphan gets another parent."""
+    timer: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal timer
+        if os.getppid() != pid:
+            exited()
+        else:
+            timer = loop.call_later(POLL_SECONDS, look)
+
+    timer = loop.call_later(POLL_SECONDS, look)
+    return lambda: timer.cancel()
+
+
+def _wait_child(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
+    def wait() -> None:
+        if sys.platform != "darwin":
+            try:
+                # The child stays a zombie until its group has been dealt with: its id cannot be taken by another.
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            except ChildProcessError:
+                pass
+
+    return call_after("exit watch", wait, loop, exited)
+
+
+def peek_status(process: subprocess.Popen[bytes]) -> int | None:
+    """How an ended child ended, without reaping it where the system can tell."""
+    if sys.platform == "darwin":
+        return process.poll()
+    try:
+        result = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return process.poll()
+    if result is None:
+        return None
+    return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
+
+
+def spawn_options() -> dict[str, Any]:
+    """Arguments of `Popen` that make the child the head of a group of its own."""
+    return {"start_new_session": True}
+
+
+def resolve(command: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Sequence[str] | str:
+    """What to hand to `Popen`; the system finds and runs scripts by itself."""
+    return command
+
+
+class ProcessTree:
+    """A child and everything that it started and left in its group."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._group = process.pid
+
+    def look(self) -> None:
+        """Find members that left the group, while the child lives. Only some systems can tell."""
+
+    def let_go(self) -> None:
+        """Release what is held of the members."""
+
+    def terminate(self) -> bool:
+        """Ask the group to end; False where the system has no way to ask."""
+        self._signal(signal.SIGTERM)
+        return True
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._group, number)
+        except (ProcessLookupError, PermissionError):
+            # Nobody is left, or only a zombie (which macOS reports as not permitted).
+            pass

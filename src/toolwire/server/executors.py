@@ -1,0 +1,306 @@
+"""Runs the function of a component where it belongs: on the loop, in a worker thread or in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
+from types import CoroutineType
+from typing import Any, Literal, TypeAlias, cast
+
+from toolwire.protocol.errors import ServerError, Timeout, ToolError
+from toolwire.server import dependencies
+from toolwire.server.binding import Binding
+from toolwire.server.context import Context, SyncContext, is_blocking
+from toolwire.server.context.in_process import ASKING, ProcessContext
+from toolwire.wire.threads import hand_over
+from toolwire.wire.process_workers import check_process_function
+from toolwire.wire.thread_workers import CancelToken, call_in_loop
+
+Executor: TypeAlias = Literal["loop", "thread", "process"]
+# The arguments are a dict, or a tuple where they are read in order.
+Invoke: TypeAlias = Callable[[Context, Any], Coroutine[Any, Any, Any]]
+# The last is what forms the answer.
+InvokeWhole: TypeAlias = Callable[[Context, Any, Callable[[Any], Any]], Coroutine[Any, Any, Any]]
+
+
+def invoker(binding: Binding, executor: Executor | None, timeout: float | None) -> Invoke:
+    """The one way this function is called, chosen when it is registered."""
+    chosen: Executor = executor or ("loop" if binding.is_async else "thread")
+    if chosen not in ("loop", "thread", "process"):
+        raise ServerError(f"{binding.name!r}: executor is 'loop', 'thread' or 'process', not {executor!r}")
+    if timeout is not None and (not isinstance(timeout, int | float) or timeout <= 0):
+        raise ServerError(f"{binding.name!r}: timeout is a number of seconds above zero, not {timeout!r}")
+    if chosen == "process":
+        return _process(binding, timeout)
+    if binding.is_async and chosen == "thread":
+        raise ServerError(f"{binding.name!r} is async: it runs on the loop, not in a thread")
+    if chosen == "loop" and is_blocking(binding.call_plan.context_type):
+        raise ServerError(f"{binding.name!r} runs on the loop: it takes Context and awaits its calls, not SyncContext")
+    if binding.is_async_generator:
+        call = _async_generator(binding)
+    elif binding.is_async:
+        call = _coroutine(binding)
+    elif chosen == "loop":
+        call = _generator_on_loop(binding) if binding.is_generator else _plain(binding)
+    else:
+        call = _threaded(binding)
+    plan = binding.call_plan.dependencies
+    return call if plan is None else _with_dependencies(call, plan)
+
+
+def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | None:
+    """The short way to a function that takes its arguments and nothing else: no dict is made of them."""
+    if binding.arguments_in_order is None or binding.is_generator or binding.is_async_generator:
+        return None
+    function = binding.function
+    if binding.is_async:
+        return lambda ctx, arguments: function(*arguments)
+    if executor not in (None, "thread"):
+        return None
+
+    async def invoke(ctx: Context, arguments: tuple[Any, ...]) -> Any:
+        return await _settled(await _in_thread(ctx)(function, *arguments))
+
+    return invoke
+
+
+def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> InvokeWhole | None:
+    """The way to a `def` function whose dependencies are all `def`: one worker makes them, calls, and cleans up.
+
+    So what must not leave the thread that made it, like a connection of sqlite3, can be a dependency.
+    """
+    plan = binding.call_plan.dependencies
+    if plan is None or not plan.is_plain or binding.is_async or executor not in (None, "thread"):
+        return None
+    run = partial(_run_generator, binding) if binding.is_generator else binding.call
+
+    async def invoke(ctx: Context, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
+        synchronous = threaded_context(ctx)
+
+        def work() -> Any:
+            with ExitStack() as stack:
+                arguments.update(dependencies.resolve_here(plan, synchronous, stack))
+                returned = run(arguments, synchronous)
+                value = synchronous._call(lambda: returned) if isinstance(returned, CoroutineType) else returned
+                if synchronous._token.cancelled:
+                    raise asyncio.CancelledError  # Nobody hears of a success any more, so there is none to commit.
+                return answer(value)
+
+        try:
+            return await _in_thread(ctx)(work)
+        finally:
+            _let_go(synchronous)
+
+    return invoke
+
+
+def _in_thread(ctx: Context) -> Callable[..., Awaitable[Any]]:
+    """What runs a function in a thread: a worker, unless one waits for it, as for a resource that its handler reads."""
+    workers = ctx._host.workers
+    if ctx._threaded:
+        return workers.run_beside
+    caller = ctx._request.caller
+    return workers.run if caller is None else partial(workers.run_for, caller)
+
+
+def _with_dependencies(call: Invoke, plan: dependencies.Plan) -> Invoke:
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        # The stack is left by whoever forms the answer, so that clean-up comes after it (see `Component.run`).
+        stack = cast(AsyncExitStack, ctx.stack)
+
+        def plain_context(ctx: Context) -> SyncContext:
+            synchronous = threaded_context(ctx)
+            stack.callback(_let_go, synchronous)
+            return synchronous
+
+        values = await dependencies.resolve(plan, ctx, stack, _in_thread(ctx), plain_context)
+        arguments.update(values)
+        return await call(ctx, arguments)
+
+    return invoke
+
+
+def _coroutine(binding: Binding) -> Invoke:
+    function, context = binding.function, binding.context_parameter
+    if binding.call_plan.positional_only:
+        return _generic(binding)
+    if context is None:
+        return lambda ctx, arguments: function(**arguments)
+
+    def invoke(ctx: Context, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        arguments[context] = ctx
+        return function(**arguments)  # type: ignore[no-any-return]
+
+    return invoke
+
+
+def _generic(binding: Binding) -> Invoke:
+    return lambda ctx, arguments: cast("Coroutine[Any, Any, Any]", binding.call(arguments, ctx))
+
+
+def _plain(binding: Binding) -> Invoke:
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        return await _settled(binding.call(arguments, ctx))
+
+    return invoke
+
+
+async def _settled(value: Any) -> Any:
+    """What a plain function returned; the coroutine of an async one that it handed on is awaited on the loop."""
+    return await value if isinstance(value, CoroutineType) else value
+
+
+def _generator_on_loop(binding: Binding) -> Invoke:
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        return await _drive(ctx, _as_async(binding.call(arguments, ctx)))
+
+    return invoke
+
+
+async def _as_async(iterator: Iterator[Any]) -> AsyncIterator[Any]:
+    while True:
+        try:
+            item = next(iterator)
+        except StopIteration as end:
+            if end.value is not None:
+                yield end.value
+            return
+        yield item
+
+
+def _async_generator(binding: Binding) -> Invoke:
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        return await _drive(ctx, binding.call(arguments, ctx))
+
+    return invoke
+
+
+async def _drive(ctx: Context, iterator: AsyncIterator[Any]) -> Any:
+    """Every value but the last is progress; the last is the result."""
+    count, last = 0, None
+    try:
+        async for value in iterator:
+            if count:
+                await ctx.progress(*_as_progress(last, count))
+            count, last = count + 1, value
+    finally:
+        close = getattr(iterator, "aclose", None)
+        if close is not None:
+            await close()
+    return last
+
+
+def _as_progress(value: Any, count: int) -> tuple[Any, ...]:
+    """What `ctx.progress` takes: a number or `(progress, total, message)` as it is, for other values their count."""
+    given = value if isinstance(value, tuple) and 1 <= len(value) <= 3 else (value,)
+    progress, total, message = (*given, None, None)[:3]
+    if _is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None):
+        return given
+    return (count, None, value if isinstance(value, str) else None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _threaded(binding: Binding) -> Invoke:
+    wants_context = binding.context_parameter is not None or binding.is_generator
+
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        if not wants_context:
+            return await _settled(await _in_thread(ctx)(binding.call, arguments))
+        synchronous = threaded_context(ctx)
+        run = _run_generator if binding.is_generator else binding.call
+        first = (binding,) if binding.is_generator else ()
+        try:
+            return await _settled(await _in_thread(ctx)(run, *first, arguments, synchronous))
+        finally:
+            _let_go(synchronous)
+
+    return invoke
+
+
+def _let_go(synchronous: SyncContext) -> None:
+    """The thread goes on when the call is cancelled; this is how it finds out."""
+    synchronous._cancelled = True
+    synchronous._token.cancel()
+    if synchronous._origin._blocking is synchronous:
+        synchronous._origin._blocking = None
+
+
+def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext) -> Any:
+    iterator = binding.call(arguments, ctx)
+    count, last = 0, None
+    while True:
+        try:
+            value = next(iterator)
+        except StopIteration as end:
+            if end.value is None:
+                return last
+            if count:  # With a value returned, everything yielded was progress.
+                ctx.progress(*_as_progress(last, count))
+            return end.value
+        if count:
+            ctx.progress(*_as_progress(last, count))
+        count, last = count + 1, value
+
+
+def threaded_context(ctx: Context) -> SyncContext:
+    """The same request, for code in a worker thread."""
+    return _synchronous(ctx, asyncio.get_running_loop())
+
+
+def context_in_thread(ctx: Context) -> Context:
+    """The same from within a thread, for code that was not handed a context: there is one until the call is over."""
+    deadline = ctx._deadline
+    if ctx._blocking is not None or deadline is None:
+        return ctx._blocking or ctx
+    synchronous, task = _synchronous(ctx, deadline.loop), deadline.task
+    if task is None or not hand_over(deadline.loop, task.add_done_callback, lambda _: _let_go(synchronous)):
+        _let_go(synchronous)
+    return synchronous
+
+
+def _synchronous(ctx: Context, loop: asyncio.AbstractEventLoop) -> SyncContext:
+    synchronous = SyncContext(ctx._host, ctx._request, ctx._outlet)
+    synchronous.adopt(ctx)
+    token = synchronous._token = CancelToken()
+    synchronous._call = lambda factory: call_in_loop(loop, factory, token)
+    ctx._blocking = synchronous
+    return synchronous
+
+
+def _process(binding: Binding, timeout: float | None) -> Invoke:
+    function, context = binding.function, binding.context_parameter
+    check_process_function(function)
+    if binding.is_async or binding.is_generator:
+        raise ServerError(f"{binding.name!r}: executor='process' takes a plain def function")
+    if binding.dependencies:
+        raise ServerError(f"{binding.name!r}: dependencies stay in this process; executor='process' cannot have them")
+    asks = ASKING.intersection(function.__code__.co_names)
+    if context is not None and asks:
+        raise ServerError(f"{binding.name!r}: a handler in a process cannot ask, so not ctx.{min(asks)}()")
+
+    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+        if context is not None:
+            arguments[context] = ProcessContext(ctx.request_id, ctx.revision, ctx.meta, ctx.principal)
+        positional = [arguments.pop(name) for name in binding.call_plan.positional_only]
+        reports: list[asyncio.Task[Any]] = []
+
+        def on_message(message: Any) -> None:
+            kind, *details = message
+            reports.append(asyncio.ensure_future(ctx.progress(*details) if kind == "progress" else ctx.log(*details)))
+
+        try:
+            result = await ctx._host.processes.run(
+                function, positional, arguments, on_message=on_message, caller=ctx._request.caller
+            )
+        except Timeout as error:
+            raise ToolError(str(error)) from None
+        # What was reported before the end is sent before the answer.
+        await asyncio.gather(*reports, return_exceptions=True)
+        return result
+
+    return invoke

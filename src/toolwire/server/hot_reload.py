@@ -1,0 +1,174 @@
+"""One server after another, while those who are connected stay connected.
+
+A successor shares what makes two replicas of one server interchangeable (stores, keys) and takes over who is connected,
+so that to a client nothing happens but a change of the lists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from toolwire.protocol.changes import Change
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.surrogates import encode_readable
+from toolwire.protocol.revisions import MODERN
+from toolwire.server.server import Server
+from toolwire.server.catalog import FAMILY
+from toolwire.server.kernel import Kernel
+from toolwire.server.lifespan import Held, Life
+from toolwire.server.subscriptions import Hub
+from toolwire.wire.outlet import Outlet
+
+_LISTEN: Final = "subscriptions/listen"
+
+
+class Stage(Server):
+    """A server that is another one, and can become yet another while it runs.
+
+    It is run and served like any server. All three families are offered from the start, since a client that was not
+    told of prompts would never ask for those of a successor.
+    """
+
+    def __init__(self, first: Server, beside: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """`beside` runs for as long as the stage is used, to watch for successors."""
+        # Not the set-up of a server: all that a stage has is its current server's.
+        self.current: Server = first
+        self.beside = beside
+        self.kernel: Any = _Standing(self)
+        self._life: Any = _Lives(self)
+        self._retiring: set[asyncio.Task[None]] = set()
+        _offer_everything(first.kernel)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.current, name)
+
+    async def replace(self, successor: Server) -> list[str]:
+        """Let another server take over; the families of components whose lists are different now.
+
+        When its lifespan cannot be entered nothing changes, and what it raised is raised here. Calls that are under way
+        end where they began.
+        """
+        before = self.current
+        await self._life.move(before, successor)
+        changed = _differences(before, successor)
+        _take_over(before.kernel, successor)
+        self.current = successor
+        retiring = asyncio.get_running_loop().create_task(self._retire(before))
+        self._retiring.add(retiring)
+        retiring.add_done_callback(self._retiring.discard)
+        for family in changed:
+            successor.kernel.hub.tell(Change(family))
+        return changed
+
+    async def _retire(self, server: Server) -> None:
+        await self.kernel.finished(server.kernel, server.limits.drain)
+        await self._life.leave(server)
+
+
+class _Lives(Held):
+    """The lifespan of whoever is on stage: entered by the first connection, left after the last."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._holders = 0
+        self._entered: dict[Server, Life] = {}
+        self._beside: asyncio.Task[None] | None = None
+
+    async def enter(self) -> None:
+        self._holders += 1
+        try:
+            await self._enter(self._stage.current)
+        except BaseException:
+            self._holders -= 1
+            raise
+        if self._beside is None and self._stage.beside is not None:
+            self._beside = asyncio.get_running_loop().create_task(self._stage.beside())
+
+    async def exit(self) -> None:
+        self._holders -= 1
+        if not self._holders:
+            beside, self._beside = self._beside, None
+            if beside is not None:
+                beside.cancel()
+                await asyncio.wait({beside})
+            for server in list(self._entered):
+                await self.leave(server)
+
+    async def move(self, before: Server, successor: Server) -> None:
+        if before in self._entered:
+            await self._enter(successor)
+
+    async def leave(self, server: Server) -> None:
+        life = self._entered.pop(server, None)
+        if life is not None:
+            await life.exit()
+
+    async def _enter(self, server: Server) -> None:
+        if server not in self._entered:
+            await server._life.enter()
+            self._entered[server] = server._life
+
+
+class _Standing:
+    """What connections know as their kernel: that of whoever is on stage."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._running: Counter[Kernel] = Counter()
+        self._ended = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage.current.kernel, name)
+
+    async def handle(self, request: Incoming, outlet: Outlet) -> Any:
+        kernel = self._stage.current.kernel
+        if request.method == _LISTEN:
+            # It lasts as long as its client, and hears what the successors tell.
+            return await kernel.handle(request, outlet)
+        self._running[kernel] += 1
+        try:
+            return await kernel.handle(request, outlet)
+        finally:
+            self._running[kernel] -= 1
+            self._ended.set()
+
+    async def finished(self, kernel: Kernel, seconds: float) -> None:
+        """Wait until all calls that began there have ended, but not for ever."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._running[kernel]:
+                    self._ended.clear()
+                    await self._ended.wait()
+        except TimeoutError:
+            pass
+        del self._running[kernel]
+
+
+def _offer_everything(kernel: Kernel) -> None:
+    kernel._families.update(FAMILY.values())
+    kernel.refresh()
+
+
+def _take_over(before: Kernel, successor: Server) -> None:
+    kernel = successor.kernel
+    # Whoever is connected belongs to the successor; what the old code still announces, it announces to nobody.
+    before.hub.callbacks = kernel.hub.callbacks
+    kernel.hub, before.hub = before.hub, Hub(before.limits)
+    # As between replicas: a question that was asked before may be answered after.
+    kernel.questions.sealer = before.questions.sealer
+    if not successor._stores_are_given:
+        successor._use_stores(before.server.stores)
+    _offer_everything(kernel)
+
+
+def _differences(before: Server, after: Server) -> list[str]:
+    changed = {family for kind, family in FAMILY.items() if _definitions(before, kind) != _definitions(after, kind)}
+    return sorted(changed)
+
+
+def _definitions(server: Server, kind: str) -> list[bytes]:
+    items = sorted(server.catalog.all(kind).items())
+    return [encode_readable([name, found.component.wire(MODERN)]) for name, found in items]

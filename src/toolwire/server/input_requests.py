@@ -1,0 +1,243 @@
+"""How a handler asks its client: over the back channel of a legacy connection, or by replay on 2026-07-28.
+
+Both look the same from above: `ask` returns the raw answer. On a legacy connection it travels as a request of ours. On
+2026-07-28 there is no such direction: the handler is unwound at its first unanswered question, the client sends the
+request again with the answers, and the handler runs from the top with them at hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolError, TransportError
+from toolwire.protocol.surrogates import encode_readable
+from toolwire.protocol.rounds import Kind, Rounds, check_key
+from toolwire.wire.outlet import Outlet
+
+# Asks made together, under `gather` or a `TaskGroup`, reach us within a few turns of the loop; they leave together.
+SETTLE_TURNS = 10
+
+
+class Unwind(BaseException):
+    """Leaves a `def` handler at an unanswered question. Not an `Exception`, so that a broad `except` lets it pass."""
+
+
+class Refused(ToolError):
+    """The client answered a question with an error, or not at all.
+
+    `code` is what it said: -1 where the user said no to sampling (2025-11-25 client/sampling), None where it said
+    nothing. It is a tool's failure, never the answer to the request that was being served.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Asking(Protocol):
+    """One way of asking."""
+
+    async def ask(
+        self,
+        kind: Kind,
+        params: t.Wire | None,
+        key: str | None,
+        threaded: bool = False,
+        timeout: float | None = None,
+    ) -> Raw:
+        """Return the answer; the client has `timeout` seconds for it, or as long as the server allows."""
+
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any: ...
+
+
+class BackChannel:
+    """Asks by a request of ours on the same connection."""
+
+    __slots__ = ("_keys", "_names", "_outlet", "_timeout")
+
+    def __init__(self, outlet: Outlet, timeout: float | None) -> None:
+        self._outlet = outlet
+        self._timeout = timeout
+        self._keys: set[str] = set()
+        self._names: set[str] = set()
+
+    async def ask(
+        self,
+        kind: Kind,
+        params: t.Wire | None,
+        key: str | None,
+        threaded: bool = False,
+        timeout: float | None = None,
+    ) -> Raw:
+        if key is not None:
+            # Not needed here, but what is wrong on one revision should be found on every one.
+            check_key(key, self._keys)
+        try:
+            seconds = self._timeout if timeout is None else timeout
+            return await self._outlet.request(kind, params or t.RequestParams(), timeout=seconds)
+        except ProtocolError as error:
+            raise Refused(f"The client refused {kind}: {error.message}", error.code) from error
+        except (Timeout, TransportError) as error:
+            raise Refused(f"The client did not answer {kind}") from error
+        except ValueError as error:
+            # Something that the client's revision has no words for.
+            raise NotSupported(f"The client cannot be asked this: {error}") from None
+
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        # Nothing is ever replayed here, so the step simply runs; the value looks as it would after a replay.
+        check_step(name, self._names)
+        return msgspec.json.decode(step_result(name, await run()))
+
+
+class Replay:
+    """Asks by ending the request; `task` runs the handler and is cancelled once its questions are in."""
+
+    __slots__ = ("_idle", "_loop", "_names", "_parked", "_running", "rounds", "task", "unwinding")
+
+    def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None) -> None:
+        self.rounds: Rounds = rounds
+        self.task: asyncio.Task[Any] | None = task
+        # With answers still missing nothing runs: whoever asks first is unwound.
+        self.unwinding: bool = rounds.unfinished is not None
+        self._loop = asyncio.get_running_loop()
+        self._parked: list[asyncio.Future[Raw]] = []
+        self._idle = -1
+        self._names: set[str] = set()
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def ask(
+        self,
+        kind: Kind,
+        params: t.Wire | None,
+        key: str | None,
+        threaded: bool = False,
+        timeout: float | None = None,
+    ) -> Raw:
+        if self.unwinding and not threaded:
+            # A handler that caught its unwinding and asks on: this round is over.
+            raise asyncio.CancelledError
+        if self.rounds.unfinished is not None:
+            raise Unwind
+        answer = self.rounds.ask(kind, params, key, timeout)
+        if answer is not None:
+            return answer
+        if threaded:
+            self.unwinding = True
+            raise Unwind
+        future: asyncio.Future[Raw] = self._loop.create_future()
+        self._parked.append(future)
+        if self._idle < 0:
+            self._loop.call_soon(self._settle)
+        self._idle = 0
+        return await future
+
+    def _settle(self) -> None:
+        if not self._parked:
+            self._idle = -1
+            return
+        self._idle += 1
+        if self._idle < SETTLE_TURNS:
+            self._loop.call_soon(self._settle)
+            return
+        self.unwinding = True
+        if self.task is not None:
+            self.task.cancel()
+
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        check_step(name, self._names)
+        done = self.rounds.steps.get(name)
+        if done is None and self.rounds.unfinished is not None:
+            raise asyncio.CancelledError
+        if done is None:
+            # A task of its own: once begun, a side effect is not torn down because a question was asked beside it.
+            task = self._loop.create_task(self._performed(name, run))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            try:
+                done = await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if not self.unwinding:
+                    task.cancel()
+                raise
+        return msgspec.json.decode(done)
+
+    async def _performed(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Raw:
+        done = self.rounds.steps[name] = Raw(step_result(name, await run()))
+        return done
+
+    async def unwound(self, seconds: float) -> None:
+        """Let go of the questions that are parked, and let steps that have begun come to their end."""
+        self.release()
+        if not self._running:
+            return
+        try:
+            await asyncio.wait(self._running, timeout=seconds)
+        finally:
+            for late in tuple(self._running):
+                late.cancel()
+
+    def release(self) -> None:
+        """Let go of questions that are parked in tasks of the handler's own."""
+        parked, self._parked = self._parked, []
+        for future in parked:
+            future.cancel()
+
+    def forget(self) -> None:
+        """The handler came to its end without waiting for what it asked: its answer stands."""
+        self.release()
+        self.rounds.pending.clear()
+
+
+class NoReplay:
+    """Stands where `replay=False` was said."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    async def ask(
+        self,
+        kind: Kind,
+        params: t.Wire | None,
+        key: str | None,
+        threaded: bool = False,
+        timeout: float | None = None,
+    ) -> Raw:
+        raise ToolError(
+            "This handler asked a question, but it is registered with replay=False: on protocol revision 2026-07-28 "
+            "asking means running the handler again from the top once the answer is there. Allow it with replay=True, "
+            "or ask clients of earlier revisions only."
+        )
+
+    async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        check_step(name, self._names)
+        return msgspec.json.decode(step_result(name, await run()))
+
+
+def sendable(params: t.Wire) -> t.Wire:
+    """A question in text that UTF-8 can carry (see `protocol.surrogates`), whichever way it goes."""
+    try:
+        msgspec.json.encode(params)
+    except UnicodeEncodeError:
+        return t.decode(type(params), t.encode(params))
+    return params
+
+
+def check_step(name: str, names: set[str]) -> None:
+    if name in names:
+        raise ValueError(f"Two steps of the same call are named {name!r}")
+    names.add(name)
+
+
+def step_result(name: str, value: Any) -> bytes:
+    try:
+        return encode_readable(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"The result of the step {name!r} must be a JSON value: {error}") from None

@@ -1,0 +1,72 @@
+"""Pages of lists, encoded once for each revision until the catalogue changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from toolwire.protocol.surrogates import encode_readable
+from toolwire.server.catalog import Catalog, Seen
+
+#: Pages that are kept.
+MAX_PAGES: Final = 1024
+
+
+class Pages:
+    """The pages that were asked for, as they go on the wire."""
+
+    def __init__(self, catalog: Catalog, size: int) -> None:
+        self.size = size
+        self._catalog = catalog
+        # Of one version of the catalogue; None for a page whose cursor was handed out, and that nobody asked for yet.
+        self._encoded: tuple[int, dict[tuple[str, str, str | None, Any], Raw | None]] = (-1, {})
+
+    @property
+    def kept(self) -> int:
+        """How many pages are kept."""
+        return sum(encoded is not None for encoded in self._encoded[1].values())
+
+    def get(
+        self,
+        kind: str,
+        revision: str,
+        cursor: str | None,
+        result: Callable[[list[Any], str | None], Any],
+        view: Seen | None = None,
+    ) -> Raw:
+        """A page as a caller sees it; `result` makes the answer out of its entries and the cursor of the next."""
+        version = self._catalog.version
+        known, pages = self._encoded
+        if known != version:
+            _, pages = self._encoded = (version, {})
+        admitted = None if view is None else view.admitted
+        key = (kind, revision, cursor, admitted)
+        encoded = pages.get(key)
+        if encoded is None:
+            items, following = self.page(kind, revision, cursor, view)
+            encoded = Raw(encode_readable(result(items, following)))
+            # Anybody can make cursors, and have any number of pages that overlap. Only those are kept that follow one
+            # another from the first.
+            if cursor is None or key in pages:
+                if len(pages) >= MAX_PAGES:
+                    pages.clear()
+                pages[key] = encoded
+                if following is not None:
+                    pages.setdefault((kind, revision, following, admitted), None)
+        return encoded
+
+    def page(
+        self, kind: str, revision: str, cursor: str | None, view: Seen | None = None
+    ) -> tuple[list[Any], str | None]:
+        """The entries of a page as a caller sees it, and the cursor of the next."""
+        entries, following = self._catalog.page(kind, cursor, self.size, view)
+        return [_renamed(found.component.wire(revision), kind, name) for name, found in entries], following
+
+
+def _renamed(definition: Any, kind: str, name: str) -> Any:
+    if kind in ("tools", "prompts") and definition.name != name:
+        return msgspec.structs.replace(definition, name=name)
+    return definition

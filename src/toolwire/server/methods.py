@@ -1,0 +1,299 @@
+"""What each method of the protocol does on a server, once a request is let in: tools, resources, prompts, and the rest.
+
+How a handler is run, under a deadline and with its questions, is the kernel's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from toolwire import logs
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolError, ResourceNotFound, counted
+from toolwire.protocol.lifecycle import SUPPORTED
+from toolwire.protocol.revisions import MODERN
+from toolwire.server.access import Access, View
+from toolwire.server.catalog import Catalog, Found, Sees
+from toolwire.server.completing import Completions
+from toolwire.server.components import Cache
+from toolwire.server.context import Context
+from toolwire.server.failures import Failures, as_revision_has_it
+from toolwire.server.limits import Limits
+from toolwire.server.listening import listen
+from toolwire.server.middleware import Next
+from toolwire.server.offer import Offering
+from toolwire.server.list_pages import Pages
+from toolwire.server.subscriptions import Hub, LegacyClient
+
+if TYPE_CHECKING:
+    from toolwire.server.tasks.methods import TaskMethods
+
+LISTEN: Final = "subscriptions/listen"
+
+
+class Operations(Offering, ABC):
+    """The methods, by their names on the wire in `_own_operations`."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        implementation: t.Implementation,
+        instructions: str | None,
+        capabilities: Mapping[str, Any] | None,
+        *,
+        access: Access,
+        failures: Failures,
+        limits: Limits,
+        page_size: int,
+        cache: Cache,
+    ) -> None:
+        super().__init__(catalog, implementation, instructions, capabilities)
+        self.access = access
+        self.failures = failures
+        self.limits = limits
+        self.cache = cache
+        self.pages: Pages = Pages(catalog, page_size)
+        self.hub: Hub = Hub(limits)
+        self._results_are_read = False
+        self._own_operations: dict[str, Next] = {
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "completion/complete": Completions(catalog, self.failures).complete,
+            "logging/setLevel": self._set_level,
+            LISTEN: self._listen,
+            **dict.fromkeys(
+                ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel", "tasks/update"), self._about_tasks
+            ),
+        }
+
+    @property
+    @abstractmethod
+    def tasks(self) -> TaskMethods:
+        """Made when the first is wanted."""
+
+    @abstractmethod
+    async def _run(self, ctx: Context, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a handler."""
+
+    @abstractmethod
+    def finish(self, revision: str, result: Any) -> Any:
+        """Shape a result for its revision."""
+
+    # --- tools ---
+
+    def _call_tool(self, ctx: Context) -> Awaitable[Any]:
+        params: t.CallToolRequestParams = ctx._request.params
+        found = self.catalog.tool(params.name, self._sees(ctx) if self.access.active else None)
+        if found is None:
+            return self._call_unlisted(ctx, params)
+        if found.component.task is not None or params.task is not UNSET:
+            return self.tasks.tool_called(ctx, found)
+        return self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
+
+    async def _call_unlisted(self, ctx: Context, params: t.CallToolRequestParams) -> Any:
+        """A tool that is not in the catalogue: one of the low-level handlers, or of nobody."""
+        found = None
+        try:
+            if self.lowlevel.active:
+                judged = ctx._subject
+                if judged is not None and judged.found is not None:
+                    found = judged.found
+                else:
+                    found = await self.failures.in_time(ctx, self.lowlevel.find(params.name, ctx), "tools/list")
+        except Exception as error:
+            return await self.failures.answer(ctx, error, f"the tool {params.name[:200]}")
+        if found is None:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
+        if found.component.task is not None or params.task is not UNSET:
+            return await self.tasks.tool_called(ctx, found)
+        return await self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
+
+    async def _about_tasks(self, ctx: Context) -> Any:
+        return await self.tasks.handle(ctx)
+
+    async def _list_tools(self, ctx: Context) -> Any:
+        if self.lowlevel.lists:
+            try:
+                tools = await self.failures.in_time(ctx, self.lowlevel.listed(ctx), "tools/list")
+            except Exception as error:
+                return await self.failures.answer(ctx, error, "the list of tools")
+            result = t.ListToolsResult(tools=tools)
+            return self._cached(result, self._private(self.cache) if self.lowlevel.looks_at_caller else None)
+        return self._listed(ctx, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
+
+    # --- resources ---
+
+    async def _list_resources(self, ctx: Context) -> Any:
+        return self._listed(
+            ctx, "resources", lambda items, cursor: t.ListResourcesResult(resources=items, next_cursor=cursor)
+        )
+
+    async def _list_templates(self, ctx: Context) -> Any:
+        return self._listed(
+            ctx,
+            "templates",
+            lambda items, cursor: t.ListResourceTemplatesResult(resource_templates=items, next_cursor=cursor),
+        )
+
+    async def _read_resource(self, ctx: Context) -> Any:
+        uri = ctx.params.uri
+        sees = self._sees(ctx)
+        found: Found[Any] | None = self.catalog.resource(uri, sees)
+        if found is not None:
+            resource = found.component
+            contents = await self._run(ctx, found, uri, resource.read(ctx, uri))
+        else:
+            matched = self.catalog.template(uri, sees)
+            if matched is None:
+                # RES-2: never an empty list.
+                raise as_revision_has_it(ctx, ResourceNotFound())
+            found, variables = matched
+            resource = found.component
+            contents = await self._run(ctx, found, uri, resource.read(ctx, uri, variables))
+        if not isinstance(contents, list):
+            return contents
+        hint = resource.cache or self.cache
+        if hint.scope == "public" and self._depends_on_caller(found):
+            hint = self._private(hint)
+        return self._cached(t.ReadResourceResult(contents=contents), hint)
+
+    def _depends_on_caller(self, found: Found[Any]) -> bool:
+        """Whether a component is not for everybody, or not the same for everybody."""
+        demand = self.access.demand(found)
+        servers = (self.catalog.owner, *(mount.catalog.owner for mount in found.way))
+        policies = (*(each.policy for each in servers), found.component.policy)
+        differ = any(each is not None and each.by_principal is not None for each in policies)
+        return bool(demand.audiences or demand.scopes or differ)
+
+    async def _subscribe(self, ctx: Context) -> Any:
+        client = _client_of(ctx)
+        if self.access.active and not self.access.hears(ctx._request, ctx._outlet, ctx.params.uri):
+            return t.Result()  # What an address gets at which nothing is.
+        if len(client.uris) >= self.limits.uris and ctx.params.uri not in client.uris:
+            raise ProtocolError(
+                INVALID_PARAMS, f"At most {counted(self.limits.uris, 'resource')} can be subscribed to at once"
+            )
+        client.uris.add(ctx.params.uri)
+        return t.Result()
+
+    async def _unsubscribe(self, ctx: Context) -> Any:
+        _client_of(ctx).uris.discard(ctx.params.uri)
+        return t.Result()
+
+    # --- prompts and completions ---
+
+    async def _list_prompts(self, ctx: Context) -> Any:
+        return self._listed(
+            ctx, "prompts", lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor)
+        )
+
+    async def _get_prompt(self, ctx: Context) -> Any:
+        params: t.GetPromptRequestParams = ctx.params
+        found = self.catalog.prompt(params.name, self._sees(ctx))
+        if found is None:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
+        prompt = found.component
+        values = _strings(params.arguments)
+        return await self._run(ctx, found, params.name, prompt.get(ctx, values))
+
+    # --- logging ---
+
+    async def _set_level(self, ctx: Context) -> Any:
+        _client_of(ctx).level = ctx.params.level
+        if ctx._outlet.is_local:
+            # A handler that the program installed follows the one client that there is. Over HTTP there are many, and
+            # none of them may silence, or flood, what whoever runs the server reads.
+            logs.set_level(ctx.params.level)
+        return t.Result()
+
+    # --- subscriptions ---
+
+    async def _listen(self, ctx: Context) -> Any:
+        request, outlet = ctx._request, ctx._outlet
+        tasks = ctx.params.notifications.task_ids
+        return await listen(
+            ctx,
+            self.hub,
+            self.limits,
+            self.capabilities(MODERN),
+            self.extensions.values(),
+            more=await self.tasks.listened(ctx, tasks) if tasks is not UNSET and self._offers_tasks() else {},
+            hears=lambda uri: self.access.hears(request, outlet, uri),
+        )
+
+    # --- lists ---
+
+    async def _discover(self, ctx: Context) -> Any:
+        return self._cached(
+            t.DiscoverResult(
+                supported_versions=list(SUPPORTED),
+                capabilities=self.capabilities(MODERN),
+                instructions=self.instructions,
+            )
+        )
+
+    def _view(self, ctx: Context) -> View | None:
+        """What the caller sees; None for everything."""
+        return self.access.view(ctx._request, ctx._outlet) if self.access.active else None
+
+    def _sees(self, ctx: Context) -> Sees | None:
+        view = self._view(ctx)
+        return None if view is None else view.sees
+
+    def _listed(self, ctx: Context, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
+        revision = ctx.revision
+        # "" is no cursor of ours: it is how some clients write that they have none.
+        cursor = ctx.params.cursor or None
+        view = self._view(ctx)
+        cache = None if view is None else self._private(self.cache)
+
+        def answer(items: list[Any], following: str | None) -> Any:
+            return self._cached(result(items, UNSET if following is None else following), cache)
+
+        if self._results_are_read:
+            return answer(*self.pages.page(kind, revision, cursor, view))
+        return self.pages.get(kind, revision, cursor, lambda *page: self.finish(revision, answer(*page)), view)
+
+    @staticmethod
+    def _private(hint: Cache) -> Cache:
+        """CCH-4: what depends on who asks is not kept for others."""
+        return Cache(hint.ttl_ms, "private")
+
+    def _cached(self, result: Any, cache: Cache | None = None) -> Any:
+        # CCH-1: every complete result of these methods says how long it may be kept.
+        hint = cache or self.cache
+        result.ttl_ms, result.cache_scope = hint.ttl_ms, hint.scope
+        return result
+
+
+def _client_of(ctx: Context) -> LegacyClient:
+    client = getattr(ctx._outlet.connection, "state", None)
+    if not isinstance(client, LegacyClient):
+        raise ProtocolError(METHOD_NOT_FOUND, f"{ctx.method} needs a connection")
+    return client
+
+
+_decode_strings = msgspec.json.Decoder(dict[str, str] | None).decode
+
+
+def _strings(arguments: Raw | UnsetType) -> dict[str, str]:
+    # 1.11.3: the arguments of a prompt are texts, in every revision.
+    if arguments is UNSET:
+        return {}
+    try:
+        return _decode_strings(arguments) or {}
+    except (msgspec.DecodeError, RecursionError):
+        raise ProtocolError(INVALID_PARAMS, "The arguments of a prompt are texts") from None

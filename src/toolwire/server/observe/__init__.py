@@ -1,0 +1,1 @@
+"""Everything that watches a server: the audit log, metrics, and spans of OpenTelemetry."""

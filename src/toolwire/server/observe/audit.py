@@ -1,0 +1,153 @@
+"""Records every call of a server in an audit log: who, what, with which arguments, how it ended, how long it took."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from functools import reduce
+from typing import Any, Final, cast
+
+from msgspec import UNSET, Raw
+
+from toolwire.audit.log import AuditLog, now
+from toolwire.protocol.errors import CallRefused, ServerError
+from toolwire.redaction import Redaction
+from toolwire.server.catalog import Found
+from toolwire.server.context import Context
+from toolwire.server.kernel import Kernel
+from toolwire.server.middleware import Next
+from toolwire.server.observe.outcome import Outcome, of_error, of_result
+from toolwire.server.call_target import Subject, subject_of
+
+_MAX_MERGED: Final = 1024
+_MAX_TEXT: Final = 200
+
+
+def observe_calls(server: Any, log: AuditLog) -> None:
+    """Record the calls of a server from now on, and end the log when the server ends."""
+    if not isinstance(log, AuditLog):
+        raise ServerError(f"audit= takes an AuditLog, not {type(log).__name__}")
+    server.kernel.audit = log
+    server.kernel.observe(AuditObserver(log, server, server.kernel))
+
+
+class AuditObserver:
+    """The observer that writes a line when a call has ended, whatever its end."""
+
+    def __init__(self, log: AuditLog, server: Any, kernel: Kernel) -> None:
+        self._log = log
+        self._server = server
+        self._kernel = kernel
+        self._merged: dict[tuple[Redaction, ...], Redaction] = {}
+        log.describe(server=server.name, version=server.version)
+
+    async def __call__(self, ctx: Context, call_next: Next) -> Any:
+        subject = subject_of(ctx)
+        if subject is None:
+            return await call_next(ctx)
+        if self._log.required and not self._log.ready:
+            text = "Calls cannot be recorded at the moment, so none are made. Try again in 10 seconds."
+            return self._kernel.failures.refused(ctx, CallRefused(text, reason="audit", retry_after=10.0))
+        # Before the handler, which may change what it was given.
+        entry = self._begun(ctx, subject)
+        started = time.perf_counter()
+        try:
+            result = await call_next(ctx)
+        except BaseException as error:
+            self._ended(ctx, entry, started, of_error(ctx, error))
+            raise
+        outcome = of_result(ctx, result)
+        if outcome.word == "task":
+            run: Any = ctx._task_run
+            entry["task"] = run.id
+            # The call is answered and goes on: its end has a line of its own.
+            run.when_over(lambda worker: self._task_ended(ctx, dict(entry), started, worker))
+        self._ended(ctx, entry, started, outcome)
+        return result
+
+    def _task_ended(self, ctx: Context, entry: dict[str, Any], started: float, worker: asyncio.Future[Any]) -> None:
+        entry["time"] = now()
+        try:
+            answer = worker.result()
+        except BaseException as error:
+            answer = error
+        ending = of_error if isinstance(answer, BaseException) else of_result
+        self._ended(ctx, entry, started, ending(ctx, answer))
+
+    def _ended(self, ctx: Context, entry: dict[str, Any], started: float, outcome: Outcome) -> None:
+        entry["ms"] = round((time.perf_counter() - started) * 1000, 3)
+        entry["outcome"] = outcome.word
+        if outcome.code is not None:
+            entry["code"] = outcome.code
+        if ctx._refusal is not None:
+            entry["reason"] = ctx._refusal
+        if ctx._error_id is not None:
+            entry["errorId"] = ctx._error_id
+        if ctx._trace is not None:
+            entry["trace"] = ctx._trace
+        self._log.record(entry)
+
+    def _begun(self, ctx: Context, subject: Subject) -> dict[str, Any]:
+        request = ctx._request
+        redaction = self._redaction(ctx, subject)
+        name, arguments = subject.name, self._arguments(request.params, subject, redaction)
+        if any(redaction.hides(each, value) for each, value in subject.variables.items()):
+            # The address contains what must not be shown, so the pattern of its template stands for it.
+            name = cast("Found[Any]", subject.found).component.key
+            arguments = {**arguments, "uri": name}
+        entry: dict[str, Any] = {
+            "time": now(),
+            "who": who(request.principal),
+            "method": request.method,
+            "name": redaction.text(name),
+            "arguments": arguments,
+            "revision": request.revision,
+            "request": request.id if isinstance(request.id, int) else request.id[:_MAX_TEXT],
+        }
+        if request.client is not UNSET:
+            entry["client"] = redaction.text(f"{request.client.name} {request.client.version}"[:_MAX_TEXT])
+        if (session := ctx.session_id) is not None:
+            entry["session"] = session_tag(session)
+        return entry
+
+    def _arguments(self, params: Any, subject: Subject, redaction: Redaction) -> Any:
+        raw = getattr(params, "arguments", UNSET)
+        size = len(raw) if isinstance(raw, Raw) else 0
+        try:
+            return self._log.shown(lambda: subject.arguments, size, redaction)
+        except CallRefused:
+            return {"unreadable": size}
+
+    def _redaction(self, ctx: Context, subject: Subject) -> Redaction:
+        """What the log leaves out, and what the policies and the mounted servers on the way say on top of it."""
+        own = self._log.redaction
+        enforcer = self._server.enforcer
+        theirs = [] if enforcer is None else [enforcer.redaction(ctx, subject)]
+        way = () if subject.found is None else subject.found.way
+        logs = (mount.catalog.owner.kernel.audit for mount in way)
+        key = tuple(each for each in (*theirs, *(log.redaction for log in logs if log is not None)) if each is not None)
+        if not key:
+            return own
+        merged = self._merged.get(key)
+        if merged is None:
+            if len(self._merged) >= _MAX_MERGED:
+                self._merged.clear()
+            merged = self._merged[key] = reduce(Redaction.__or__, key, own)
+        return merged
+
+
+def who(principal: Any) -> dict[str, Any] | None:
+    """The caller as far as it is known: never the claims, which may be anything."""
+    if principal is None:
+        return None
+    subject = getattr(principal, "subject", None)
+    if subject is None:
+        return {"subject": str(principal)[:_MAX_TEXT]}
+    found = {"subject": subject} | {each: getattr(principal, each, None) for each in ("provider", "username")}
+    return {key: str(value)[:_MAX_TEXT] for key, value in found.items() if value}
+
+
+def session_tag(session: str) -> str:
+    """Tells sessions apart, and is of no use to whoever would like to enter one."""
+    return hashlib.sha256(session.encode()).hexdigest()[:12]

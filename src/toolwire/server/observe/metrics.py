@@ -1,0 +1,187 @@
+"""Counts requests, and writes what it counted in the text format of Prometheus."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from toolwire.server.context import Context
+from toolwire.server.middleware import Next
+from toolwire.server.observe.outcome import Outcome, of_error, of_result
+from toolwire.server.call_target import subject_of
+from toolwire.http.responses import TEXT_TYPE, Page, Reply
+
+#: Upper bounds in seconds: a tool may answer from memory, or call a model.
+BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+# Names come from the server's author, but there may be as many of them as somebody adds.
+_MAX_SERIES: Final = 5000
+_OTHER: Final = "(other)"
+# In the place of names that not every caller may know.
+_RESTRICTED: Final = "(restricted)"
+
+Gauge: TypeAlias = Callable[[], Mapping[str, float]]
+
+
+class _Series:
+    """Requests of one method, about one component."""
+
+    __slots__ = ("buckets", "outcomes", "seconds")
+
+    def __init__(self, buckets: int) -> None:
+        self.outcomes: dict[str, int] = {}
+        self.buckets = [0] * (buckets + 1)
+        self.seconds = 0.0
+
+    def add(self, other: _Series) -> None:
+        for outcome, count in other.outcomes.items():
+            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
+        self.buckets = [sum(both) for both in zip(self.buckets, other.buckets, strict=True)]
+        self.seconds += other.seconds
+
+
+class Metrics:
+    """`Server(metrics=True)` serves them at `/metrics`; `Metrics(token=...)` only to those who know the token.
+
+    Without a token of their own they name only components that every caller sees; the others are counted together.
+
+    Each process counts for itself and says so in the label `process`, so that the numbers of several workers behind one
+    address add up.
+    """
+
+    def __init__(self, *, token: str | None = None, buckets: Sequence[float] = BUCKETS) -> None:
+        self._token = None if token is None else f"Bearer {token}".encode()
+        self._bounds = tuple(sorted(buckets))
+        self._series: dict[tuple[str, str], _Series] = {}
+        self._refusals: dict[str, int] = {}
+        self._gauges: dict[str, tuple[str, Gauge]] = {}
+        self._public: Callable[[], Callable[[str, str], bool]] | None = None
+        self.in_flight: int = 0
+
+    def gauge(self, name: str, help: str, read: Gauge) -> None:
+        """Add a value that is looked up when it is asked for; `read` returns it by label, `""` for none."""
+        self._gauges[name] = (help, read)
+
+    def name_only(self, public: Callable[[], Callable[[str, str], bool]]) -> None:
+        """Say which names every caller may know. `public()` is asked for each page, what it returns for each name."""
+        self._public = public
+
+    async def __call__(self, ctx: Context, call_next: Next) -> Any:
+        self.in_flight += 1
+        started = time.perf_counter()
+        try:
+            result = await call_next(ctx)
+        except BaseException as error:
+            self._count(ctx, time.perf_counter() - started, of_error(ctx, error))
+            raise
+        self._count(ctx, time.perf_counter() - started, of_result(ctx, result))
+        return result
+
+    def _count(self, ctx: Context, seconds: float, outcome: Outcome) -> None:
+        self.in_flight -= 1
+        series = self._of(ctx.method, self._name(ctx))
+        series.outcomes[outcome.word] = series.outcomes.get(outcome.word, 0) + 1
+        series.buckets[bisect_left(self._bounds, seconds)] += 1
+        series.seconds += seconds
+        if ctx._refusal is not None:
+            self._refusals[ctx._refusal] = self._refusals.get(ctx._refusal, 0) + 1
+
+    def _name(self, ctx: Context) -> str:
+        subject = subject_of(ctx)
+        if subject is None or subject.found is None:
+            return ""
+        component = subject.found.component
+        # A template has one name, however many addresses it answers to.
+        return subject.name if component.kind in ("tools", "prompts") else component.key
+
+    def _of(self, method: str, name: str) -> _Series:
+        key = (method, name)
+        if key not in self._series and len(self._series) >= _MAX_SERIES:
+            key = (method, _OTHER)
+        found = self._series.get(key)
+        if found is None:
+            found = self._series[key] = _Series(len(self._bounds))
+        return found
+
+    # --- showing ---
+
+    def page(self) -> Page:
+        """What an HTTP application shows of them."""
+        return Page(self._answer, decides=self._token is not None)
+
+    def _answer(self, headers: Mapping[str, str]) -> Reply:
+        if self._token is not None and not _same(headers.get("authorization"), self._token):
+            return Reply(401, b"The metrics need their token", ((b"www-authenticate", b"Bearer"), *TEXT_TYPE))
+        has_permission = self._token is not None
+        return Reply(
+            200,
+            self.render(everything=has_permission).encode(),
+            ((b"content-type", _CONTENT_TYPE), (b"cache-control", b"no-store")),
+        )
+
+    def render(self, *, everything: bool = True) -> str:
+        """Everything counted so far, as Prometheus reads it; or with only those names that every caller may know."""
+        counted = self._series if everything else self._for_everybody()
+        return "".join(f"{line}\n" for line in self._lines(counted))
+
+    def _for_everybody(self) -> dict[tuple[str, str], _Series]:
+        if self._public is None:
+            return self._series
+        is_public, shown = self._public(), dict[tuple[str, str], _Series]()
+        for (method, name), series in self._series.items():
+            if name in ("", _OTHER) or is_public(method, name):
+                shown[method, name] = series
+            else:
+                shown.setdefault((method, _RESTRICTED), _Series(len(self._bounds))).add(series)
+        return shown
+
+    def _lines(self, counted: Mapping[tuple[str, str], _Series]) -> Iterator[str]:
+        process = {"process": str(os.getpid())}
+        yield from _head("toolwire_requests_total", "counter", "Requests, by how they ended.")
+        for (method, name), series in counted.items():
+            for outcome, count in series.outcomes.items():
+                labels = {"method": method, "name": name, "outcome": outcome} | process
+                yield _sample("toolwire_requests_total", labels, count)
+        yield from _head("toolwire_request_seconds", "histogram", "How long requests took.")
+        for (method, name), series in counted.items():
+            yield from self._histogram(series, {"method": method, "name": name} | process)
+        yield from _head("toolwire_refusals_total", "counter", "Calls that were refused, by the reason.")
+        for reason, count in self._refusals.items():
+            yield _sample("toolwire_refusals_total", {"reason": reason} | process, count)
+        yield from _head("toolwire_requests_in_flight", "gauge", "Requests that are being handled.")
+        yield _sample("toolwire_requests_in_flight", process, self.in_flight)
+        for name, (text, read) in self._gauges.items():
+            yield from _head(f"toolwire_{name}", "gauge", text)
+            for kind, value in read().items():
+                yield _sample(f"toolwire_{name}", ({"kind": kind} if kind else {}) | process, value)
+
+    def _histogram(self, series: _Series, labels: dict[str, str]) -> Iterator[str]:
+        total = 0
+        for bound, count in zip((*(f"{each:g}" for each in self._bounds), "+Inf"), series.buckets, strict=True):
+            total += count
+            yield _sample("toolwire_request_seconds_bucket", labels | {"le": bound}, total)
+        yield _sample("toolwire_request_seconds_sum", labels, series.seconds)
+        yield _sample("toolwire_request_seconds_count", labels, total)
+
+
+def _same(authorization: str | None, expected: bytes) -> bool:
+    # latin-1, as headers come; whatever it holds, it compares.
+    return hmac.compare_digest((authorization or "").encode("utf-8", "replace"), expected)
+
+
+def _head(name: str, kind: str, text: str) -> Iterator[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+
+
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items() if text)
+    return f"{name}{{{shown}}} {value:.9g}" if isinstance(value, float) else f"{name}{{{shown}}} {value}"

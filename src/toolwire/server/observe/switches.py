@@ -1,0 +1,66 @@
+"""Switches on what watches a server: spans, metrics, the audit log. Imported only where one of them is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toolwire.audit import AuditLog
+from toolwire.protocol.errors import ServerError
+from toolwire.server.observe.audit import observe_calls
+from toolwire.server.observe.metrics import Metrics
+
+
+def observe(server: Any, *, tracing: Any, metrics: Metrics | bool | None, audit: AuditLog | None) -> None:
+    """From the outside in, so that a record can name the trace it belongs to."""
+    if tracing:
+        from toolwire.server.observe.tracing import Tracing
+
+        server.kernel.observe(Tracing(tracing))
+    if metrics:
+        server.metrics = Metrics() if metrics is True else metrics
+        if not isinstance(server.metrics, Metrics):
+            raise ServerError(f"metrics= takes True or a Metrics, not {type(metrics).__name__}")
+        _measure(server, server.metrics)
+    if audit is not None:
+        observe_calls(server, audit)
+
+
+def _measure(server: Any, metrics: Metrics) -> None:
+    kernel = server.kernel
+    kernel.observe(metrics)
+    metrics.name_only(lambda: _public(server))
+    metrics.gauge("connections", "Connections that are open.", lambda: {"": len(kernel.hub.clients)})
+    metrics.gauge("listen_streams", "Streams of subscriptions that are open.", lambda: {"": len(kernel.hub.streams)})
+    metrics.gauge("tasks", "Tasks that run in this process.", lambda: {"": kernel.tasks_running})
+    metrics.gauge("waiting", "Calls that wait for a thread or for a slot.", lambda: _waiting(server))
+
+
+def _public(server: Any) -> Callable[[str, str], bool]:
+    """What somebody who has not said who they are sees, by the method that uses it and its name."""
+    access, catalog = server.kernel.access, server.catalog
+    view = access.view_of(None)
+    # What a list handler lists may differ from caller to caller, and is nobody's name here.
+    if not access.active and not server.kernel.lowlevel.lists:
+        return lambda method, name: True
+
+    def names(*kinds: str) -> set[str]:
+        return {name for kind in kinds for name in catalog.all(kind, view)}
+
+    seen = {
+        "tools/call": names("tools"),
+        "prompts/get": names("prompts"),
+        "resources/read": names("resources", "templates"),
+        "completion/complete": names("prompts", "templates", "resources"),
+    }
+    return lambda method, name: name in seen.get(method, ())
+
+
+def _waiting(server: Any) -> dict[str, float]:
+    slots = 0 if server.enforcer is None else server.enforcer.gates.waiting
+    return {"thread": server.kernel.workers.waiting, "slot": slots}
+
+
+def measure_sessions(metrics: Metrics, application: Any) -> None:
+    """Count the legacy sessions of an HTTP application."""
+    metrics.gauge("http_sessions", "Legacy HTTP sessions that this process opened.", lambda: {"": application.opened})

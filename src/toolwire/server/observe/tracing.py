@@ -1,0 +1,88 @@
+"""A span of OpenTelemetry for every request, as part of the trace of whoever sent it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from toolwire._version import __version__
+from toolwire.extras import require
+from toolwire.protocol.trace import trace_in
+from toolwire.server.context import Context
+from toolwire.server.middleware import Next
+from toolwire.server.observe.outcome import Outcome, of_error, of_result
+from toolwire.server.call_target import subject_of
+
+_TARGET: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+
+
+class Tracing:
+    """The observer that makes the spans. What handlers start while they run becomes part of the same trace."""
+
+    def __init__(self, provider: Any) -> None:
+        """`provider` is a `TracerProvider`, or True for the one that the process has set."""
+        self._trace = require("opentelemetry.trace", extra="otel", what="Tracing")
+        self._context = require("opentelemetry.context", extra="otel", what="Tracing")
+        self._extract = require("opentelemetry.propagate", extra="otel", what="Tracing").extract
+        self._tracer = self._trace.get_tracer(
+            "toolwire", __version__, tracer_provider=None if provider is True else provider
+        )
+
+    async def __call__(self, ctx: Context, call_next: Next) -> Any:
+        name, attributes = self._described(ctx)
+        parent = self._parent(ctx)
+        kind = self._trace.SpanKind.SERVER
+        span = self._tracer.start_span(name, context=parent, kind=kind, attributes=attributes)
+        ctx._trace = f"{span.get_span_context().trace_id:032x}"
+        before = self._context.attach(self._trace.set_span_in_context(span, parent))
+        try:
+            result = await call_next(ctx)
+        except BaseException as error:
+            self._ended(span, ctx, of_error(ctx, error))
+            raise
+        else:
+            self._ended(span, ctx, of_result(ctx, result))
+            return result
+        finally:
+            self._context.detach(before)
+            span.end()
+
+    def _parent(self, ctx: Context) -> Any:
+        """SEP-414: what the request itself carries comes first, since HTTP may end at a proxy on the way."""
+        request = ctx._request
+        carried = trace_in(ctx.meta) if request.raw is not UNSET else {}
+        if "traceparent" not in carried and request.headers is not None:
+            carried = trace_in(request.headers) or carried
+        return self._extract(carried) if carried else None
+
+    def _described(self, ctx: Context) -> tuple[str, dict[str, Any]]:
+        # The names of OpenTelemetry's conventions for MCP. Arguments and results are in no span.
+        method = ctx.method
+        attributes: dict[str, Any] = {
+            "mcp.method.name": method,
+            "mcp.protocol.version": ctx.revision,
+            "jsonrpc.request.id": str(ctx.request_id)[:200],
+        }
+        subject = subject_of(ctx)
+        # A name that anybody can make up would make up as many spans.
+        if subject is None or subject.found is None or method not in _TARGET:
+            return method, attributes
+        attributes[_TARGET[method]] = subject.name
+        if method == "tools/call":
+            attributes["gen_ai.operation.name"] = "execute_tool"
+        return f"{method} {subject.name}", attributes
+
+    def _ended(self, span: Any, ctx: Context, outcome: Outcome) -> None:
+        if outcome.code is not None:
+            span.set_attribute("rpc.response.status_code", str(outcome.code))
+        if ctx._error_id is not None:
+            span.set_attribute("toolwire.error_id", ctx._error_id)
+        if ctx._refusal is not None:
+            span.set_attribute("toolwire.refusal", ctx._refusal)
+        if outcome.word in ("ok", "asked"):
+            return
+        kind = str(outcome.code) if outcome.code is not None else outcome.word
+        span.set_attribute("error.type", "tool_error" if kind == "error" else kind)
+        if outcome.word != "cancelled":
+            span.set_status(self._trace.StatusCode.ERROR)

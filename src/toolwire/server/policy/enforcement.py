@@ -1,0 +1,114 @@
+"""The middleware that holds calls to the policies of a server, its mounted servers and their components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from toolwire.redaction import Redaction
+from toolwire.server.context import Context
+from toolwire.server.middleware import Next
+from toolwire.server.policy.concurrency import Gates
+from toolwire.server.policy.plan import Placement, Plan
+from toolwire.server.policy.policy import Policy
+from toolwire.server.policy.rates import Counters
+from toolwire.server.policy.shared_rates import SharedCounters
+from toolwire.server.call_target import Subject, subject_of
+
+_MAX_PLANS: Final = 4096
+
+
+class Counting(NamedTuple):
+    """Who counts calls: one for those of this process, one for those of all processes together."""
+
+    own: Callable[[], Counters]
+    shared: SharedCounters
+
+
+class Enforcer:
+    """One for a server; installed when there is a first policy to enforce."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._counting = Counting(cache(_memory_counters), SharedCounters(server.stores))
+        self.gates: Gates = Gates()
+
+    async def __call__(self, ctx: Context, call_next: Next) -> Any:
+        subject = subject_of(ctx)
+        if subject is None:
+            return await call_next(ctx)
+        plan = self._plan(ctx.principal, subject)
+        return await (call_next(ctx) if plan is None else plan.run(ctx, subject, call_next))
+
+    async def read_inside(self, ctx: Context, inner: Context, subject: Subject, read: Next) -> Any:
+        """Read a resource for the handler of `ctx`, in the context `inner`, under the policies of that resource.
+
+        A policy that the call of the handler has passed does not count this once more, and does not ask for another
+        slot, which the call itself may hold. All else holds as for any read.
+        """
+        outer = subject_of(ctx)
+        passed = frozenset() if outer is None else frozenset(place for place, _ in self._places(outer))
+        plan = self._plan(ctx.principal, subject, passed)
+        return await (read(inner) if plan is None else plan.run_inside(inner, subject, read))
+
+    def count_with(self, counting: Counting) -> Counting:
+        """Count calls with others from now on; returns those that counted them until now."""
+        before, self._counting = self._counting, counting
+        self._plans.clear()
+        return before
+
+    def redaction(self, ctx: Context, subject: Subject) -> Redaction | None:
+        """What records of a call must not show; None where no policy says anything."""
+        plan = self._plan(ctx.principal, subject)
+        return None if plan is None else plan.redaction
+
+    def _plan(self, principal: Any, subject: Subject, passed: frozenset[str] = frozenset()) -> Plan | None:
+        placements = self._placements(principal, subject, passed)
+        if not placements:
+            return None
+        key = tuple((each.place, id(each.policy), each.counts, each.asks) for each in placements)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MAX_PLANS:
+                # A plan can be made again at any time: what was counted is kept elsewhere.
+                self._plans.clear()
+            plan = self._plans[key] = Plan(placements, self._counting.own, self.gates, self._counting.shared)
+        return plan
+
+    def _placements(self, principal: Any, subject: Subject, passed: frozenset[str]) -> list[Placement]:
+        placements: list[Placement] = []
+        # What is said of uses of a component is not said of suggestions for its arguments: they are neither counted
+        # among them nor approved one by one.
+        suggested = None
+        if subject.method == "completion/complete" and subject.found is not None:
+            suggested = subject.found.component.policy
+        for place, policy in self._places(subject):
+            counts, asks = place not in passed and policy is not suggested, policy is not suggested
+            placements.append(Placement(place, policy, counts, asks))
+            added = policy.for_caller(principal)
+            if added is not None:
+                # A place of its own: the same rate in both policies is two rates, and a call counts once in each.
+                placements.append(Placement(f"{place}/by_principal", added, counts, asks))
+        return placements
+
+    def _places(self, subject: Subject) -> list[tuple[str, Policy]]:
+        """From the outside in: this server, the mounted ones on the way to the component, the component."""
+        server, found = self._server, subject.found
+        places = [] if server.policy is None else [(server.name, server.policy)]
+        if found is None:
+            return places
+        component, owner = found.component, found.owner
+        mounted = (mount.catalog.owner for mount in found.way)
+        places.extend((f"{server.name}/{each.name}", each.policy) for each in mounted if each.policy is not None)
+        if component.policy is not None:
+            places.append((f"{server.name}/{owner.name}/{component.kind}/{component.key}", component.policy))
+        return places
+
+
+def _memory_counters() -> Counters:
+    # Imported here because only rates and quotas need the library behind it.
+    from toolwire.server.policy.rate_counters import CounterMemory
+
+    return Counters(CounterMemory())

@@ -1,0 +1,161 @@
+"""How components come to a server: by decorators, as arguments, from a directory, at any time."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
+
+from toolwire.protocol.errors import ServerError
+from toolwire.schemas import Profile
+from toolwire.server import component_directory
+from toolwire.server.catalog import Catalog
+from toolwire.server.completion import Completion
+from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
+from toolwire.server.components.decorating import PromptOptions, ResourceOptions, ToolOptions, check_options
+
+log: logging.Logger = logging.getLogger("toolwire.server")
+F = TypeVar("F", bound=Callable[..., Any])
+Addable: TypeAlias = Component | Callable[..., Any]
+Removable: TypeAlias = Component | str
+
+
+class Registering:
+    """The part of a server that takes components."""
+
+    catalog: Catalog
+    schema_profile: Profile
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(self, name: str | None = None, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+
+    def tool(self, function: Any = None, /, **options: Any) -> Any:
+        """Register a function as a tool; bare or called with the options of `Tool`. Returns the function."""
+        check_options(options, ToolOptions, "tool")
+        if isinstance(function, str):
+            options.setdefault("name", function)
+            function = None
+        options.setdefault("schema_profile", self.schema_profile)
+        return self._decorate(function, lambda each: Tool(each, **options))
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+
+    @overload
+    def prompt(self, name: str | None = None, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
+
+    def prompt(self, function: Any = None, /, **options: Any) -> Any:
+        """Register a function as a prompt; bare or called with the options of `Prompt`. Returns the function."""
+        check_options(options, PromptOptions, "prompt")
+        if isinstance(function, str):
+            options.setdefault("name", function)
+            function = None
+        return self._decorate(function, lambda each: Prompt(each, **options))
+
+    def resource(self, uri: str, /, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
+        """Register a function as a resource, or as a template when the address has `{variables}`."""
+        check_options(options, ResourceOptions, "resource")
+        if callable(uri):
+            raise ServerError('A resource needs an address: @server.resource("note://today")')
+        kind: Any = ResourceTemplate if "{" in uri else Resource
+
+        def register(function: F) -> F:
+            self._add_new(kind(uri, function, **options))
+            return function
+
+        return register
+
+    def completion(self, *, prompt: str | None = None, template: str | None = None, argument: str) -> Callable[[F], F]:
+        """Register a function that suggests values for an argument of a prompt or a variable of a template."""
+        if (prompt is None) == (template is None):
+            raise ServerError("A completion is for prompt= or for template=, one of the two")
+        kind, target = ("ref/prompt", prompt) if prompt is not None else ("ref/resource", template)
+
+        def register(function: F) -> F:
+            self._complete(kind, str(target), argument, function)
+            return function
+
+        return register
+
+    def _complete(self, kind: str, target: str, argument: str, source: Any) -> None:
+        # Imported here because most servers complete nothing.
+        from toolwire.server.rule_names import check_completed
+
+        check_completed(self.catalog, kind, target, argument)
+        self.catalog.complete(kind, target, argument, Completion(source))
+
+    def _decorate(self, function: Any, make: Callable[[Any], Component]) -> Any:
+        def register(each: F) -> F:
+            self._add_new(make(each))
+            return each
+
+        return register if function is None else register(function)
+
+    def _add_new(self, component: Component) -> None:
+        """Add what a decorator made."""
+        self._warn_of_second(component)
+        self.add(component)
+
+    def _warn_of_second(self, component: Component, is_second: bool = False) -> None:
+        """Log that a component takes the place of another: nobody gives two of them one name on purpose."""
+        if is_second or self.catalog.holds(component):
+            log.warning(
+                "there are two of the %s %r: the second takes the place of the first", component.noun, component.key
+            )
+
+    def add(self, component: Addable | Iterable[Addable]) -> Self:
+        """Add a component, or several; a function becomes a tool, as in `Server(tools=)`.
+
+        It works at any time and from any thread. Every client that can be told is told, once for each list that
+        changed. If one of several cannot be added, none is.
+        """
+        self.catalog.add(*[self._component_of(each) for each in all_of(component)])
+        return self
+
+    def add_directory(self, directory: str | os.PathLike[str]) -> Self:
+        """Add every component that the files of a directory define, as `scan` finds them."""
+        found = component_directory.scan(directory, schema_profile=self.schema_profile).all()
+        named: set[tuple[str, str]] = set()
+        for component in found:
+            self._warn_of_second(component, (component.kind, component.key) in named)
+            named.add((component.kind, component.key))
+        return self.add(found)
+
+    def remove(self, component: Removable | Iterable[Removable]) -> Self:
+        """Remove a component or several, given as such or by name or address. If one is not there, none is removed."""
+        self.catalog.remove(*all_of(component))
+        return self
+
+    def _component_of(self, item: Any) -> Component:
+        return self._tool_of(item) if callable(item) and not isinstance(item, Component) else item
+
+    def _tool_of(self, function: Any) -> Tool:
+        return Tool(function, schema_profile=self.schema_profile)
+
+    def _register_all(
+        self, tools: Any, resources: Any, templates: Any, prompts: Any, completions: Any, directory: Any
+    ) -> None:
+        self.add([each if isinstance(each, Component) else self._tool_of(each) for each in all_of(tools)])
+        self.catalog.add(*all_of(resources), *all_of(templates))
+        for each in all_of(prompts):
+            self.add(each if isinstance(each, Component) else Prompt(each))
+        for key, source in (completions or {}).items():
+            if not isinstance(key, tuple) or len(key) != 2:
+                raise ServerError(f"The keys of completions= are (prompt or template, argument), not {key!r}")
+            target, argument = key
+            kind = "ref/resource" if "://" in target or "{" in target else "ref/prompt"
+            self._complete(kind, target, argument, source)
+        if directory is not None:
+            self.add_directory(directory)
+
+
+def all_of(items: Any) -> list[Any]:
+    """One item, several, or none."""
+    if items is None:
+        return []
+    is_one = callable(items) or isinstance(items, Component | str) or not isinstance(items, Iterable)
+    return [items] if is_one else list(items)

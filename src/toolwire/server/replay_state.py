@@ -1,0 +1,188 @@
+"""The questions of handlers between their rounds: opened, sealed away, taken up again (see `protocol.rounds`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from typing import Any, Final, cast
+
+from msgspec import UNSET
+
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_CLIENT_CAPABILITY,
+    NotSupported,
+    ProtocolError,
+    ToolwireError,
+)
+from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest, used_state
+from toolwire.protocol.sealing import BadSeal, Sealer
+from toolwire.server.input_requests import Asking, BackChannel, NoReplay, Replay
+from toolwire.server.context import Context
+from toolwire.server.storage_budget import Keeping
+from toolwire.server.limits import Limits
+from toolwire.stores import Stores
+
+log: logging.Logger = logging.getLogger("toolwire.server")
+
+# A sealed value longer than this stays here and only its name travels.
+MAX_SEALED: Final = 32 * 1024
+# Clients decide how long their answers are: no state is longer than this, and no more than this stays here at a time.
+MAX_STATE: Final = 256 * 1024
+MAX_KEPT: Final = 16 * 1024 * 1024
+# States that were used up, and that this process has put down in the store at a time.
+MAX_USED: Final = 50_000
+# The clocks of two replicas may differ by this many seconds: a used state is remembered for longer than it is good for.
+_SLACK: Final = 60.0
+_INLINE, _STORED = b"=", b"@"
+
+
+class Questions:
+    """How the handlers of one server ask."""
+
+    def __init__(self, server: str, sealer: Sealer, stores: Stores, limits: Limits) -> None:
+        self._context = b"requestState/" + server.encode()
+        self.sealer = sealer
+        self._stores = stores
+        self._limits = limits
+        self._kept = Keeping(MAX_KEPT, limits.share)
+        self._used = Keeping(MAX_USED, limits.share)
+
+    async def asking(self, ctx: Context) -> Asking:
+        if not ctx._request.modern:
+            return BackChannel(ctx._outlet, self._limits.state)
+        if not ctx._request.row.rounds:
+            # MRTR-1
+            raise NotSupported(f"{ctx.method} cannot ask the client: only tools, prompts and resources can")
+        rounds = Rounds(
+            request_digest(ctx.method, ctx.params), principal_key(ctx.principal), max_rounds=self._limits.rounds
+        )
+        if ctx.params.request_state is not UNSET:
+            await self._resume(rounds, ctx)
+        elif ctx.params.input_responses is not UNSET:
+            rounds.offer(ctx.params.input_responses)
+        if not ctx.replay and rounds.unfinished is None:
+            return NoReplay()
+        # Whoever asks may be a child task of the handler, whose own task its deadline knows.
+        task = ctx._task if ctx._deadline is None else ctx._deadline.task
+        return Replay(rounds, task or asyncio.current_task())
+
+    async def take_up(self, ctx: Context) -> None:
+        """Before a handler runs: check the state it is sent, and make its questions its own."""
+        asking = ctx._asking or await ctx._open_asking()
+        if asked(ctx):
+            return
+        if not ctx.replay:
+            ctx._asking = NoReplay()
+        elif type(asking) is Replay:
+            asking.task = asyncio.current_task()
+
+    async def _resume(self, rounds: Rounds, ctx: Context) -> None:
+        """MRTR-5: what comes back is the client's word until its seal is checked."""
+        params: t.RoundRequestParams = ctx.params
+        try:
+            payload = self.sealer.open(cast(str, params.request_state), self._context)
+        except BadSeal:
+            raise invalid_state() from None
+        if payload.startswith(_STORED):
+            stored = await self._stores.kv.get(_state_key(payload[1:].decode()))
+            if stored is None:
+                raise invalid_state()
+            payload = stored
+        responses = {} if params.input_responses is UNSET else params.input_responses
+        # A request that this server runs again was in time when it came.
+        state = rounds.resume(payload[1:], responses, 0.0 if ctx._request.again else time.time())
+        for asked in state.asked.values():
+            _check_capability(ctx, _CAPABILITIES[asked.kind])
+        for _, question in rounds.pending.values():
+            if isinstance(question, t.ElicitRequest) and question.params.mode == "url":
+                _check_capability(ctx, "elicitation.url")
+        if rounds.unfinished is None and not ctx._request.again:
+            await self._use_up(ctx, state)
+
+    async def _use_up(self, ctx: Context, state: State) -> None:
+        """MRTR-7: let one request, on whichever replica, run with the answers to a state."""
+        seconds = max(state.expires - time.time(), 0.0) + _SLACK
+        if not self._used.has_room(ctx._request.caller, 1):
+            raise ProtocolError(INTERNAL_ERROR, "Too many calls were answered in a short time; try again later")
+        try:
+            is_first = await self._stores.kv.put(f"toolwire:used:{state.id}", b"1", ttl=seconds, if_absent=True)
+        except ToolwireError as error:
+            log.error("a call could not go on with its answers: the store failed: %s", error)
+            raise ProtocolError(INTERNAL_ERROR, "The answers cannot be taken now; try again later") from None
+        if not is_first:
+            raise used_state()
+        self._used.admit(ctx._request.caller, 1, seconds)
+
+    async def input_required(self, ctx: Context) -> t.InputRequiredResult:
+        asking = ctx._asking
+        assert isinstance(asking, Replay)
+        seconds = self._limits.tool
+        if ctx._deadline is not None:
+            ctx._deadline.stop()
+            seconds = ctx._deadline.seconds
+        if asking.unwinding and asking.rounds.unfinished is None:
+            uncancel()
+        await asking.unwound(seconds)
+        state = asking.rounds.next_state(secrets.token_urlsafe(16), time.time(), self._limits.state)
+        return asking.rounds.result(await self._sealed(ctx, state))
+
+    async def _sealed(self, ctx: Context, state: State) -> str:
+        payload = _INLINE + dump_state(state)
+        if len(payload) > MAX_STATE:
+            text = f"The answers to this call's questions, and its steps, are over the limit of {MAX_STATE} bytes"
+            raise ProtocolError(INVALID_PARAMS, text)
+        # What a step returned is the server's own business: it travels encrypted, or not at all.
+        if len(payload) <= MAX_SEALED and (self.sealer.confidential or not state.steps):
+            return self.sealer.seal(payload, self._context)
+        if not self._kept.admit(ctx._request.caller, len(payload), self._limits.state):
+            text = "Too many calls wait for long answers to be carried on; try again later, or with shorter answers"
+            raise ProtocolError(INTERNAL_ERROR, text)
+        name = secrets.token_urlsafe(24)
+        await self._stores.kv.put(_state_key(name), payload, ttl=state.expires - time.time())
+        return self.sealer.seal(_STORED + name.encode(), self._context)
+
+
+_CAPABILITIES: Final = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+
+
+def _check_capability(ctx: Context, capability: str) -> None:
+    """MRTR-4: a question is asked again only if this request allows it, whatever the one before did."""
+    if not t.has_capability(ctx.client_capabilities, capability):
+        text = f"The questions of this request need the client capability {capability}"
+        required: dict[str, Any] = {}
+        for name in reversed(capability.split(".")):
+            required = {name: required}
+        raise ProtocolError(MISSING_CLIENT_CAPABILITY, text, {"requiredCapabilities": required})
+
+
+def asked(ctx: Context) -> bool:
+    asking = ctx._asking
+    return type(asking) is Replay and asking.unwinding
+
+
+def uncancel() -> None:
+    """Our own cancellation has done its work; the task goes on to answer."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
+def principal_key(principal: Any) -> str:
+    """Whom something belongs to, as a text; empty for nobody in particular."""
+    if principal is None:
+        return ""
+    subject = getattr(principal, "subject", None)
+    return digest(str(getattr(principal, "provider", "")), str(principal if subject is None else subject))
+
+
+def _state_key(name: str) -> str:
+    return f"toolwire:state:{name}"

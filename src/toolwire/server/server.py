@@ -1,0 +1,406 @@
+"""`Server`: what a user builds, what it says about itself, and what it tells those who are connected."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from toolwire.auth.principal import Principal
+from toolwire.content import ToolResult
+from toolwire.protocol import types as t
+from toolwire.protocol.changes import Change, FrozenParams
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.methods import methods
+from toolwire.protocol.surrogates import encode_readable
+from toolwire.protocol.revisions import MODERN
+from toolwire.schemas import PROFILES, Profile
+from toolwire.sealing_aes import make_sealer
+from toolwire.server.callbacks import plain
+from toolwire.server.catalog import Catalog
+from toolwire.server.components import (
+    Cache,
+    Icons,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    Tool,
+    checked_policy,
+    icons_of,
+)
+from toolwire.server.components.restriction import VisibleTo
+from toolwire.server.context import Progress
+from toolwire.server.in_process import Directs, Nowhere
+from toolwire.server.extensions import Extension
+from toolwire.server.kernel import Kernel
+from toolwire.server.lifespan import Life
+from toolwire.server.limits import Limits
+from toolwire.server.middleware import Middleware
+from toolwire.server.registration import Registering, all_of
+from toolwire.server.transports import Serving
+from toolwire.stores import Stores
+from toolwire.stores.by_address import open_stores, stores_of_environment
+
+if TYPE_CHECKING:
+    from toolwire.audit import AuditLog
+    from toolwire.server.connections import Connection
+    from toolwire.server.observe.metrics import Metrics
+    from toolwire.server.policy import Policy
+    from toolwire.server.policy.enforcement import Enforcer
+    from toolwire.server.tasks.host_tasks import HostTasks
+
+F = TypeVar("F", bound=Callable[..., Any])
+Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+_SECRET = "TOOLWIRE_SECRET"
+
+
+class Server(Registering, Serving):
+    """An MCP server: its components, and what it says about itself."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "1.0.0",
+        title: str | None = None,
+        description: str | None = None,
+        website_url: str | None = None,
+        icons: Icons = None,
+        instructions: str | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        tools: Tool | Callable[..., Any] | Iterable[Any] | None = None,
+        resources: Resource | Iterable[Resource] | None = None,
+        templates: ResourceTemplate | Iterable[ResourceTemplate] | None = None,
+        prompts: Prompt | Callable[..., Any] | Iterable[Any] | None = None,
+        completions: Mapping[tuple[str, str], Any] | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        lifespan: Lifespan | None = None,
+        auth: Any = None,
+        local_principal: Principal | None = None,
+        middleware: Middleware | Sequence[Middleware] | None = None,
+        limits: Limits | None = None,
+        policy: Policy | None = None,
+        audit: AuditLog | None = None,
+        metrics: Metrics | bool | None = None,
+        tracing: Any = None,
+        stores: Stores | str | os.PathLike[str] | None = None,
+        secret: str | bytes | Sequence[str | bytes] | None = None,
+        page_size: int | None = None,
+        cache: Cache | None = None,
+        schema_profile: Profile = "portable",
+        debug: bool = False,
+    ) -> None:
+        if not name or not isinstance(name, str):
+            raise ServerError("A server needs a name")
+        if page_size is not None and page_size < 1:
+            raise ServerError("page_size= is at least 1")
+        if schema_profile not in PROFILES:
+            raise ServerError(f"schema_profile= is one of {', '.join(PROFILES)}, not {schema_profile!r}")
+        if capabilities is not None and not isinstance(capabilities, Mapping):
+            raise ServerError("capabilities= is a mapping such as {'experimental': {}}")
+        limits = limits or Limits()
+        implementation = t.Implementation(
+            name=name,
+            version=version,
+            title=title or UNSET,
+            description=description or UNSET,
+            website_url=website_url or UNSET,
+            icons=icons_of(icons),
+        )
+        self.name = name
+        self.version = version
+        self.limits = limits
+        self.schema_profile: Profile = schema_profile
+        """How the input schemas of the tools that it makes are published; a `Tool` given to it has its own."""
+        self.policy: Policy | None = checked_policy(policy)
+        self.auth = auth
+        """Who is let in over HTTP: a verifier, a callable, a list of those, or a `ResourceServer`."""
+        self.local_principal = local_principal
+        """Who calls on stdio and in memory; None for somebody to whom no restriction applies."""
+        given = _stores(stores)
+        self.stores: Stores = given or Stores.memory()
+        self._stores_are_given = given is not None
+        keys = _secrets(secret)
+        self._has_secret = keys is not None
+        self.catalog: Catalog = Catalog(self)
+        self.kernel: Kernel = Kernel(
+            self,
+            self.catalog,
+            implementation,
+            instructions=instructions,
+            capabilities=capabilities,
+            limits=limits,
+            stores=self.stores,
+            sealer=make_sealer(keys, random=os.urandom),
+            page_size=page_size or limits.page,
+            cache=cache or Cache(),
+            debug=debug,
+        )
+        self.catalog.listeners.append(self._changed)
+        self.enforcer: Enforcer | None = None
+        if policy is not None:
+            self.catalog.guarded = True
+            self._enforce()
+        self.metrics: Metrics | None = None
+        if tracing or metrics or audit is not None:
+            from toolwire.server.observe.switches import observe
+
+            observe(self, tracing=tracing, metrics=metrics, audit=audit)
+        self.lifespan_value: Any = None
+        self.lifespan = lifespan
+        self._life = Life(self)
+        self._directs = Directs()
+        self._notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
+        Serving.__init__(self)
+        for each in all_of(middleware):
+            self.kernel.use(each)
+        self._register_all(tools, resources, templates, prompts, completions, directory)
+
+    # --- what belongs to it beside components ---
+
+    def mount(self, other: Server, prefix: str | None = None) -> Server:
+        """Offer another server's components as well, live; the names of its tools and prompts start with `prefix_`."""
+        if not isinstance(other, Server):
+            raise ServerError(f"Only a Server can be mounted, not {type(other).__name__}")
+        if other.kernel.lowlevel.active or other.kernel.lowlevel.lists:
+            raise other._unmountable("low-level handlers")
+        if other.kernel.extensions:
+            raise other._unmountable("extensions")
+        self.catalog.mount(f"{prefix}_" if prefix else "", other.catalog)
+        other._compose_hosts()
+        return self
+
+    def _unmountable(self, what: str) -> ServerError:
+        return ServerError(f"{self.name!r} cannot have {what} and be mounted: give them to the server that mounts it")
+
+    def _check_unmounted(self, what: str) -> None:
+        if self.catalog.hosts():
+            raise self._unmountable(what)
+
+    def _compose_hosts(self) -> None:
+        """Have the middleware of this server, and of those mounted in it, run wherever they are mounted."""
+        for catalog in self.catalog.hosts():
+            catalog.owner.kernel.compose()
+
+    def extension(self, identifier: str, settings: Mapping[str, Any] | None = None) -> Extension:
+        """Declare an extension; its methods and filters are registered on what this returns."""
+        self._check_unmounted("extensions")
+        extension = self.kernel.extensions[identifier] = Extension(identifier, settings or {})
+        self.kernel.refresh()
+        return extension
+
+    def restrict(self, tag: str, *, scopes: str | Iterable[str] | None = None, visible_to: VisibleTo = None) -> Server:
+        """Say of every component with a tag what `scopes=` and `visible_to=` say of one.
+
+        What was said of the tag before holds too.
+        """
+        self.kernel.access.restrict(tag, scopes, visible_to)
+        return self
+
+    def use(self, middleware: Middleware) -> Middleware:
+        """Add a middleware around every request: `async def (ctx, call_next)`."""
+        self.kernel.use(middleware)
+        self._compose_hosts()
+        return middleware
+
+    def on_list_tools(self, handler: F) -> F:
+        """Low level: the one function that lists the tools."""
+        self._check_unmounted("low-level handlers")
+        self.kernel.lowlevel.on_list(handler)
+        self.kernel.refresh()
+        return handler
+
+    def on_call_tool(self, handler: F) -> F:
+        """Low level: the one function that calls tools, `(name, arguments)` or `(name, arguments, ctx)`."""
+        self._check_unmounted("low-level handlers")
+        self.kernel.lowlevel.on_call(handler)
+        self.kernel.refresh()
+        return handler
+
+    def on_notification(self, method: str, callback: Callable[[Any], Any]) -> None:
+        """Call a plain function for a notification of a client, such as `notifications/roots/list_changed`."""
+        self._notice_callbacks.setdefault(method, []).append(plain(callback, "on_notification()"))
+
+    # --- what is there ---
+
+    @property
+    def tools(self) -> list[Tool]:
+        return [found.component for _, found in sorted(self.catalog.all("tools").items())]
+
+    @property
+    def resources(self) -> list[Resource]:
+        return [found.component for _, found in sorted(self.catalog.all("resources").items())]
+
+    @property
+    def templates(self) -> list[ResourceTemplate]:
+        return [found.component for _, found in sorted(self.catalog.all("templates").items())]
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        return [found.component for _, found in sorted(self.catalog.all("prompts").items())]
+
+    @property
+    def identity(self) -> t.Implementation:
+        """The name, version, title, description, address and icons that clients are told."""
+        return self.kernel.implementation
+
+    @property
+    def instructions(self) -> str | None:
+        """The instructions that clients are told."""
+        return self.kernel.instructions or None
+
+    def capabilities(self, revision: str = MODERN) -> dict[str, Any]:
+        """The capabilities that clients of a revision are told."""
+        return dict(self.kernel.capabilities(revision))
+
+    @property
+    def connections(self) -> list[Connection]:
+        """The clients that are connected to this process now. Over HTTP, those whose request is being handled."""
+        from toolwire.server.connections import connections_of  # Here, because few servers are asked.
+
+        return connections_of(self.kernel.hub)
+
+    @property
+    def subscriptions(self) -> Mapping[str, int]:
+        """The addresses that somebody in this process wants to hear of, with how many do."""
+        from toolwire.server.connections import subscriptions_of  # Here, because few servers are asked.
+
+        return subscriptions_of(self.kernel.hub)
+
+    @property
+    def progress(self) -> list[Progress]:
+        """The progress of the calls that report with `ctx.track()`."""
+        return list(self.kernel.tracked)
+
+    @property
+    def tasks(self) -> HostTasks:
+        """Tasks whose work the host does itself: `create`, `update`, `finish`, `fail`, `cancel`."""
+        self.kernel.offer_tasks()
+        return self.kernel.tasks.hosted
+
+    # --- telling ---
+
+    def _changed(self, family: str) -> None:
+        if self.catalog.guarded:
+            self._enforce()
+        self.kernel.hub.tell(Change(family))
+
+    def _enforce(self) -> None:
+        """Hold calls to policies from now on: the first one has been given."""
+        if self.enforcer is None:
+            from toolwire.server.policy.enforcement import Enforcer
+
+            self.enforcer = Enforcer(self)
+            # Before any other middleware, so that what is refused costs nothing and what is answered is masked.
+            self.kernel.use(self.enforcer, outermost=True)
+
+    def notify_changed(self, family: str) -> None:
+        """Say that the list of `tools`, `resources` or `prompts` changed, where it changed behind the server's back."""
+        if family not in ("tools", "resources", "prompts"):
+            raise ServerError(f"{family!r} is not tools, resources or prompts")
+        self.catalog.changed(family)
+
+    def notify_updated(self, uri: str, params: Mapping[str, Any] | None = None) -> None:
+        """Say that a resource has new contents, to whoever subscribed to it.
+
+        `params` are further members of the notification, such as `{"_meta": {"version": 7}}`. Clients that do not
+        know them ignore them.
+        """
+        change = Change("updated", uri, params=None if not params else _further(params))
+        for catalog in (self.catalog, *self.catalog.hosts()):
+            catalog.owner.kernel.hub.tell(change)
+
+    def publish(self, filter: str, key: str, method: str, params: Mapping[str, Any]) -> None:
+        """Send an extension's notification to the listen streams whose `filter` names `key`."""
+        self.kernel.hub.tell(Change(filter, key, method, FrozenParams(params)))
+
+    def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None, *, session: str | None = None) -> None:
+        """Log to every legacy connection that wants the level; on 2026-07-28 messages belong to a request.
+
+        `session` is the `ctx.session_id` of a client over HTTP: only that client is told, on whichever process it is.
+        """
+        t.severity(level)
+        # Encoded here, so that what is not JSON fails in the hands of whoever logs it.
+        encoded = Raw(encode_readable(data))
+        if self.kernel.offers_logging:
+            params = t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET)
+            self.kernel.hub.log(params, session)
+
+    def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
+        """Call a plain function in this process when a resource is updated, in the thread that announces it."""
+        self.kernel.hub.callbacks.setdefault(uri, []).append(plain(callback, "subscribe()"))
+        return self
+
+    def unsubscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
+        callbacks = self.kernel.hub.callbacks.get(uri, [])
+        if callback in callbacks:
+            callbacks.remove(callback)
+        return self
+
+    # --- calling without a transport ---
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Call a tool in this process, with no transport."""
+        raw = UNSET if arguments is None else Raw(msgspec.json.encode(arguments))
+        result = await self._locally("tools/call", t.CallToolRequestParams(name=name, arguments=raw))
+        if not isinstance(result, t.CallToolResult):
+            raise ProtocolError(INVALID_PARAMS, "The tool asked a question, and there is no client to answer it")
+        return ToolResult.from_wire(t.decode(t.CallToolResult, t.encode(result)))
+
+    async def read_resource(self, uri: str) -> list[t.ResourceContents]:
+        """Read a resource in this process, by its address or its name, with no transport."""
+        uri = self.catalog.address(uri)
+        result = await self._locally("resources/read", t.ReadResourceRequestParams(uri=uri))
+        return result.contents  # type: ignore[no-any-return]
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> t.GetPromptResult:
+        """Get a prompt in this process, with no transport."""
+        raw = UNSET if arguments is None else Raw(msgspec.json.encode(arguments))
+        return await self._locally("prompts/get", t.GetPromptRequestParams(name=name, arguments=raw))  # type: ignore[no-any-return]
+
+    async def _locally(self, method: str, params: Any) -> Any:
+        row = methods(MODERN)[method]
+        request = Incoming(0, method, row, params, UNSET, MODERN, {}, UNSET, UNSET, UNSET, self.local_principal)
+        async with self._life.held():
+            # A task of its own, so that the caller's context variables stay as they are.
+            return await asyncio.create_task(_awaited(self.kernel.handle(request, Nowhere(is_local=True))))
+
+    async def process(self, message: str | bytes) -> str | None:
+        """One JSON-RPC message as text in, the answer as text out; None where there is nothing to answer.
+
+        The messages on one event loop form one connection: a legacy client is expected to `initialize` first. It lasts,
+        and with it the lifespan, as long as the loop. What is no answer is dropped, and handlers cannot ask the client.
+        """
+        direct = self._directs.here(self._local_session, self._life)
+        return await direct.process(message.encode() if isinstance(message, str) else message)
+
+    def __repr__(self) -> str:
+        return f"Server({self.name!r}, version={self.version!r})"
+
+
+def _further(params: Mapping[str, Any]) -> FrozenParams:
+    if "uri" in params:
+        raise ServerError("params= of notify_updated() are further members: the uri is the first argument")
+    # Copied as JSON, so that what cannot be sent fails in the hands of whoever sends it.
+    return FrozenParams(msgspec.json.decode(encode_readable(params)))
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _secrets(secret: Any) -> list[str | bytes] | None:
+    given = secret if secret is not None else os.environ.get(_SECRET)
+    return None if not given else [given] if isinstance(given, str | bytes) else list(given)
+
+
+def _stores(stores: Stores | str | os.PathLike[str] | None) -> Stores | None:
+    if stores is None:
+        return stores_of_environment()
+    return stores if isinstance(stores, Stores) else open_stores(stores)

@@ -1,0 +1,108 @@
+"""`server.tasks`: tasks whose work is not a call but something that the host does in its own time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from toolwire.content import ToolResult
+from toolwire.protocol import tasks as rules
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ServerError
+from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.tasks import Record
+from toolwire.server.context import Context
+from toolwire.server.replay_state import principal_key
+from toolwire.server.tasks.manager import Tasks, called_tool
+from toolwire.server.tasks.owners import owner_of
+from toolwire.server.tasks.running_tasks import Followed
+
+
+class HostTask(Struct, frozen=True):
+    """A task that the host drives. Both members together name it for good, also in another process."""
+
+    id: str
+    """What clients know it by."""
+    owner: str
+    """Whom it belongs to."""
+
+
+class HostTasks:
+    """Creates tasks and brings them to their end. Clients see them like any other.
+
+    They are no calls, so no policy holds for them: nothing is masked in what they say.
+    """
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+
+    async def create(
+        self,
+        ctx: Context | None = None,
+        *,
+        principal: Any = None,
+        ttl: float | None = None,
+        message: str = "",
+        name: str = "",
+        metadata: Mapping[str, Any] | None = None,
+    ) -> HostTask:
+        """Create a task for the client of `ctx`, or for a principal; it is kept for `ttl` seconds after its end.
+
+        The client is told of changes on the connection of `ctx`, as far as its revision has a way. `name` and
+        `metadata`, in JSON types, are for the host: `get` returns them, and clients do not see them.
+        """
+        limits = self._tasks.limits
+        owner = owner_of(ctx) if ctx is not None else principal_key(principal) or "local"
+        if ctx is None:
+            followed, tool = Followed(None, MODERN), ""
+        else:
+            outlet = ctx._outlet
+            may_tell = partial(self._tasks.may_tell, ctx.principal, outlet.is_local)
+            followed, tool = Followed(outlet.connection, ctx.revision, may_tell), called_tool(ctx)
+        longest = limits.task_ttl_max
+        ttl_ms = rules.lifetime(int((limits.task_ttl if ttl is None else ttl) * 1000), limits.task_ttl, longest)
+        details = {} if metadata is None else msgspec.json.decode(msgspec.json.encode(dict(metadata)))
+        await self._tasks.create(owner, ttl_ms, followed, message=message, tool=tool, name=name, metadata=details)
+        self._tasks.await_end(followed)
+        return HostTask(followed.id, owner)
+
+    async def get(self, task: HostTask) -> Record | None:
+        """The task as it stands; None for one that has expired."""
+        return await self._tasks.records.find(self._key(task))
+
+    async def update(self, task: HostTask, message: str) -> bool:
+        """Say how far the work is; False for a task that is over."""
+        return await self._change(task, lambda record: rules.say(record, message))
+
+    async def finish(self, task: HostTask, value: Any = None) -> bool:
+        """End it with a result: what a tool may return as content, or a `ToolResult`; False for one that is over."""
+        result = value if isinstance(value, ToolResult) else ToolResult(value)
+        return await self._change(task, self._tasks.ending(self._key(task), MODERN, result.to_wire()))
+
+    async def fail(self, task: HostTask, error: str | ProtocolError) -> bool:
+        """End it without a result; clients read the reason. False for a task that is over."""
+        failure = error if isinstance(error, ProtocolError) else ProtocolError(INTERNAL_ERROR, error)
+        return await self._change(task, lambda record: rules.fail(record, failure))
+
+    async def cancel(self, task: HostTask) -> bool:
+        return await self._change(task, rules.cancel)
+
+    async def _change(self, task: HostTask, edit: Callable[[Record], bool]) -> bool:
+        changed = False
+
+        def noted(record: Record) -> bool:
+            nonlocal changed
+            changed = edit(record)
+            return changed
+
+        await self._tasks.ready()
+        await self._tasks.settle(self._key(task), noted)
+        return changed
+
+    def _key(self, task: HostTask) -> str:
+        if not isinstance(task, HostTask):
+            raise ServerError(f"A task is what server.tasks.create() returned, not {type(task).__name__}")
+        return self._tasks.records.key(task.owner, task.id)

@@ -1,0 +1,305 @@
+"""How a server is reached: over a connection of any kind, over standard input and output, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from msgspec import UNSET
+
+from toolwire.auth.principal import Principal
+from toolwire.protocol.errors import ServerError
+from toolwire.protocol.lifecycle import SUPPORTED, ServerLifecycle
+from toolwire.protocol.peer import Peer
+from toolwire.server.http_endpoint import Endpoint
+from toolwire.server.kernel import Kernel
+from toolwire.server.lifespan import Life
+from toolwire.server.limits import Limits
+from toolwire.server.bus_relay import BusRelay
+from toolwire.stores import Stores
+from toolwire.wire.bus_link import Link
+from toolwire.wire.channel import Channel
+from toolwire.wire.loops import run as run_loop
+from toolwire.wire.session import Handler, Session
+from toolwire.wire.shares import Caller, caller_of
+
+if TYPE_CHECKING:
+    from toolwire.server.observe.metrics import Metrics
+    from toolwire.server.run_http import HttpOptions
+    from toolwire.http.asgi import HttpApp
+
+# What other libraries call it, for a server whose transport comes from a setting that its users already have.
+_NAMES_OF_HTTP: dict[str, HttpOptions] = {"streamable-http": {}, "sse": {"sse": True}}
+
+
+class Serving:
+    """The part of a server that runs."""
+
+    name: str
+    auth: Any
+    local_principal: Principal | None
+    limits: Limits
+    stores: Stores
+    kernel: Kernel
+    metrics: Metrics | None
+    _has_secret: bool
+    _life: Life
+
+    def __init__(self) -> None:
+        self._run_lock = threading.Lock()
+        self._stop: Callable[[], None] | None = None
+        self._link: Link | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether `run` or `start` is under way."""
+        return self._stop is not None
+
+    async def serve(self, channel: Channel, *, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> None:
+        """Serve one connection until it ends; `revisions` are those that its transport belongs to."""
+        known = self.local_principal if principal is None else principal
+        await self._serve_as(channel, known, revisions, caller_of(principal))
+
+    async def _serve_as(
+        self,
+        channel: Channel,
+        principal: Any,
+        revisions: Sequence[str],
+        caller: Caller,
+        handler: Handler | None = None,
+    ) -> None:
+        async with self._life.held():
+            await channel.connect()
+            session = self._session(channel, principal, revisions, caller, handler)
+            try:
+                await session.run()
+            finally:
+                await session.close(self.limits.drain)
+
+    def _local_session(self, channel: Channel) -> Session:
+        return self._session(channel, self.local_principal)
+
+    def _session(
+        self,
+        channel: Channel,
+        principal: Any = None,
+        revisions: Sequence[str] = SUPPORTED,
+        caller: Caller = None,
+        handler: Handler | None = None,
+    ) -> Session:
+        peer = Peer(ServerLifecycle(self.kernel, revisions), max_depth=self.limits.depth, max_batch=self.limits.batch)
+        session = Session(
+            channel,
+            peer,
+            handler or self.kernel,
+            in_flight=self.limits.in_flight,
+            max_result=self.limits.result,
+            principal=principal,
+            caller=caller,
+        )
+        self.kernel.opened(session)
+        return session
+
+    def http_app(
+        self,
+        *,
+        path: str = "/mcp",
+        allowed_hosts: Iterable[str] = (),
+        allowed_origins: Iterable[str] = (),
+        public_url: str | None = None,
+        cors: Iterable[str] = (),
+        stateless: bool = False,
+        sse: bool = False,
+        trusted_proxies: Iterable[str] = (),
+        auth: Any = UNSET,
+    ) -> HttpApp:
+        """An ASGI application to mount anywhere, or to hand to any ASGI server.
+
+        `public_url` is the address that clients use, when a proxy stands in front: with the path of the endpoint or
+        without. `allowed_origins` are the origins of web pages that may call and read the answers, such as
+        `https://app.example`, or `*` for all (CORS); `cors` is another name for it. `auth` says who is let in, instead
+        of the server's own. `stateless` gives legacy clients no session: each of their requests stands alone, without
+        subscriptions, notices of changes or log messages. `sse` adds the transport of 2024-11-05 at `/sse` and
+        `/messages`. `trusted_proxies` are the addresses and networks of proxies whose `X-Forwarded-For` says where a
+        request comes from, so that callers without a principal are told apart.
+        """
+        from toolwire.http.asgi import HttpApp
+        from toolwire.http.callers import Callers
+        from toolwire.http.origin_check import Guard
+        from toolwire.http.limits import HttpLimits
+
+        guard = Guard(
+            allowed_hosts=_listed(allowed_hosts, "allowed_hosts="),
+            allowed_origins=(*_listed(allowed_origins, "allowed_origins="), *_listed(cors, "cors=")),
+            public_url=public_url,
+            local_pages=True,
+        )
+        limits = HttpLimits(
+            body=self.limits.line,
+            depth=self.limits.depth,
+            batch=self.limits.batch,
+            result=self.limits.result,
+            in_flight=self.limits.in_flight,
+            exchanges=self.limits.exchanges,
+            uploads=self.limits.uploads,
+            share=self.limits.share,
+            sessions=self.limits.sessions,
+            session_idle=self.limits.session_idle,
+            session_age=self.limits.session_age,
+            streams=self.limits.streams,
+            drain=self.limits.drain,
+        )
+        endpoint = Endpoint(self)
+        application = HttpApp(
+            endpoint,
+            path=path,
+            guard=guard,
+            limits=limits,
+            stateless=stateless,
+            sse=sse,
+            gate=self._gate(self.auth if auth is UNSET else auth, path, _before(path, public_url)),
+            pages=self._pages(),
+            callers=Callers(_listed(trusted_proxies, "trusted_proxies=")),
+        )
+        if self.metrics is not None:
+            from toolwire.server.observe.switches import measure_sessions
+
+            measure_sessions(self.metrics, application)
+        return application
+
+    def _pages(self) -> dict[str, Any]:
+        """What an HTTP application shows beside its endpoint."""
+        return {} if self.metrics is None else {"/metrics": self.metrics.page()}
+
+    def _gate(self, auth: Any, path: str, public_url: str | None) -> Any:
+        if auth is None:
+            return None
+        from toolwire.auth.authentication import make_gate
+
+        return make_gate(
+            auth,
+            name=self.name,
+            path=path,
+            public_url=public_url,
+            sealer=self.kernel.questions.sealer,
+            has_secret=self._has_secret,
+            kv=self.stores.kv,
+            effective=self.kernel.access.effective,
+            share=self.limits.share,
+        )
+
+    def _bus_link(self) -> Link:
+        """The one place of this server on the bus, however many applications it has."""
+        if self._link is None:
+            self._link = Link(self.stores.bus, f"toolwire:{self.name}:all")
+            self.kernel.hub.relay = BusRelay(self.kernel.hub, self._link)
+        return self._link
+
+    async def serve_stdio(self) -> None:
+        """Serve standard input and output until the input ends, a signal comes, or the parent process dies."""
+        from toolwire.wire import stdio
+
+        claimed = stdio.claim()
+        channel = stdio.StdioChannel(claimed.input, claimed.output, limit=self.limits.line)
+        await self._serve_until_stopped(channel, stdio, self.limits.drain_stdio)
+
+    async def _serve_until_stopped(self, channel: Channel, stdio: Any, drain: float) -> None:
+        """Serve until the input ends, which leaves calls `drain` seconds, or a signal comes, which leaves them none."""
+        loop = asyncio.get_running_loop()
+        async with self._life.held():
+            await channel.connect()
+            session = self._local_session(channel)
+            self._stop = lambda: _discard(loop.call_soon_threadsafe(session.end))
+            unwatch = stdio.parent_watch(session.hurry)
+            try:
+                with stdio.signals(session.hurry):
+                    await session.run()
+                    await session.close(drain)
+            finally:
+                unwatch()
+                self._stop = None
+                await session.close()
+
+    async def _serve_http(self, application: Any, sockets: Any, signals: Any, ready: Callable[[], None]) -> None:
+        """Serve an application of this server on sockets until `stop`, or what `signals` watches, ends it."""
+        from toolwire.http.serving import HttpServer
+
+        loop = asyncio.get_running_loop()
+        await self.stores.check()
+        async with self._life.held():
+            serving = HttpServer(application, sockets, drain=self.limits.drain)
+            self._stop = lambda: _discard(loop.call_soon_threadsafe(serving.stop))
+            try:
+                with signals(serving.stop):
+                    await serving.serve(ready)
+            finally:
+                self._stop = None
+
+    def _use_stores(self, stores: Stores) -> None:
+        """Keep state elsewhere from now on; before anything is served."""
+        for name in ("kv", "log", "bus"):
+            # In place: several parts of the server hold the same container.
+            object.__setattr__(self.stores, name, getattr(stores, name))
+        self._link = None
+
+    def run(self, transport: str | Channel = "stdio", **options: Unpack[HttpOptions]) -> None:
+        """Run until the client goes away or a signal comes. `transport` is "stdio", "http" or any `Channel`.
+
+        The options of "http" are `host`, `port`, `path`, `workers`, `public_url`, `allowed_hosts`, `allowed_origins`,
+        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `trusted_proxies`, `access_log`, `log_level` and
+        `on_ready`. "streamable-http" is "http", and "sse" is "http" with `sse=True`.
+        """
+        if isinstance(transport, str) and transport in _NAMES_OF_HTTP:
+            transport, options = "http", {**_NAMES_OF_HTTP[transport], **options}
+        if options and transport != "http":
+            raise ServerError(f"run() has no option {next(iter(options))!r} for {transport!r}")
+        if transport not in ("stdio", "http") and not isinstance(transport, Channel):
+            raise ServerError(f"{transport!r} is not a transport: use 'stdio', 'http' or a Channel")
+        if asyncio._get_running_loop() is not None:
+            raise ServerError(
+                "run() starts an event loop, and one is running here already: await serve_stdio() or serve(channel), "
+                "or hand http_app() to an ASGI server"
+            )
+        if not self._run_lock.acquire(blocking=False):
+            raise ServerError(f"The server {self.name!r} is already running")
+        try:
+            if transport == "http":
+                from toolwire.server.run_http import run_http
+
+                run_http(self, options)
+                return
+            from toolwire.wire import stdio
+
+            if isinstance(transport, Channel):
+                run_loop(self._serve_until_stopped(transport, stdio, self.limits.drain))
+            else:
+                stdio.claim()  # Before there is a loop, which may open descriptors of its own.
+                run_loop(self.serve_stdio())
+        finally:
+            self._run_lock.release()
+
+    start = run
+
+    def stop(self) -> None:
+        """Stop a server that runs, from any thread."""
+        stop = self._stop
+        if stop is None:
+            raise ServerError(f"The server {self.name!r} is not running")
+        stop()
+
+
+def _listed(given: Iterable[str], option: str) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise ServerError(f"{option} is a list: write [{given!r}]")
+    return tuple(given)
+
+
+def _before(path: str, public_url: str | None) -> str | None:
+    """A public address without the path of the endpoint, which it may end with."""
+    return None if public_url is None else public_url.rstrip("/").removesuffix(path.rstrip("/"))
+
+
+def _discard(_: object) -> None:
+    return

@@ -1,0 +1,341 @@
+"""Threads for handlers that block: an own pool whose results reach the loop in batches.
+
+Waking the loop is the dear part of handing over a result. Here many results share one wake-up, which is several times
+the throughput of `loop.run_in_executor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable
+from itertools import chain
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from toolwire.protocol.errors import ToolwireError, counted
+from toolwire.wire.threads import hand_over, start_daemon
+from toolwire.wire.shares import Caller, Shares, Taken
+
+Result = TypeVar("Result")
+
+
+class Busy(ToolwireError):
+    """Every worker is occupied and the queue is full: refuse the call, the caller may try again later."""
+
+
+class _Job(NamedTuple):
+    mailbox: _Mailbox
+    future: asyncio.Future[Any]
+    context: contextvars.Context
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    caller: Caller = None
+
+
+class _Mailbox:
+    """Finished jobs on their way to one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._finished: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._waking = False
+
+    def post(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+        """Called in a worker."""
+        self._finished.append((future, value, error))
+        # `_collect` clears the flag before it looks, so an entry added after a set flag is always seen.
+        if not self._waking:
+            self._waking = True
+            hand_over(self.loop, self._collect)
+
+    def _collect(self) -> None:
+        self._waking = False
+        finished = self._finished
+        while finished:
+            future, value, error = finished.popleft()
+            if future.done():
+                continue  # the task that waited was cancelled; nobody wants this any more
+            if error is None:
+                future.set_result(value)
+            elif isinstance(error, StopIteration):
+                # A future refuses it, because it would look like the end of the coroutine that waits.
+                failure = RuntimeError("the function raised StopIteration")
+                failure.__cause__ = error
+                future.set_exception(failure)
+            else:
+                future.set_exception(error)
+
+
+class ThreadWorkers:
+    """At most `threads` daemon threads, started when needed, and at most `queue` calls that wait for one.
+
+    A thread that is woken takes one job after the other. Where it finds more than one, it has another thread woken
+    before it begins, so that nothing waits behind a job that blocks; short jobs are done before that one arrives, and
+    so a burst of them costs two wake-ups and not one each.
+
+    `share` is how much of the threads, and of the places in the queue, one caller of `run_for` has at most.
+    """
+
+    def __init__(self, threads: int = 40, queue: int = 1000, share: float = 1.0) -> None:
+        self._limit = threads
+        self._queue = queue
+        self._running = Shares(threads + queue, share, "calls in threads", of=threads)
+        self._waiting = Shares(queue, share, "calls that wait for a thread")
+        # The jobs of callers who have as many threads as one may have.
+        self._held_back: dict[Hashable, deque[_Job]] = {}
+        self._jobs: deque[_Job] = deque()
+        self._threads: list[threading.Thread] = []
+        # Those that sleep wait for one of these: True to look for jobs, False to end.
+        self._calls: SimpleQueue[bool] = SimpleQueue()
+        self._asleep = 0
+        self._lock = threading.Lock()
+        self._sharing = threading.Lock()
+        # Each is true only while some thread is yet to look at the jobs: one that was called and has not arrived, or
+        # one that has finished its job. Whoever clears a flag looks after that, so that no job is overlooked.
+        self._called = False
+        self._returning = False
+        # Of the loop that was here last; nearly always there is only one.
+        self._mailbox: _Mailbox | None = None
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a thread."""
+        return len(self._jobs) + self._waiting.total
+
+    def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
+        """Call a function in a thread, with a copy of the current context; await the result.
+
+        Cancelling the wait does not stop the thread, which no language feature can do; its result is dropped. Raises
+        `Busy` when the queue is full.
+        """
+        job = self._job(function, args)
+        if len(self._jobs) >= self._queue:
+            self._check_room()
+        self._jobs.append(job)
+        if not (self._called or self._returning):
+            self._call()
+        return job.future
+
+    def run_for(self, caller: Hashable, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
+        """Call a function as `run` does, within the share of a caller: other jobs of theirs may have to end first.
+
+        Raises `Taken` when as many of theirs wait as may.
+        """
+        job = self._job(function, args, caller)
+        with self._sharing:
+            try:
+                self._running.take(caller)
+            except Taken as taken:
+                if not taken.own:
+                    raise
+                self._waiting.take(caller)
+                self._held_back.setdefault(caller, deque()).append(job)
+                return job.future
+        self._jobs.append(job)
+        if not (self._called or self._returning):
+            self._call()
+        return job.future
+
+    def _job(self, function: Callable[..., Any], args: tuple[Any, ...], caller: Caller = None) -> _Job:
+        loop = asyncio.get_running_loop()
+        mailbox = self._mailbox
+        if mailbox is None or mailbox.loop is not loop:
+            # Another loop's thread may put its own in this place at any time; what counts is the one in our hands.
+            mailbox = self._mailbox = _Mailbox(loop)
+        if self._closed:
+            raise Busy("the server is stopping")
+        return _Job(mailbox, loop.create_future(), contextvars.copy_context(), function, args, caller)
+
+    def _next_of(self, caller: Hashable) -> None:
+        """A job of a caller has ended: let the next one of theirs in, which takes over its place."""
+        with self._sharing:
+            jobs = self._held_back.get(caller)
+            while jobs:
+                job = jobs.popleft()
+                self._waiting.give_back(caller)
+                if not job.future.cancelled():
+                    self._jobs.append(job)
+                    break
+            else:
+                self._running.give_back(caller)
+            if not jobs:
+                self._held_back.pop(caller, None)
+
+    def run_beside(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
+        """The same in a thread of its own, for what a worker waits for: all of them could wait for a free one."""
+        if self._closed:
+            raise Busy("the server is stopping")
+        loop = asyncio.get_running_loop()
+        job = _Job(_Mailbox(loop), loop.create_future(), contextvars.copy_context(), function, args)
+        start_daemon("beside a worker", _work_off, job)
+        return job.future
+
+    def _check_room(self) -> None:
+        """Jobs for which a thread is on its way, or can be had, do not count as waiting."""
+        with self._lock:
+            free = self._asleep + self._limit - len(self._threads) + self._called
+            if len(self._jobs) >= self._queue + free:
+                raise Busy(
+                    f"all {self._limit} workers are busy and the queue of {counted(self._queue, 'call')} is full; "
+                    "try again later"
+                )
+
+    def _call(self) -> None:
+        """Have one more thread look at the jobs, if there is one to be had."""
+        with self._lock:
+            if self._called:
+                return
+            if self._asleep:
+                self._called = True
+                self._asleep -= 1
+                self._calls.put(True)
+            elif len(self._threads) < self._limit:
+                self._called = True
+                self._threads.append(start_daemon("worker", self._work))
+
+    def shutdown(self) -> None:
+        """Take no more work and let idle threads end; one that is stuck is not waited for."""
+        self._closed = True
+        with self._sharing:
+            held_back, self._held_back = self._held_back, {}
+        for job in chain.from_iterable(held_back.values()):
+            hand_over(job.mailbox.loop, job.future.cancel)
+        while self._jobs:
+            try:
+                job = self._jobs.popleft()
+            except IndexError:
+                break  # A thread was faster.
+            hand_over(job.mailbox.loop, job.future.cancel)
+        for _ in self._threads:
+            self._calls.put(False)
+
+    def _work(self) -> None:
+        arrived = True
+        while arrived:
+            self._called = False
+            while self._serve():
+                pass
+            arrived = self._sleep()
+
+    def _sleep(self) -> bool:
+        """Wait until called; False when there will be nothing more to do."""
+        with self._lock:
+            self._returning = False
+            if self._jobs:
+                return True
+            self._asleep += 1
+        return self._calls.get()
+
+    def _serve(self) -> bool:
+        """One job; a function of its own, so that a thread that waits keeps nothing of the last call alive."""
+        try:
+            job = self._jobs.popleft()
+        except IndexError:
+            return False
+        self._returning = False
+        if self._jobs and not self._called:
+            self._call()
+        value, error = (None, None) if job.future.cancelled() else _perform(job)
+        if job.caller is not None:
+            self._next_of(job.caller)
+        # Before the result is known, or whoever waits for it and calls again would have another thread woken.
+        self._returning = True
+        job.mailbox.post(job.future, value, error)
+        return True
+
+
+def _work_off(job: _Job) -> None:
+    job.mailbox.post(job.future, *_perform(job))
+
+
+def _perform(job: _Job) -> tuple[Any, BaseException | None]:
+    try:
+        return job.context.run(job.function, *job.args), None
+    except BaseException as error:
+        return None, error
+
+
+class CancelToken:
+    """Tells code in other threads that its call was cancelled."""
+
+    __slots__ = ("_callbacks", "_cancelled", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back once, in the thread that cancels, or at once when that has happened. The result takes it back."""
+        with self._lock:
+            if not self._cancelled:
+                self._callbacks.append(callback)
+                return lambda: self._forget(callback)
+        callback()
+        return lambda: None
+
+    def _forget(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+
+def call_in_loop(
+    loop: asyncio.AbstractEventLoop,
+    make: Callable[[], Coroutine[Any, Any, Result]],
+    token: CancelToken | None = None,
+) -> Result:
+    """From a worker thread: run a coroutine on the loop, in this thread's context, and wait for its result.
+
+    When the token is cancelled the coroutine is cancelled and this raises `asyncio.CancelledError` at once.
+    """
+    if asyncio._get_running_loop() is loop:
+        raise RuntimeError("this would wait for itself: inside the event loop, await the call instead")
+    outcome: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+    tasks: list[asyncio.Task[Result]] = []
+
+    def start() -> None:
+        if token is None or not token.cancelled:
+            task = loop.create_task(make())
+            tasks.append(task)
+            task.add_done_callback(finished)
+
+    def finished(task: asyncio.Task[Result]) -> None:
+        if task.cancelled():
+            outcome.put((None, asyncio.CancelledError()))
+        elif (error := task.exception()) is not None:
+            outcome.put((None, error))
+        else:
+            outcome.put((task.result(), None))
+
+    def cancel() -> None:
+        hand_over(loop, lambda: [task.cancel() for task in tasks])
+        outcome.put((None, asyncio.CancelledError()))
+
+    forget = token.on_cancel(cancel) if token is not None else None
+    try:
+        if not hand_over(loop, start):
+            raise asyncio.CancelledError("the event loop has ended")
+        value, error = outcome.get()
+    finally:
+        if forget is not None:
+            forget()
+    if error is not None:
+        raise error
+    result: Result = value
+    return result
