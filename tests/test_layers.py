@@ -20,7 +20,6 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "toolwire"
 LAYERS = {
     "_version": 0,
     "hiding": 0,
-    "platforms": 0,
     "protocol": 0,
     "auth.errors": 0,
     "auth.flow": 0,
@@ -34,6 +33,7 @@ LAYERS = {
     "audit": 1,
     "backoff": 1,
     "extras": 1,
+    "platforms": 1,
     "printable": 1,
     "redaction": 1,
     "http1": 2,

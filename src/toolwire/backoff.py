@@ -1,4 +1,4 @@
-"""How long to wait before trying again: a little longer each time, and never at the same moment as everybody else."""
+"""Waiting times before another try: longer each time, and random, so that clients do not all try at the same moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users write and read: images, audio and files by path or bytes, prompt messages, tool results.
+"""Content that users write and read: images, audio and files by path or bytes, prompt messages, tool results.
 
 Everything here turns into the wire types of `toolwire.protocol.types`; `to_blocks` decides what counts as content.
 """
@@ -86,7 +86,7 @@ def _mime_type_of_suffix(suffix: str) -> str | None:
 
 
 def _mime_type_of_bytes(data: bytes) -> str | None:
-    """What the first bytes say the data is."""
+    """Return the media type that the first bytes show."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -417,7 +417,7 @@ class ToolResult:
 
     @property
     def has_structured(self) -> bool:
-        """Whether there is a structured value, be it null."""
+        """Return whether there is a structured value, be it null."""
         return self._structured is not UNSET
 
     @property

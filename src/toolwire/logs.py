@@ -121,7 +121,7 @@ class _RepeatLimit:
         self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def admit(self, record: logging.LogRecord) -> int | None:
-        """How many like it were left out just before; None when this one is to be left out as well."""
+        """Return how many lines like this one were left out just before; None to leave this one out as well."""
         key = (record.name, record.levelno, record.msg if isinstance(record.msg, str) else type(record.msg).__name__)
         now = self._clock()
         start, count = self._seen.get(key, (now, 0))

@@ -66,11 +66,11 @@ class Redaction:
         self._names = frozenset(_plain(each) for each in self.names)
 
     def __or__(self, other: Redaction) -> Redaction:
-        """What either of the two takes out."""
+        """Return a redaction that takes out what either of the two takes out."""
         return Redaction((*self.names, *other.names), (*self.patterns, *other.patterns))
 
     def hides(self, name: str, value: Any) -> bool:
-        """Whether a value under this name is not shown."""
+        """Return whether a value under this name is not shown."""
         return _plain(name) in self._names or _is_secret(name, value)
 
     def text(self, text: str) -> str:

@@ -110,7 +110,7 @@ class Adapter(ABC):
 
     @staticmethod
     def _is_explained(data: bytes | msgspec.Raw) -> bool:
-        """Whether a text is so short that finding out what is wrong costs no more than reading it did."""
+        """Return whether a text is so short that finding out what is wrong costs no more than reading it did."""
         return schemas.parts_in(bytes(data)) <= schemas.MAX_EXPLAINED
 
     def decode_output(self, data: bytes | msgspec.Raw) -> Any:

@@ -88,7 +88,7 @@ class AuditLog:
 
     @property
     def ready(self) -> bool:
-        """Whether there is room for the record of one more call."""
+        """Return whether there is room for the record of one more call."""
         writer = self._writer
         return writer is None or self._process != os.getpid() or writer.lines.qsize() < self._limit
 

@@ -116,7 +116,7 @@ class FileSink(Sink):
         return status.st_dev, status.st_ino
 
     def _ends_within_a_line(self) -> bool:
-        """Whether a process that was killed left half a line, which must not swallow the next one."""
+        """Return whether a process that was killed left half a line, which must not swallow the next one."""
         with self.path.open("rb") as file:
             if file.seek(0, os.SEEK_END) == 0:
                 return False

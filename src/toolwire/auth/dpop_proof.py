@@ -75,12 +75,12 @@ def bound_key(principal: Principal) -> str | None:
 
 
 def is_bound(principal: Principal) -> bool:
-    """Whether a token is worth nothing without some proof: of a key, or of a certificate (RFC 8705)."""
+    """Return whether a token is worth nothing without some proof: of a key, or of a certificate (RFC 8705)."""
     return principal.claims.get("cnf") is not None
 
 
 def _is_same(address: Any, url: str) -> bool:
-    """Whether `htu` is this request's address; query and fragment do not count (RFC 9449 section 4.3)."""
+    """Return whether `htu` is this request's address; query and fragment do not count (RFC 9449 section 4.3)."""
     return isinstance(address, str) and _normal(address) == _normal(url)
 
 

@@ -85,7 +85,7 @@ def claims_of(signed: Signed) -> dict[str, Any]:
 
 
 def is_signed_by(signed: Signed, key: PublicKey, algorithms: Collection[str]) -> bool:
-    """Whether this key made this signature, with one of these algorithms."""
+    """Return whether this key made this signature, with one of these algorithms."""
     name = signed.header.alg
     if name not in algorithms or name not in ALGORITHMS:
         return False

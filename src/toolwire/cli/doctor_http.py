@@ -213,7 +213,7 @@ class _Doctor:
         return bad("Host", "it answers to any name", "Check Host, or web pages reach it by DNS rebinding.")
 
     async def buffering(self, usual: int) -> Diagnosis:
-        """Whether the beginning of a stream arrives while the stream is still open."""
+        """Return whether the beginning of a stream arrives while the stream is still open."""
         if usual != 200:
             return skipped("streaming", "it takes a server of 2026-07-28 that lets us in")
         listen = {"notifications": {"toolsListChanged": True}}

@@ -72,7 +72,7 @@ async def check(
 
 
 async def _greet(channel: ProcessChannel, patience: float) -> tuple[bool, list[str]]:
-    """Whether an answer came, and the lines before it that are no messages."""
+    """Return whether an answer came, and the lines before it that are no messages."""
     stray: list[str] = []
     channel.write(msgspec.json.encode(_HELLO))
     return await _answer(channel, _HELLO["id"], patience, stray), stray

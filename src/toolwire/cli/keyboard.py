@@ -14,7 +14,7 @@ _LONGEST: Final = 64 * 1024
 
 
 def is_there() -> bool:
-    """Whether somebody can be asked: both ends are a terminal."""
+    """Return whether somebody can be asked: both ends are a terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 

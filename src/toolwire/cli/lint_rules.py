@@ -120,7 +120,7 @@ def _returns(tool: t.Tool) -> Iterator[Finding]:
 
 
 def _differ(choices: list[Any]) -> bool:
-    """Whether a choice is more than a value that may be null."""
+    """Return whether a choice is more than a value that may be null."""
     return len([one for one in choices if not (isinstance(one, dict) and one.get("type") == "null")]) > 1
 
 

@@ -117,7 +117,7 @@ def _installed() -> list[str]:
 
 
 def _is_local(module: ModuleType | None) -> bool:
-    """Whether a module is the user's own, rather than installed, part of Python, or part of this library."""
+    """Return whether a module is the user's own, rather than installed, part of Python, or part of this library."""
     file = getattr(module, "__file__", None)
     if not file:
         return False

@@ -66,7 +66,7 @@ class Budget:
         return held.end
 
     def counts_in(self, counted: dict[str, int]) -> bool:
-        """Whether these are the counts of now, and not of before a `reset()`."""
+        """Return whether these are the counts of now, and not of before a `reset()`."""
         return self._by_tool is counted
 
     def timeout(self, wanted: float | None) -> float | None:

@@ -309,7 +309,7 @@ class Connection:
         # 2025-11-25 client/elicitation: after the user agreed, the request may be sent again, with a new id. Once.
 
     async def _visited(self, error: ProtocolError) -> bool:
-        """Whether the user agreed to open every URL that stands between this request and its result."""
+        """Return whether the user agreed to open every URL that stands between this request and its result."""
         if self.revision != "2025-11-25":
             return False  # No other revision knows this code.
         try:

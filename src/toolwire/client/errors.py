@@ -25,7 +25,7 @@ __all__ = [
 
 
 def is_resource_not_found(error: ProtocolError) -> bool:
-    """Whether an error of `resources/read` means that there is no such resource.
+    """Return whether an error of `resources/read` means that there is no such resource.
 
     2026-07-28 server/resources: -32602 that names the URI, and -32002 from older servers (RES-3).
     """

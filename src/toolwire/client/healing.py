@@ -34,7 +34,7 @@ READING: Final = frozenset(
 
 
 def may_repeat(error: TransportError, connection: Connection, method: str, params: t.RequestParams) -> bool:
-    """Whether a request that failed with `error` may be sent again."""
+    """Return whether a request that failed with `error` may be sent again."""
     if isinstance(error, Unreachable):
         # It never reached the server, or the server turned it away before it did anything.
         return is_passing(error)

@@ -147,7 +147,7 @@ def name_card(
 
 
 def _denies(error: ProtocolError | TransportError) -> bool:
-    """Whether a server is there and is not what it was taken for. One that is down or busy says nothing about it."""
+    """Return whether the server answers, but speaks something else. A server that is down or busy proves nothing."""
     if isinstance(error, ProtocolError | NotStreamable):
         return True
     return error.status is not None and error.status < 500 and error.status not in (408, 425, 429)

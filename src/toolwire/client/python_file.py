@@ -24,7 +24,7 @@ def python_command(path: str, cwd: str | os.PathLike[str] | None = None) -> list
 
 
 def _needs_us(file: Path) -> bool:
-    """Whether a file uses this library, and either starts nothing or imports from its package by a dot.
+    """Return whether a file uses this library, and either starts nothing or imports from its package by a dot.
 
     A file uses it that imports it, or imports another of the program's own files that does. A file starts something
     if it calls a `run`, a `main` or the like, or asks whether it is the main program.

@@ -35,7 +35,7 @@ class Keeper:
 
     @property
     def attempts(self) -> int:
-        """How often it is worth looking for a server that went away, beyond starting it again."""
+        """Return how often it is worth looking for a server that went away, beyond starting it again."""
         return ATTEMPTS if self._target.comes_back else 0
 
     async def live(self) -> Connection:
@@ -138,12 +138,12 @@ class Keeper:
 
 
 def is_passing(error: Unreachable) -> bool:
-    """Whether a server that could not be reached may be reached a moment later: it is down, or busy (429, 503)."""
+    """Return whether another try may reach the server: it is down, or busy (429, 503)."""
     return error.status is None or error.status in (429, 503)
 
 
 def pause_after(error: TransportError, pause: float) -> float:
-    """How long to leave a server alone: at least for as long as it asked to be."""
+    """Return how long to leave a server alone: at least for as long as it asked to be."""
     return pause if error.retry_after is None else max(pause, error.retry_after)
 
 

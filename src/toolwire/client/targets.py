@@ -180,7 +180,7 @@ class Options(Struct, frozen=True):
 
 
 def is_config(target: TargetLike) -> TypeGuard[Mapping[str, Any] | str | os.PathLike[str]]:
-    """Whether a target is a configuration of servers, or the file of one."""
+    """Return whether a target is a configuration of servers, or the file of one."""
     if isinstance(target, str | os.PathLike):
         path = os.fspath(target)
         return "://" not in path and path.lower().endswith(".json")

@@ -356,7 +356,7 @@ async def _given_up(cancelling: Awaitable[None]) -> None:
 
 
 def patience(explicit: float | None, default: float | None) -> float | None:
-    """How long to drive a task: as long as the caller said; else as long as progress may extend a call."""
+    """Return how long to drive a task: as long as the caller said; else as long as progress may extend a call."""
     if explicit is not None:
         return explicit
     return None if default is None else max(CEILING_SECONDS, default)

@@ -155,7 +155,7 @@ class KnownTools:
         self._latest = None
 
     def is_repeatable(self, name: str) -> bool:
-        """Whether the tool says that a second call does no harm (`readOnlyHint`, `idempotentHint`)."""
+        """Return whether the tool says that a second call does no harm (`readOnlyHint`, `idempotentHint`)."""
         known = self._known.get(name)
         annotations = UNSET if known is None else known.definition.annotations
         if annotations is UNSET:
@@ -207,7 +207,7 @@ class KnownTools:
         return validator
 
     def wraps(self, name: str) -> bool:
-        """Whether the tool's output schema is an object with nothing but `result`, as made for a value that is none."""
+        """Return whether the output schema is an object with `result` alone, as servers make it for other values."""
         known = self._known.get(name)
         schema = None if known is None else known.definition.output_schema
         if not isinstance(schema, dict):

@@ -119,7 +119,7 @@ class HttpApp:
 
     @property
     def authenticates(self) -> bool:
-        """Whether callers have to say who they are."""
+        """Return whether callers have to say who they are."""
         return self._gate is not None and self._nobody is None
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
@@ -133,7 +133,7 @@ class HttpApp:
 
     @property
     def opened(self) -> int:
-        """How many legacy sessions this process opened that are not over."""
+        """Return how many legacy sessions this process opened that are not over."""
         return 0 if self.sessions is None else len(self.sessions)
 
     # --- starting and stopping ---

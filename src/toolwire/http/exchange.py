@@ -120,7 +120,7 @@ class ExchangeOutlet:
 
     @property
     def begun(self) -> bool:
-        """Whether a stream was begun, so that the status is said already."""
+        """Return whether a stream was begun, so that the status is said already."""
         return self._pump is not None
 
     async def drain(self) -> None:

@@ -99,7 +99,7 @@ def without_port(host: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    """Whether a host is an IP address, as one is written there."""
+    """Return whether a host is an IP address, as one is written there."""
     try:
         _ = IPv6Address(name[1:-1]) if name.startswith("[") and name.endswith("]") else IPv4Address(name)
     except ValueError:

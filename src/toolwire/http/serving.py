@@ -202,7 +202,7 @@ class HttpServer:
         await server.lifespan.shutdown()
 
     async def _finished(self, server: Server, seconds: float) -> bool:
-        """Whether all requests came to their end, and all answers have left, within the time."""
+        """Return whether all requests came to their end, and all answers have left, within the time."""
         state = server.server_state
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -65,7 +65,7 @@ class _Watch:
         self._next = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def _has_closed(self) -> bool:
-        """Whether it stopped listening for a reason of its own, such as a limit on the number of requests."""
+        """Return whether it stopped listening for a reason of its own, such as a limit on the number of requests."""
         servers = getattr(self._host, "servers", ())
         return bool(servers) and not any(server.is_serving() for server in servers)
 

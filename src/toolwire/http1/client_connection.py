@@ -126,7 +126,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     @property
     def usable(self) -> bool:
-        """Whether a request can be sent. All that comes between answers is the end, maybe not seen by the loop yet."""
+        """Return whether a request can be sent. Bytes between answers mean the end, which the loop may not have seen yet."""
         return self._response is None and not self.transport.is_closing() and not self._readable()
 
     def abort(self, why: str = "it was closed") -> None:

@@ -47,7 +47,7 @@ class Pool(ABC):
 
     @property
     def at_once(self) -> int | None:
-        """How many requests it carries out at once, while others wait; None for any number."""
+        """Return how many requests it carries out at once, while others wait; None for any number."""
         return None
 
     @abstractmethod

@@ -32,7 +32,7 @@ def parse(text: str) -> Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the Internet at large, also behind the notations that carry one inside another."""
+    """Return whether an address is on the public Internet, also when another notation carries it inside."""
     if isinstance(address, IPv6Address):
         inner = _inside(address)
         if inner is not None:

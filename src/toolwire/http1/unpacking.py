@@ -27,7 +27,7 @@ class Unpacker:
 
     @property
     def complete(self) -> bool:
-        """Whether the end was seen; a body without any bytes has none."""
+        """Return whether the end was seen; a body without any bytes has none."""
         return self._inner is None or self._inner.eof
 
     def feed(self, piece: bytes) -> Iterator[bytes]:

@@ -171,7 +171,7 @@ class Inspector:
 
     @property
     def is_at_url(self) -> bool:
-        """Whether the server is reached by URL, so that credentials can go along."""
+        """Return whether the server is reached by URL, so that credentials can go along."""
         return isinstance(self._target, str) and self._target.startswith(("http://", "https://"))
 
     def connection(self) -> dict[str, Any]:

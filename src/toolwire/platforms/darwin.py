@@ -1,4 +1,4 @@
-"""What macOS does differently: `/dev/fd` gives no private description, and the end of a process comes from kqueue."""
+"""The differences of macOS: `/dev/fd` gives no private description, and the end of a process comes from kqueue."""
 
 from __future__ import annotations
 

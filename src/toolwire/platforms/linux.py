@@ -1,4 +1,4 @@
-"""What only Linux can do: a private description of a shared pipe, nested epoll, process descriptors."""
+"""The abilities that only Linux has: a private description of a shared pipe, nested epoll, process descriptors."""
 
 from __future__ import annotations
 

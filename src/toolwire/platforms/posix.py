@@ -1,4 +1,4 @@
-"""What POSIX systems have in common: descriptors with readiness, process groups, waiting for a process.
+"""The common part of POSIX systems: descriptors with readiness, process groups, waiting for a process.
 
 The functions that `system` lists are the same in every platform module.
 """
@@ -43,7 +43,7 @@ class PipeEnd:
         return os.write(self._fd, data)
 
     def unread(self) -> int | None:
-        """How many bytes that were written nobody has read yet; None where the system does not tell."""
+        """Return how many bytes that were written nobody has read yet; None where the system does not tell."""
         return None
 
     def watch_input(self, loop: asyncio.AbstractEventLoop, ready: Callable[[], object]) -> None:
@@ -136,7 +136,7 @@ def _wait_child(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], 
 
 
 def peek_status(process: subprocess.Popen[bytes]) -> int | None:
-    """How an ended child ended, without reaping it where the system can tell."""
+    """Return the exit status of an ended child, without reaping it where the system allows that."""
     if sys.platform == "darwin":
         return process.poll()
     try:
@@ -154,7 +154,7 @@ def spawn_options() -> dict[str, Any]:
 
 
 def resolve(command: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Sequence[str] | str:
-    """What to hand to `Popen`; the system finds and runs scripts by itself."""
+    """Return the arguments for `Popen`. The system finds and runs scripts by itself."""
     return command
 
 

@@ -1,4 +1,4 @@
-"""What Windows does differently: pipes without readiness, handles instead of signals, job objects instead of groups."""
+"""The differences of Windows: pipes without readiness, handles instead of signals, job objects instead of groups."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], N
 
 
 def peek_status(process: subprocess.Popen[bytes]) -> int | None:
-    """How an ended child ended; asking takes nothing away here."""
+    """Return the exit status of an ended child. On Windows, asking does not reap it."""
     return process.poll()
 
 
@@ -89,7 +89,7 @@ def spawn_options() -> dict[str, Any]:
 
 
 def resolve(command: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Sequence[str] | str:
-    """What to hand to `Popen`: names like `npx` are found as `npx.cmd`, which only a full command line can start."""
+    """Return the arguments for `Popen`. `npx` is `npx.cmd` here, which only a full command line can start."""
     path = next((value for name, value in env.items() if name.upper() == "PATH"), None)
     found = shutil.which(command[0], path=path) or command[0]
     if found.lower().endswith((".cmd", ".bat")):
@@ -165,7 +165,7 @@ def _open(pid: int) -> int | None:
 
 
 def _started(handle: int) -> int:
-    """When a process was created, in the system's own units; 0 when it cannot be told."""
+    """Return the creation time of a process in the system's own units; 0 when the system does not tell."""
     import ctypes
 
     times = [ctypes.c_uint64() for _ in range(4)]

@@ -1,4 +1,4 @@
-"""What a server tells unasked: that a list changed, or that a resource has new contents."""
+"""Changes that a server announces: a list changed, or a resource has new contents."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Change(Struct, frozen=True):
 
 
 def covers(subscribed: Set[str], uri: str) -> bool:
-    """Whether a subscription is for this resource, or for one that contains it (1.10.6)."""
+    """Return whether a subscription is for this resource, or for one that contains it (1.10.6)."""
     if uri in subscribed:
         return True
     return any(uri.startswith(one if one.endswith("/") else one + "/") for one in subscribed)
 
 
 def everything(subscribed: Set[str]) -> Iterator[Change]:
-    """What a client is told when nobody knows which changes were missed: to look at everything again."""
+    """Return the changes that tell a client to read everything again, because nobody knows which ones it missed."""
     for family in LIST_CHANGED:
         yield Change(family)
     for uri in subscribed:
@@ -60,8 +60,10 @@ def updated_params(change: Change, meta: Mapping[str, Any] | None = None) -> Any
 
 
 def legacy_notification(change: Change, subscribed: Set[str], promised: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """What a legacy client is told of a change: of lists whose changes the server's capabilities promise, unasked, and
-    of what it subscribed to; no more."""
+    """Return the notification of a change for a legacy client, or None.
+
+    A legacy client hears of the lists whose changes the server's capabilities promise, and of what it subscribed to.
+    """
     if change.method:
         return None
     if change.kind == "updated":

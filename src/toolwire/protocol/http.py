@@ -68,7 +68,7 @@ def encode_value(value: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _is_plain(value: str) -> bool:
-    """Whether a text stands in a header as it is. The names of tools and the like are asked for again and again."""
+    """Return whether a header can carry the text unencoded. Cached, because the same few names come again and again."""
     return len(value) < 1024 and encode_value(value) == value
 
 
@@ -97,7 +97,7 @@ def render_argument(value: bool | int | str) -> str:
 
 
 def accepts(headers: Headers, media_type: str) -> bool:
-    """Whether a client takes an answer of this type; one that does not say takes anything."""
+    """Return whether a client takes an answer of this type; one that does not say takes anything."""
     wanted = (media_type, media_type.partition("/")[0] + "/*", "*/*")
     ranges = headers.get("accept", "*/*").replace(DUPLICATE, ",").lower().split(",")
     return any(each.partition(";")[0].strip() in wanted for each in ranges)
@@ -107,7 +107,7 @@ def accepts(headers: Headers, media_type: str) -> bool:
 
 
 def is_modern_post(headers: Headers, body: bytes) -> bool:
-    """Whether a POST belongs to 2026-07-28 (or claims a version nobody knows) rather than to a legacy session.
+    """Return whether a POST belongs to 2026-07-28 (or claims a version nobody knows) rather than to a legacy session.
 
     The header alone is evidence: malformed modern traffic deserves the modern error (ERA-2). So is the reserved key in
     the body, whose header may be missing or say something else (ERA-3); only in a legacy session it means nothing.
@@ -264,7 +264,7 @@ _Part = TypeVar("_Part", bound=Struct)
 
 
 def _repeated(params: Raw | UnsetType) -> _Repeated:
-    """What cannot be read counts as absent: the checks of the body will find it wrong."""
+    """Return the members that headers repeat. Unreadable ones count as absent: the checks of the body refuse them."""
     if params is UNSET:
         return _Repeated()
     try:

@@ -89,7 +89,7 @@ class ErrorResponse(Struct):
 
 
 class Malformed(Struct):
-    """What could not be read, and the error its sender is owed (`code` 0: none, for it was an attempt to answer)."""
+    """A message that could not be read, with the error for its sender (`code` 0: no error, it was an answer)."""
 
     code: int
     message: str
@@ -125,7 +125,7 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
 
 def too_deep(data: bytes, limit: int = MAX_DEPTH) -> bool:
-    """Whether `data` nests arrays and objects more than `limit` deep, at the speed of C.
+    """Return whether `data` nests arrays and objects more than `limit` deep, at the speed of C.
 
     A message with few brackets cannot be deep, which settles nearly all of them in a count. The rest is reduced to its
     brackets, and the depth is the highest sum of steps up and down.
@@ -240,7 +240,7 @@ def _known(identifier: RequestId | UnsetType | None) -> RequestId | None:
 
 
 def _refused(data: bytes, refusal: Malformed) -> Malformed:
-    """What becomes of a message that is not taken: if it is an answer, nothing is owed, but somebody waits for it."""
+    """Return the refusal of a message. A refused answer gets no error back, but the request that waits for it fails."""
     try:
         message = _classify(_decode_envelope(data))
     except (msgspec.DecodeError, RecursionError, ValueError):

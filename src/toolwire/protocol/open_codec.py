@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Wire(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", dict=True):
-    """What every wire type shares."""
+    """The base of every wire type."""
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def encode(value: Any) -> bytes:
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """What the codec has to know about a wire type."""
+    """The members of a wire type, as the codec needs them."""
 
     tag_field: str | None
     tag: str | None

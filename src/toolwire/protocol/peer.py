@@ -98,7 +98,7 @@ class _Group(Struct):
 
 
 def _concerns(answer: Any, about: RequestId) -> bool:
-    """Whether an answer is to a request; one that cannot name it, where it came back for it, is.
+    """Return whether an answer belongs to a request. An answer without a readable id does, if it came back for it.
 
     Our ids are integers. An error under a text, such as "server-error", is how some servers say that they read none.
     """

@@ -19,7 +19,7 @@ _RANK = {revision: rank for rank, revision in enumerate(REVISIONS)}
 
 
 def is_supported(version: object) -> bool:
-    """Whether `version` names a revision that this library speaks."""
+    """Return whether `version` names a revision that this library speaks."""
     return isinstance(version, str) and version in _RANK
 
 
@@ -36,12 +36,12 @@ def negotiate_version(requested: object, supported: Sequence[str] = tuple(revers
 
 
 def is_modern(revision: str) -> bool:
-    """Whether `revision` belongs to the era of exchanges: no handshake, no session."""
+    """Return whether `revision` belongs to the era of exchanges: no handshake, no session."""
     return revision == MODERN
 
 
 def at_least(revision: str, other: str) -> bool:
-    """Whether `revision` is `other` or came after it; False when either is unknown."""
+    """Return whether `revision` is `other` or came after it; False when either is unknown."""
     return revision in _RANK and other in _RANK and _RANK[revision] >= _RANK[other]
 
 
@@ -166,7 +166,7 @@ FEATURES: Mapping[str, Revisions] = MappingProxyType(
 
 
 def supports(version: str, feature: str) -> bool:
-    """Whether a revision has a feature; False for an unknown revision, `ValueError` for an unknown feature."""
+    """Return whether a revision has a feature; False for an unknown revision, `ValueError` for an unknown feature."""
     try:
         return version in FEATURES[feature]
     except KeyError:

@@ -58,7 +58,7 @@ class Answered(Struct, array_like=True):
 
 
 class State(Struct):
-    """What travels, sealed, from one round to the next."""
+    """The sealed state that travels from one round to the next."""
 
     id: str
     request: str
@@ -189,7 +189,7 @@ class Rounds:
         return None
 
     def next_state(self, identifier: str, now: float, lifetime: float = LIFETIME) -> State:
-        """What the next round needs to know; `identifier` names it, unless nothing ran since the state before."""
+        """Return the state for the next round. `identifier` names it, unless nothing ran since the state before."""
         if self.unfinished is not None:
             asked = {key: asked for key, (asked, _) in self.pending.items()}
             return msgspec.structs.replace(self.unfinished, asked=asked, answers=self._answers)

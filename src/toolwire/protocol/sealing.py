@@ -39,7 +39,7 @@ class Sealer(Protocol):
 
     @property
     def confidential(self) -> bool:
-        """Whether the peer is kept from reading the payload."""
+        """Return whether the peer is kept from reading the payload."""
 
     def seal(self, payload: bytes, context: bytes) -> str:
         """Text that `open` accepts with the same context only. ValueError when the payload is too large to seal."""
@@ -111,7 +111,7 @@ def key_ring(secrets: Sequence[str | bytes], purpose: str) -> list[tuple[str, by
 
 
 def associated_data(key_id: str, context: bytes) -> bytes:
-    """What is authenticated beside the payload. Its length is part of it, so that no two pairs read the same."""
+    """Return the bytes that are authenticated beside the payload. They hold a length, so no two pairs look the same."""
     return f"{VERSION}.{key_id}.".encode() + len(context).to_bytes(8, "big") + context
 
 

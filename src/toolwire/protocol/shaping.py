@@ -128,7 +128,7 @@ _SERVER_CAPABILITIES: Mapping[str, Revisions] = {
 
 
 def knows(type_: type[t.Wire], member: str, revision: str) -> bool:
-    """Whether `revision` knows the member (by its attribute name) of a wire type."""
+    """Return whether `revision` knows the member (by its attribute name) of a wire type."""
     return all(
         revision in rules[member] for base, rules in MEMBERS.items() if issubclass(type_, base) and member in rules
     )
@@ -155,7 +155,7 @@ _Steps: TypeAlias = tuple[tuple[str, _Convert], ...]
 
 @lru_cache(maxsize=2048)
 def _plan(type_: type[t.Wire], revision: str) -> _Convert | None:
-    """How to shape a value of `type_`; None when there is nothing to do for it or anything it can hold."""
+    """Return the plan that shapes a value of `type_`; None when neither it nor anything inside needs shaping."""
     if not is_supported(revision):
         raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
     substitute = _substitute(type_, revision)
@@ -245,7 +245,7 @@ def _shape_inside(member: Any, revision: str) -> Any:
 
 
 def _defaults(type_: type[t.Wire], revision: str) -> tuple[tuple[str, Any], ...]:
-    """What the revision requires and a value that came from an older peer lacks."""
+    """Return the members that the revision requires and that a value of an older peer lacks."""
     if is_modern(revision) and issubclass(type_, t.CacheableResult):
         # CCH-1, with the values that promise nothing.
         return (("ttl_ms", 0), ("cache_scope", "private"))

@@ -28,7 +28,7 @@ class Steps:
 
     @property
     def spent(self) -> int:
-        """How many steps were taken."""
+        """Return how many steps were taken."""
         return self.allowed - self.left
 
     def spend(self, steps: int = 1) -> None:

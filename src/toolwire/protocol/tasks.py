@@ -45,14 +45,14 @@ W = TypeVar("W", bound=t.Wire)
 
 
 def is_declared(capabilities: Mapping[str, Any]) -> bool:
-    """Whether a modern request says that its client can take a task."""
+    """Return whether a modern request says that its client can take a task."""
     return t.has_capability(capabilities, _EXTENSION)
 
 
 def verdict(
     support: t.TaskSupport, revision: str, client: Mapping[str, Any], server: Mapping[str, Any], wanted: bool
 ) -> Verdict:
-    """What becomes of a call: an ordinary call, a task, or whatever suits the server.
+    """Return how a call is run: as an ordinary call, as a task, or as the server likes.
 
     `wanted` says whether the call carried `params.task`. Refusals are raised.
     """
@@ -101,7 +101,7 @@ def wanted_ttl(task: Raw | UnsetType) -> int | UnsetType:
 
 
 def lifetime(wanted: int | UnsetType | None, default: float, longest: float) -> int:
-    """How long a task is kept after its end, in milliseconds: what was asked for, within bounds.
+    """Return how long a task is kept after its end, in milliseconds: what was asked for, within bounds.
 
     2025-11-25 tasks, ttl: the receiver may override what was asked for. Raises -32602 for what is no time.
     """
@@ -132,7 +132,7 @@ class Reply(Struct, omit_defaults=True):
 
 
 class Again(Struct, omit_defaults=True):
-    """What it takes to run a call again, where the tool allows that."""
+    """Everything that is needed to run a call again, if the tool allows that."""
 
     params: Raw
     revision: str

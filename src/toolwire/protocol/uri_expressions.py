@@ -23,7 +23,7 @@ class Variable(NamedTuple):
 
 
 class Expression(NamedTuple):
-    """What stands between two braces, and where."""
+    """The text between two braces, and its place."""
 
     operator: str
     variables: tuple[Variable, ...]

@@ -152,7 +152,7 @@ def _is_one_of(part: str | Expression, *operators: str) -> bool:
 
 
 def spans_segments(operator: str, variable: Variable) -> bool:
-    """Whether a variable may hold a "/" as it is."""
+    """Return whether a variable may hold a "/" as it is."""
     return operator in ("+", "#") or (variable.explode and operator in ("", "/"))
 
 
@@ -296,7 +296,7 @@ def _decode(text: str) -> str | None:
 
 
 def _is_unsafe(value: str, spans: bool) -> bool:
-    """Whether a value could lead out of the place it is meant for.
+    """Return whether a value could lead out of the place it is meant for.
 
     2026-07-28 server/resources: URIs must be validated and file paths sanitized. What is still encoded after the first
     decoding is looked at again, because whoever uses the value may decode it once more; three layers are never honest.

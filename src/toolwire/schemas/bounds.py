@@ -125,7 +125,7 @@ def _kinds(schema: Schema) -> list[Json]:
 
 
 def is_extreme(number: float) -> bool:
-    """Whether a number has so many digits that exact arithmetic with it is slow."""
+    """Return whether a number has so many digits that exact arithmetic with it is slow."""
     return number != 0 and not 1e-15 < abs(number) < 1e18
 
 

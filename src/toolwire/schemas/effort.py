@@ -93,14 +93,14 @@ class Effort:
         return max(-1, left * 64 // (self._per_part * 65 + self._atoms * 16))
 
     def fits_text(self, data: bytes) -> bool:
-        """Whether a value is surely cheap enough, by the size of its JSON text alone."""
+        """Return whether a value is surely cheap enough, by the size of its JSON text alone."""
         if self._whole or self._divides:
             return False
         parts = parts_in(data)
         return parts * self._per_part + len(data) * self._atoms // 4 <= allowed(parts)
 
     def fits(self, instance: Json) -> bool:
-        """Whether a value may be handed to the engine."""
+        """Return whether a value may be handed to the engine."""
         size = measure(instance)
         most = size.parts * (self._per_part + self._whole * size.depth) + size.text * self._atoms // 4
         if self._divides:
@@ -185,7 +185,7 @@ class _Count:
 
 
 def _most_per_part(root: Node, nodes: Iterable[Node], again: set[int]) -> int:
-    """How often some subschema is applied to one part of a value, at most.
+    """Return how often some subschema is applied to one part of a value, at most.
 
     What a recursive reference leads to is judged once for each part, and each time works its way down to the next
     recursive reference. `widest` is the most that a single part meets on the way, `total` the sum of all levels.

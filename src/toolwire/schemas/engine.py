@@ -77,7 +77,7 @@ class Validator:
             return [Problem((), "not a JSON value")]
 
     def fits(self, instance: Json, text: bytes | None = None) -> bool:
-        """Whether nothing is wrong with a value."""
+        """Return whether nothing is wrong with a value."""
         if self._glance is not None and self._glance.fits(instance):
             return True
         try:

@@ -201,7 +201,7 @@ _FEW_TAGS: Final = 16
 
 
 def may_match(rule: Json, value: Json, targets: dict[int, list[Json]]) -> bool:
-    """Whether a branch of a choice is not ruled out at a glance: by its type, its tag or its keys."""
+    """Return whether a branch of a choice is not ruled out at a glance: by its type, its tag or its keys."""
     if not isinstance(rule, dict):
         return rule is not False
     for target in targets.get(id(rule), ()):
@@ -252,7 +252,7 @@ class Leaves:
         self._patterns: dict[str, Any] = {}
 
     def fits(self, schema: Schema, keywords: tuple[str, ...], value: Json) -> bool:
-        """Whether a value fits these keywords of a schema."""
+        """Return whether a value fits these keywords of a schema."""
         key = (id(schema), keywords[0])
         engine = self._engines.get(key)
         if engine is None:
@@ -261,7 +261,7 @@ class Leaves:
         return bool(engine.is_valid(value))
 
     def matches(self, pattern: str, name: str) -> bool:
-        """Whether a name matches a pattern of `patternProperties`."""
+        """Return whether a name matches a pattern of `patternProperties`."""
         engine = self._patterns.get(pattern)
         if engine is None:
             engine = self._patterns[pattern] = self._build({"pattern": pattern})
@@ -281,7 +281,7 @@ def type_of(value: Json) -> str:
 
 
 def has_type(value: Json, kinds: Json) -> bool:
-    """Whether a value is of one of the types that `type` names."""
+    """Return whether a value is of one of the types that `type` names."""
     kind = type_of(value)
     if isinstance(kinds, str):
         return kind == kinds or (kind == "integer" and kinds == "number")

@@ -50,7 +50,7 @@ class Plain:
         """The types of which every value fits."""
 
     def fits(self, value: Json) -> bool:
-        """Whether a value is small and surely fits.
+        """Return whether a value is small and surely fits.
 
         Every part is looked at, those too of which the schema says nothing: so the work and the depth are bounded.
         """
@@ -75,7 +75,7 @@ class Plain:
         return True
 
     def _takes(self, part: Json) -> bool:
-        """Whether a part of a value fits, apart from what is inside it."""
+        """Return whether a part of a value fits, apart from what is inside it."""
         kind = type(part)
         if kind not in self._types:
             return False
@@ -162,7 +162,7 @@ def _plain(schema: Json) -> Plain | None:
 
 
 def _is_text(text: str) -> bool:
-    """Whether a text can be written as UTF-8: half of a surrogate pair cannot."""
+    """Return whether a text can be written as UTF-8: half of a surrogate pair cannot."""
     if text.isascii():
         return True
     try:

@@ -80,7 +80,7 @@ class _Look:
         self._steps = Steps(_LOOKS)
 
     def takes_string(self, schema: Json) -> bool:
-        """Whether some string could fit."""
+        """Return whether some string could fit."""
         self._steps.spend()
         if not isinstance(schema, dict):
             return True
@@ -96,7 +96,7 @@ class _Look:
         return has_type("", schema.get("type"))
 
     def takes(self, schema: Json, value: Json) -> bool:
-        """Whether a value is of the type, or among the values, that a schema asks for."""
+        """Return whether a value is of the type, or among the values, that a schema asks for."""
         self._steps.spend()
         if not isinstance(schema, dict):
             return False

@@ -199,7 +199,7 @@ class Access:
             raise InsufficientScope(self.scopes(found), request.id)
 
     def hears(self, request: Incoming, outlet: Outlet, uri: str) -> bool:
-        """Whether the caller of a request may be told of what happens at an address."""
+        """Return whether the caller of a request may be told of what happens at an address."""
         return not self.active or _is_local(request, outlet) or self.may_hear(request.principal, uri)
 
     def session_hears(self, session: Any, uri: str) -> bool:
@@ -208,7 +208,7 @@ class Access:
         return not self.active or is_local or self.may_hear(session.principal, uri)
 
     def may_hear(self, principal: Any, uri: str) -> bool:
-        """Whether a principal may be told of what happens at an address; also where nothing is."""
+        """Return whether a principal may be told of what happens at an address; also where nothing is."""
         if not self.active:
             return True
         found = self.readable(uri, self.view_of(principal))
@@ -217,7 +217,7 @@ class Access:
         return self.permits(principal, found)
 
     def permits(self, principal: Any, found: Found[Any]) -> bool:
-        """Whether a principal that sees a component has the scopes to use it."""
+        """Return whether a principal that sees a component has the scopes to use it."""
         return all(needed <= _held(principal, implied) for needed, implied in self.demand(found).scopes)
 
     def of_tool(self, principal: Any, is_local: bool, name: str) -> Permission:

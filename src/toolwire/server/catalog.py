@@ -90,7 +90,7 @@ class Catalog:
             self.changed(family)
 
     def holds(self, component: Component) -> bool:
-        """Whether there is one of its kind under its name or address, that one or another."""
+        """Return whether there is one of its kind under its name or address, that one or another."""
         return component.key in self._kind(component.kind)
 
     def remove(self, *components: Component | str) -> None:

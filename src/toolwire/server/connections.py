@@ -54,7 +54,7 @@ def connections_of(hub: Hub) -> list[Connection]:
 
 
 def subscriptions_of(hub: Hub) -> Mapping[str, int]:
-    """How many listeners each address has in this process: connections, listen streams, and callbacks."""
+    """Return how many listeners each address has in this process: connections, listen streams, and callbacks."""
     counted: dict[str, int] = {}
     listeners: list[Any] = [client.uris for client in tuple(hub.clients.values())]
     listeners += [stream.uris for stream in tuple(hub.streams)]

@@ -65,7 +65,7 @@ class Plan(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing in it is `async`."""
+        """Return whether nothing in it is `async`."""
         return all(step.kind in _PLAIN for step in self.steps)
 
 

@@ -51,7 +51,7 @@ class Life(Held):
 
     @property
     def holders(self) -> int:
-        """How many keep it alive."""
+        """Return how many keep it alive."""
         return self._held.total()
 
     async def enter(self) -> None:
@@ -81,7 +81,7 @@ class Life(Held):
             await seen_from_here(ended.over)
 
     def _is_last_elsewhere(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a loop on which no lifespan lives is about to have no holder left."""
+        """Return whether a loop on which no lifespan lives is about to have no holder left."""
         with self._lock:
             return self._held[loop] == 1 and self._span is not None and self._span.loop is not loop
 

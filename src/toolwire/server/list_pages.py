@@ -26,7 +26,7 @@ class Pages:
 
     @property
     def kept(self) -> int:
-        """How many pages are kept."""
+        """Return how many pages are kept."""
         return sum(encoded is not None for encoded in self._encoded[1].values())
 
     def get(

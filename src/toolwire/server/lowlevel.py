@@ -48,7 +48,7 @@ class LowLevel:
 
     @property
     def looks_at_caller(self) -> bool:
-        """Whether the list handler takes the context, and so may list other tools for another caller."""
+        """Return whether the list handler takes the context, and so may list other tools for another caller."""
         return self._list is not None and bool(inspect.signature(self._list).parameters)
 
     def on_list(self, handler: Callable[..., Any]) -> None:

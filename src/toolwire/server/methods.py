@@ -171,7 +171,7 @@ class Operations(Offering, ABC):
         return self._cached(t.ReadResourceResult(contents=contents), hint)
 
     def _depends_on_caller(self, found: Found[Any]) -> bool:
-        """Whether a component is not for everybody, or not the same for everybody."""
+        """Return whether a component is not for everybody, or not the same for everybody."""
         demand = self.access.demand(found)
         servers = (self.catalog.owner, *(mount.catalog.owner for mount in found.way))
         policies = (*(each.policy for each in servers), found.component.policy)

@@ -76,7 +76,7 @@ class Offering:
 
     @property
     def offers_logging(self) -> bool:
-        """Whether clients get log messages at all, which `capabilities={"logging": None}` takes back."""
+        """Return whether clients get log messages at all, which `capabilities={"logging": None}` takes back."""
         return self._extra_capabilities.get("logging", UNSET) is not None
 
     def _offers_tasks(self) -> bool:

@@ -54,7 +54,7 @@ class Serving:
 
     @property
     def active(self) -> bool:
-        """Whether `run` or `start` is under way."""
+        """Return whether `run` or `start` is under way."""
         return self._stop is not None
 
     async def serve(self, channel: Channel, *, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> None:

@@ -60,7 +60,7 @@ class Doorbell:
 
     @property
     def audible(self) -> bool:
-        """Whether the other processes can ring here."""
+        """Return whether the other processes can ring here."""
         return self._others is not None
 
     def wait(self, timeout: float) -> None:

@@ -66,7 +66,7 @@ class RedisErrors:
         return text or type(error).__name__
 
     def is_temporary(self, error: BaseException) -> bool:
-        """Whether waiting may help."""
+        """Return whether waiting may help."""
         kinds = self._kinds
         error = self._root(error)
         if isinstance(error, kinds.AuthenticationError):

@@ -235,7 +235,7 @@ class Speaker:
         return again
 
     async def _read(self, question: Question) -> bool:
-        """Whether this was the answer; False where Redis has forgotten the script, and has done nothing."""
+        """Return whether this was the answer; False where Redis has forgotten the script, and has done nothing."""
         try:
             question.succeed(question.then(await self._connection.read()))
         except self._errors.unknown_script:

@@ -143,7 +143,7 @@ class _Trial:
         return Failure(self._tool.name, problem, arguments, cause, tuple(self._asked.given))
 
     def _refuses_the_client(self, error: ProtocolError) -> bool:
-        """Whether it is not the arguments, but what the client lacks or how it answered a form.
+        """Return whether it is not the arguments, but what the client lacks or how it answered a form.
 
         The schema of a form cannot say all that the server wants, a pattern for example.
         """

@@ -67,7 +67,7 @@ class Sink(ABC):
         """True when everything left at once; otherwise `sent` is called when it has, or could not."""
 
     def unread(self) -> int | None:
-        """How much of what left the other side has not read yet; None where the system does not tell."""
+        """Return how much of what left the other side has not read yet; None where the system does not tell."""
         return None
 
     @abstractmethod

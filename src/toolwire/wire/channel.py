@@ -52,17 +52,17 @@ class Channel(ABC):
 
     @property
     def is_connected(self) -> bool:
-        """Whether `write` can still work."""
+        """Return whether `write` can still work."""
         return True
 
     @property
     def unread(self) -> int | None:
-        """How many bytes of what was written the other end has not read yet; None where nobody can tell."""
+        """Return how many bytes of what was written the other end has not read yet; None where nobody can tell."""
         return None
 
     @property
     def congested(self) -> bool:
-        """Whether the other end reads more slowly than this end writes."""
+        """Return whether the other end reads more slowly than this end writes."""
         return False
 
     async def drain(self) -> None:
@@ -103,7 +103,7 @@ class Channel(ABC):
 
     @property
     def is_local(self) -> bool:
-        """Whether the other side is on this machine by the nature of the transport, and so needs no token."""
+        """Return whether the other side is on this machine by the nature of the transport, and so needs no token."""
         return True
 
     def negotiated(self, revision: str) -> None:
@@ -141,7 +141,7 @@ class Inbox:
 
     @property
     def size(self) -> int:
-        """How many bytes are waiting."""
+        """Return how many bytes are waiting."""
         return self._bytes
 
     def deliver(self, message: bytes) -> None:
@@ -269,7 +269,7 @@ class MemoryChannel(Channel):
         return not (self._closed or self._peer._closed)
 
     def _is_behind(self) -> bool:
-        """Whether the other side has left much unread."""
+        """Return whether the other side has left much unread."""
         inbox = self._peer._inbox
         # Where messages are delivered by call there is nothing that could pile up.
         return inbox.feed is None and len(inbox) > UNREAD_CONGESTED

@@ -17,7 +17,7 @@ class Outlet(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether the request came over stdio, or from within the process."""
+        """Return whether the request came over stdio, or from within the process."""
 
     @property
     def answered(self) -> asyncio.Future[Any] | None:

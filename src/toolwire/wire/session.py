@@ -107,7 +107,7 @@ class ConnectionOutlet(Struct, eq=False):
 
 
 def is_abandoned(error: BaseException) -> bool:
-    """Whether a coroutine is thrown away with its loop, rather than something in it having raised."""
+    """Return whether a coroutine is thrown away with its loop, rather than something in it having raised."""
     return isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None
 
 
@@ -487,7 +487,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more can be sent, whether or not `run` has returned yet."""
+        """Return whether nothing more can be sent, whether or not `run` has returned yet."""
         return self._closed or self._ended.done()
 
     def end(self) -> None:

@@ -114,5 +114,5 @@ class Shares:
 
     @property
     def callers(self) -> int:
-        """How many callers hold something."""
+        """Return how many callers hold something."""
         return len(self._held)

@@ -90,7 +90,7 @@ def _claim() -> Claimed:
 
 
 def _occupied(fd: int, stream: object, null: int) -> bool:
-    """Whether a standard descriptor is what it is meant to be; one that is free is given the null device."""
+    """Return whether a standard descriptor is what it is meant to be; one that is free is given the null device."""
     try:
         os.fstat(fd)
     except OSError:

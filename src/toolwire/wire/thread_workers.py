@@ -103,7 +103,7 @@ class ThreadWorkers:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a thread."""
+        """Return how many calls wait for a thread."""
         return len(self._jobs) + self._waiting.total
 
     def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:

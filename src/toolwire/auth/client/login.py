@@ -99,7 +99,7 @@ async def _listen(stack: AsyncExitStack, redirect_uri: str | None, registered: S
 
 
 def has_browser() -> bool:
-    """Whether a browser with a window can be opened here; one in the terminal would be in the program's way."""
+    """Return whether a browser with a window can be opened here; one in the terminal would be in the program's way."""
     if sys.platform in ("win32", "darwin"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

@@ -84,7 +84,7 @@ class SignIn:
         return asked.repeating
 
     async def _answer(self, asked: _Asked, status: int, headers: Mapping[str, str]) -> bool:
-        """Whether the request is worth sending again."""
+        """Return whether the request is worth sending again."""
         challenge = oauth_challenge(parse_challenges(headers.get("www-authenticate", "")))
         if self.source.learn_nonce(headers) and challenge is not None and challenge.error == "use_dpop_nonce":
             return True

@@ -53,7 +53,7 @@ class TokenSource:
         return self._record
 
     def is_due(self, record: Record) -> bool:
-        """Whether a token should be renewed and can be."""
+        """Return whether a token should be renewed and can be."""
         if record.token.fresh(self._settings.clock()):
             return False
         return self._settings.grant is not None or record.token.refresh_token is not None
@@ -129,7 +129,7 @@ class TokenSource:
     # --- refreshing ---
 
     async def _refreshed(self, fetcher: Fetcher, record: Record) -> bool:
-        """Whether there is a new token without anybody being asked. A refusal that is final costs the refresh token."""
+        """Return whether the refresh token gave a new token. A final refusal discards the refresh token."""
         if await self._adopted_other(record):
             return True
         client = self._settings.client or record.client
@@ -156,7 +156,7 @@ class TokenSource:
         return True
 
     async def _adopted_other(self, record: Record) -> bool:
-        """Whether another process that shares the storage was faster, and may have used up the refresh token."""
+        """Return whether another process that shares the storage was faster, and may have used up the refresh token."""
         stored = await self._records.record(self.server_url)
         if stored is None or stored.token == record.token or not stored.token.fresh(self._settings.clock()):
             return False

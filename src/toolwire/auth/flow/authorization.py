@@ -49,7 +49,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
         return f"Attempt({self.found.issuer!r})"
 
     def serves_like(self, other: Attempt) -> bool:
-        """Whether an answer to this attempt would do for the other."""
+        """Return whether an answer to this attempt would do for the other."""
         return (self.found, self.client, self.redirect_uri, self.scopes, self.server_url) == (
             other.found,
             other.client,

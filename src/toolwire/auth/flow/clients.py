@@ -66,7 +66,7 @@ class Registration(Struct, frozen=True, omit_defaults=True):
         return POST if POST in offered and BASIC not in offered else BASIC
 
     def usable(self, now: float, redirect_uri: str, scopes: Scopes) -> bool:
-        """Whether a stored registration still serves: 0 or nothing means that its secret does not expire."""
+        """Return whether a stored registration still serves: 0 or nothing means that its secret does not expire."""
         expires = self.client_secret_expires_at
         if (expires and expires <= now) or redirect_uri not in self.redirect_uris:
             return False

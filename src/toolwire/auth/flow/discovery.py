@@ -114,7 +114,7 @@ def server_candidates(issuer: str) -> list[str]:
 
 
 def _is_document(answer: Fetched, url: str) -> bool:
-    """Whether something is published here.
+    """Return whether something is published here.
 
     A page for people, with which some sites answer everything, is not. A server in trouble is no reason to look
     elsewhere: whoever can cause the trouble would choose where.

@@ -59,7 +59,7 @@ def without_query(url: str) -> str:
 
 
 def covers(resource: str, url: str) -> bool:
-    """Whether the metadata of `resource` speaks for the server at `url`: same origin, same path or one above it."""
+    """Return whether the metadata of `resource` covers the server at `url`: same origin, same path or one above it."""
     theirs, ours = split_url(resource, "The resource"), split_url(url, "The server's URL")
     if origin_of(theirs) != origin_of(ours) or theirs.fragment or (theirs.query and theirs.query != ours.query):
         return False
@@ -74,7 +74,7 @@ def well_known(url: str, name: str, *, path: bool = True) -> str:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a name is this machine by definition; what else resolves to it is not asked."""
+    """Return whether a name is this machine by definition; what else resolves to it is not asked."""
     host = host.lower().rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True

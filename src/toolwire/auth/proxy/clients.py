@@ -123,7 +123,7 @@ class Clients:
 
 
 def redirects_to(registration: Registration, uri: str) -> bool:
-    """Whether a client may be sent its answer there: exactly as registered, but for the port on the user's machine."""
+    """Return whether a client may get its answer there: exactly as registered, except for the port on loopback."""
     if uri in registration.redirect_uris:
         return True
     # RFC 8252 section 7.3: a native client takes whatever port is free.
@@ -132,7 +132,7 @@ def redirects_to(registration: Registration, uri: str) -> bool:
 
 
 def is_local(uri: str) -> bool:
-    """Whether an answer goes to a program on the user's own machine, which may be any program."""
+    """Return whether an answer goes to a program on the user's own machine, which may be any program."""
     parts = _split(uri)
     return parts is None or parts.scheme != "https" or is_loopback(parts.hostname or "")
 

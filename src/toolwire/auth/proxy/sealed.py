@@ -136,7 +136,7 @@ def digest(text: str) -> str:
 
 
 async def use_once(kv: KV, identifier: str, seconds: float) -> bool:
-    """Whether something is used for the first time, as far as the processes that share the store know."""
+    """Return whether something is used for the first time, as far as the processes that share the store know."""
     return await kv.put(_used(identifier), b"", ttl=seconds, if_absent=True)
 
 

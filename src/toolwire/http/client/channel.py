@@ -122,7 +122,7 @@ class HttpChannel(Channel):
 
     @property
     def unsettled(self) -> bool:
-        """Whether something is on its way that a request has to come after."""
+        """Return whether something is on its way that a request has to come after."""
         return self._posting is not None or (self._opened is not None and not self._opened.is_set())
 
     async def settled(self) -> None:

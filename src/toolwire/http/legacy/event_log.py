@@ -132,7 +132,7 @@ class EventLog:
         return [Entry(position, data[:1], data[1:]) for position, data in found]
 
     async def is_over(self, session: str, resume: Resume) -> bool:
-        """Whether this is the position of a stream's last message, after which nothing ever comes."""
+        """Return whether this is the position of a stream's last message, after which nothing ever comes."""
         kept = await self._kept(session, resume.stream)
         return bool(kept) and kept[-1].kind == LAST and kept[-1].position == resume.position
 

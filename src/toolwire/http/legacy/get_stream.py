@@ -41,7 +41,7 @@ class Owner(Protocol):
     events: EventLog
 
     async def alive(self, token: SessionToken) -> bool:
-        """Whether the session still exists; it counts as used."""
+        """Return whether the session still exists; it counts as used."""
 
     def woken(self, session: str, stream: str) -> None:
         """Something was appended that no connection of this stream carries here."""
@@ -95,7 +95,7 @@ class GetStream:
 
     @property
     def attached(self) -> bool:
-        """Whether a connection carries the stream here."""
+        """Return whether a connection carries the stream here."""
         return self._send is not None
 
     async def serve(self, receive: Receive, send: SendMessage, headers: HeaderList) -> None:
@@ -150,7 +150,7 @@ class GetStream:
 
     @property
     def _unwritten(self) -> bool:
-        """Whether there is something to append, which whoever goes on with the stream has to find."""
+        """Return whether there is something to append, which whoever goes on with the stream has to find."""
         return False
 
     def _beat(self) -> None:

@@ -80,12 +80,12 @@ class SseChannel(Channel):
 
     @property
     def full(self) -> bool:
-        """Whether what was posted waits to be read, and more should not be."""
+        """Return whether what was posted waits to be read, and more should not be."""
         return len(self._inbox) >= MAX_UNREAD
 
     @property
     def finishing(self) -> bool:
-        """Whether nothing more is taken."""
+        """Return whether nothing more is taken."""
         return self._inbox.over
 
     def deliver(self, message: bytes, sender: Any = None) -> None:

@@ -90,7 +90,7 @@ class PostStream:
 
     @property
     def attached(self) -> bool:
-        """Whether the POST's own connection still carries the stream."""
+        """Return whether the POST's own connection still carries the stream."""
         return self._send is not None
 
     async def serve(self) -> None:

@@ -91,7 +91,7 @@ class SessionHost(Protocol):
     def principal_key(self, principal: Any) -> str: ...
 
     def hearing(self, principal: Any) -> Callable[[str], bool]:
-        """Whether a principal may be told of what happens at an address."""
+        """Return whether a principal may be told of what happens at an address."""
 
     async def admit(self, calls: Sequence[Incoming]) -> None:
         """Raise `InsufficientScope` when the caller lacks what the calls need."""

@@ -1,4 +1,4 @@
-"""How two peers agree on a revision, and under which terms each request is then served."""
+"""The agreement on a revision between two peers, and the terms on which each request is then served."""
 
 from __future__ import annotations
 

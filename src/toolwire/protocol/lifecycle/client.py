@@ -16,7 +16,7 @@ from toolwire.protocol.revisions import MODERN, is_modern
 
 
 class ClientLifecycle:
-    """What a client accepts from its server once the revision is agreed."""
+    """The rules for messages that a client gets from its server once the revision is agreed."""
 
     def __init__(self, capabilities: Callable[[str], dict[str, Any]]) -> None:
         self._capabilities = capabilities

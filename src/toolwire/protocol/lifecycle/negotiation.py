@@ -1,4 +1,4 @@
-"""How a client finds the revision to speak: it asks with `server/discover` and falls back to `initialize`.
+"""Negotiation by a client: it asks with `server/discover` and falls back to `initialize`.
 
 The decision is a generator, so that any transport can carry it out.
 """
@@ -27,7 +27,7 @@ _MODERN_ERRORS: Final = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, U
 
 
 class Agreement(Struct):
-    """What a client knows of its server once they agree."""
+    """A client's knowledge of its server once both agree on a revision."""
 
     revision: str
     capabilities: dict[str, Any]
@@ -132,7 +132,7 @@ def _discovered(raw: Raw) -> Agreement | None:
 
 
 def is_modern_answer(outcome: Outcome) -> bool:
-    """Whether this is how a server of 2026-07-28 answers `server/discover`."""
+    """Return whether this is how a server of 2026-07-28 answers `server/discover`."""
     agreement = _discovered(outcome) if isinstance(outcome, Raw) else None
     return agreement is not None and MODERN in agreement.supported
 

@@ -48,7 +48,7 @@ class Incoming(Struct, eq=False, gc=False):
 
 
 class Offer(Protocol):
-    """What a server says about itself."""
+    """A server's description of itself."""
 
     @property
     def implementation(self) -> t.Implementation: ...

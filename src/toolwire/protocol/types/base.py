@@ -1,4 +1,4 @@
-"""What the messages are made of: params, results and errors, and how both sides call themselves."""
+"""The parts of messages: params, results, errors, and the names of both sides."""
 
 from __future__ import annotations
 

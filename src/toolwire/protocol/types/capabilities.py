@@ -1,4 +1,4 @@
-"""What a client or server can do, and whether it was declared."""
+"""The capabilities of clients and servers, and the check whether one was declared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 class ClientCapabilities(Wire, kw_only=True):
-    """For building a capability object by name; messages carry it as a plain dict, since the set is open."""
+    """The capabilities by name. Messages carry them as a plain dict, because extensions add more."""
 
     experimental: dict[str, Any] | UnsetType = UNSET
     roots: dict[str, Any] | UnsetType = UNSET
@@ -28,7 +28,7 @@ class ClientCapabilities(Wire, kw_only=True):
 
 
 class ServerCapabilities(Wire, kw_only=True):
-    """For building a capability object by name; messages carry it as a plain dict, since the set is open."""
+    """The capabilities by name. Messages carry them as a plain dict, because extensions add more."""
 
     experimental: dict[str, Any] | UnsetType = UNSET
     logging: dict[str, Any] | UnsetType = UNSET
@@ -41,7 +41,7 @@ class ServerCapabilities(Wire, kw_only=True):
 
 
 def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
-    """Whether a capability such as `tools`, `resources.subscribe` or `extensions.<id>` was declared.
+    """Return whether a capability such as `tools`, `resources.subscribe` or `extensions.<id>` was declared.
 
     An object declares by its presence, even when empty; a flag such as `listChanged` only when true.
     """

@@ -77,7 +77,7 @@ class EmbeddedResource(Block, tag_field="type", tag="resource"):
 
 
 class ResourceMetadata(Wire, kw_only=True):
-    """What a resource, a template and a link say about themselves beside their address and name."""
+    """The members that a resource, a template and a link share beside their address and name."""
 
     title: str | UnsetType = UNSET
     description: str | UnsetType = UNSET

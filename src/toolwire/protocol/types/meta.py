@@ -54,12 +54,12 @@ _WITHOUT_META_RULES = frozenset({"2024-11-05", "2025-03-26"})
 
 
 def is_valid_meta_key(key: str, revision: str) -> bool:
-    """Whether `key` has the form that `revision` demands of a name in `_meta`."""
+    """Return whether `key` has the form that `revision` demands of a name in `_meta`."""
     return revision in _WITHOUT_META_RULES or _META_KEY.fullmatch(key) is not None
 
 
 def is_reserved_meta_key(key: str, revision: str) -> bool:
-    """Whether the prefix of `key` belongs to the specification in `revision`.
+    """Return whether the prefix of `key` belongs to the specification in `revision`.
 
     2025-06-18 keeps every prefix in which `mcp` or `modelcontextprotocol` is followed by one more label; 2025-11-25 and
     later keep those with such a label in second place.

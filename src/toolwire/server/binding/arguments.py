@@ -216,7 +216,7 @@ class _StructReader:
         return found
 
     def _is_left_out(self, name: str, value: Any) -> bool:
-        """Whether an argument is null that does not take null, and may be left out."""
+        """Return whether an argument is null that does not take null, and may be left out."""
         is_null = value is None or (isinstance(value, Raw) and bytes(value) == b"null")
         return is_null and not schemas.without_needless_nulls({name: None}, self._document)
 

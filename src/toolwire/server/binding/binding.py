@@ -156,7 +156,7 @@ def bind(
 
 
 def _takes_in_order(function: Callable[..., Any], signature: Signature) -> bool:
-    """Whether the signature is its own; what only stands before another function may take arguments by name alone."""
+    """Return whether the signature is the function's own. A wrapper may take arguments by name alone."""
     is_own = isinstance(function, FunctionType | MethodType) and not (
         hasattr(function, "__wrapped__") or hasattr(function, "__signature__")
     )

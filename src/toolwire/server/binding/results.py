@@ -254,6 +254,6 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _is_record(value: Any) -> bool:
-    """Whether the value's own class says what its members are."""
+    """Return whether the value's own class says what its members are."""
     cls = type(value)
     return isinstance(value, msgspec.Struct) or hasattr(cls, "__dataclass_fields__") or hasattr(cls, "model_fields")

@@ -46,7 +46,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def _misses_its_object(target: Any, function: Callable[..., Any], names: list[str]) -> bool:
-    """Whether a function was taken from the body of a class, where it has no object yet."""
+    """Return whether a function was taken from the body of a class, where it has no object yet."""
     inside = getattr(target, "__qualname__", "").rpartition(".")[0]
     in_class = bool(inside) and not inside.endswith("<locals>")
     return in_class and function is target and names[:1] in (["self"], ["cls"])

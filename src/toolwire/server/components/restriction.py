@@ -23,7 +23,7 @@ class Audience(Struct, frozen=True):
     picks: Callable[[Principal], bool] | None = None
 
     def admits(self, principal: Principal | None, scopes: frozenset[str]) -> bool:
-        """Whether this caller, who has these scopes, is among them."""
+        """Return whether this caller, who has these scopes, is among them."""
         if principal is None:
             return False
         if self.picks is None:

@@ -104,7 +104,7 @@ class Tool(Component):
 
     @property
     def idempotent(self) -> bool:
-        """Whether calling it twice does no more than calling it once."""
+        """Return whether calling it twice does no more than calling it once."""
         return self.annotations is not UNSET and self.annotations.idempotent_hint is True
 
     def definition(self, revision: str) -> t.Tool:
@@ -237,7 +237,7 @@ def _task_support(name: str, task: t.TaskSupport | None, long_running: bool) -> 
 
 
 def _detaches(function: Callable[..., Any]) -> bool:
-    """Whether a handler decides by itself, with `ctx.detach()`, when its call becomes a task."""
+    """Return whether a handler decides by itself, with `ctx.detach()`, when its call becomes a task."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code is not None and "detach" in code.co_names
 

@@ -173,12 +173,12 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client no longer wants the answer. A `def` handler looks here; an `async` one is cancelled."""
+        """Return whether the client cancelled the request. A `def` handler looks here; an `async` one is cancelled."""
         return self._cancelled
 
     @property
     def is_task(self) -> bool:
-        """Whether the call goes on as a task after its request was answered."""
+        """Return whether the call goes on as a task after its request was answered."""
         return self._task_run is not None and self._task_run.is_task
 
     @property
@@ -209,7 +209,7 @@ class Context:
         return self._state
 
     def supports(self, feature: str) -> bool:
-        """Whether this client can be asked: `elicitation`, `elicitation.url`, `sampling`, `sampling.tools`, `roots`;
+        """Return whether this client has a capability: `elicitation`, `elicitation.url`, `sampling`, `sampling.tools`, `roots`;
         or whether its revision has a feature of `toolwire.types.supports`."""
         family = feature.partition(".")[0]
         if family in ("elicitation", "sampling", "roots", "extensions"):
@@ -492,7 +492,7 @@ def _given(value: Any) -> Any:
 
 
 def is_context(annotation: Any) -> bool:
-    """Whether a parameter of this annotation receives the context."""
+    """Return whether a parameter of this annotation receives the context."""
     if isinstance(annotation, str):
         return annotation.rpartition(".")[2] in ("Context", "SyncContext")
     return isinstance(annotation, type) and issubclass(annotation, Context)

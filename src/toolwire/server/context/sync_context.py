@@ -139,5 +139,5 @@ class SyncContext(Context):
 
 
 def is_blocking(annotation: Any) -> bool:
-    """Whether a parameter of this annotation receives the context of a `def` handler, and no other."""
+    """Return whether a parameter of this annotation receives the context of a `def` handler, and no other."""
     return isinstance(annotation, type) and issubclass(annotation, SyncContext)

@@ -183,7 +183,7 @@ class Plan:
 
 
 async def _goes_on(ctx: Context, subject: Subject, judges: bool) -> bool:
-    """Whether a request only brings the answers to questions of a call that was counted when it began.
+    """Return whether a request only brings the answers to questions of a call that was counted when it began.
 
     MRTR-7: such a state is used up here, so that it stands for one request.
     """

@@ -34,7 +34,7 @@ def check(rules: Mapping[str, Iterable[Rule]], arguments: Mapping[str, Any], nam
 
 
 def passes(rules: Iterable[Rule], value: Any) -> bool:
-    """Whether every rule allows a value; a rule that breaks allows nothing."""
+    """Return whether every rule allows a value; a rule that breaks allows nothing."""
     try:
         return all(_apply(rule, value) is None for rule in rules)
     except Exception:

@@ -15,7 +15,7 @@ def own_identity() -> str:
 
 
 def is_gone(identity: str) -> bool:
-    """Whether a process has certainly ended; False where that cannot be known from here."""
+    """Return whether a process has certainly ended; False where that cannot be known from here."""
     machine, pid, started = identity.split("/")
     if machine != _machine() or sys.platform == "win32":
         return False

@@ -94,7 +94,7 @@ class Tasks:
 
     @property
     def running(self) -> int:
-        """How many tasks run in this process."""
+        """Return how many tasks run in this process."""
         return len(self._running)
 
     # --- calls ---
@@ -160,7 +160,7 @@ class Tasks:
 
     @property
     def restricts(self) -> bool:
-        """Whether some callers may have lost the right to a tool."""
+        """Return whether some callers may have lost the right to a tool."""
         return bool(self._kernel.access.active or self._kernel.lowlevel.lists)
 
     async def permissions(self, ctx: Context, records: Sequence[Record]) -> list[Permission]:
@@ -341,7 +341,7 @@ class Tasks:
         return None
 
     def answer_time(self, ttl_ms: int) -> float:
-        """How many seconds the client has to answer a question of a task; whoever asked for a long ttl has as long."""
+        """Return how many seconds the client has to answer a question of a task: longer if it asked for a long ttl."""
         return float(max(self.limits.state, ttl_ms / 1000))
 
     def over(self, run: Followed) -> None:

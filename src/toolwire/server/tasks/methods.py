@@ -62,7 +62,7 @@ class TaskMethods:
 
     @property
     def running(self) -> int:
-        """How many tasks run in this process."""
+        """Return how many tasks run in this process."""
         return self._tasks.running
 
     def poll_every(self, seconds: float) -> float:

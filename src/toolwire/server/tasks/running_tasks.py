@@ -297,7 +297,7 @@ class Run(Followed):
             self._asking.deliver(record)
 
     def _is_taken_over(self, record: Record) -> bool:
-        """Whether another process runs it, having taken this one for dead."""
+        """Return whether another process runs it, having taken this one for dead."""
         return self.created is not None and record.process != self.created.process
 
     # --- reports ---
@@ -333,7 +333,7 @@ class Run(Followed):
     # --- questions ---
 
     def answer_time(self, wanted: float | None) -> float:
-        """How many seconds the client has to answer: never more than a task may run."""
+        """Return how many seconds the client has to answer: never more than a task may run."""
         return self._keeper.answer_time(self.ttl_ms) if wanted is None else min(wanted, self._keeper.limits.task)
 
     async def withdraw(self, name: str) -> None:

@@ -74,7 +74,7 @@ class Records:
         await _reached(self._stores.kv.put(key, rules.encode(record), ttl=self._kept(record), if_absent=True))
 
     def _kept(self, record: Record) -> float:
-        """How long the store keeps a record from this change on: one that runs, for longer than it may run."""
+        """Return how long the store keeps a record from this change on: one that runs, for longer than it may run."""
         return record.ttl_ms / 1000 + (0.0 if record.over else self._longest)
 
     async def find(self, key: str) -> Record | None:
