@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from toolwire.content import ToolResult as ToolResult
     from toolwire.protocol.errors import ProtocolError as ProtocolError
     from toolwire.protocol.errors import ToolError as ToolError
-    from toolwire.server.server import Server as Server
+    from toolwire.server.component_directory import scan as scan
     from toolwire.server.components import Argument as Argument
     from toolwire.server.components import Prompt as Prompt
     from toolwire.server.components import Resource as Resource
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from toolwire.server.context import Progress as Progress
     from toolwire.server.context import SyncContext as SyncContext
     from toolwire.server.dependencies import Depends as Depends
-    from toolwire.server.component_directory import scan as scan
     from toolwire.server.limits import Limits as Limits
     from toolwire.server.middleware import Middleware as Middleware
     from toolwire.server.policy import Policy as Policy
+    from toolwire.server.server import Server as Server
 
 _HOMES = {
     "Argument": "toolwire.server.components",

@@ -195,6 +195,7 @@ async def test_events_of_a_session_are_not_there_for_others() -> None:
 async def test_the_state_of_a_question_is_not_there_for_others(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if form == "a state that is stored":
         from toolwire.server import replay_state as questions
+
         monkeypatch.setattr(questions, "MAX_SEALED", 1)
     stage = Stage()
     async with serving(stage) as app:

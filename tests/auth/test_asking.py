@@ -17,8 +17,8 @@ from toolwire.auth import ApiKeys, GitHub, Google, Introspection, InvalidToken
 from toolwire.auth.proxy.clients import BadClient, Clients
 from toolwire.auth.proxy.sealed import Seals
 from toolwire.auth.verify import provider_limits
-from toolwire.auth.verify.provider_limits import IN_VAIN, Asking, FromAddress, InVain, Throttled
 from toolwire.auth.verify.fetch import Answer as Fetched
+from toolwire.auth.verify.provider_limits import IN_VAIN, Asking, FromAddress, InVain, Throttled
 from toolwire.sealing_aes import make_sealer
 
 ENDPOINT = f"{ISSUER}/introspect"

@@ -28,12 +28,12 @@ from toolwire.auth import (
     github,
 )
 from toolwire.auth.authentication import Gate
-from toolwire.protocol.errors import ServerError, Unauthorized
-from toolwire.protocol.http import DUPLICATE
-from toolwire.stores import MemoryKV
 from toolwire.http import serving as http_server
 from toolwire.http.asgi import HttpApp
 from toolwire.http.responses import Refused
+from toolwire.protocol.errors import ServerError, Unauthorized
+from toolwire.protocol.http import DUPLICATE
+from toolwire.stores import MemoryKV
 from toolwire.wire.shares import Shares, Taken
 
 ALICE, BOB = "alices-key-123", "bobs-key-4567"

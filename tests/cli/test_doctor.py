@@ -15,9 +15,9 @@ from tests.http_process import started
 
 from toolwire.cli import doctor_http, doctor_stdio
 from toolwire.cli.diagnosis import Diagnosis, good
-from toolwire.protocol.errors import Unreachable
 from toolwire.http1.pool import Pool
 from toolwire.http1.response import HttpResponse
+from toolwire.protocol.errors import Unreachable
 
 HELLO = Path(__file__).parents[2] / "examples" / "hello.py"
 

@@ -10,8 +10,8 @@ import msgspec
 
 from toolwire.client import Client
 from toolwire.client.http_target import HttpTarget
-from toolwire.testing import elapse
 from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.testing import elapse
 
 Message = dict[str, Any]
 URL = "http://server.example/mcp"

@@ -17,9 +17,9 @@ from tests.client.fake import FakeServer, text
 from toolwire import Context, Server, Tool
 from toolwire.client import Client, ResourceNotFound, ToolCall
 from toolwire.client.config import read_config
-from toolwire.client.targets import CommandTarget, ServerTarget
 from toolwire.client.group import Group, GroupTarget
 from toolwire.client.http_target import HttpTarget
+from toolwire.client.targets import CommandTarget, ServerTarget
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Unreachable
 from toolwire.protocol.lifecycle import Incoming

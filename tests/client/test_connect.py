@@ -13,8 +13,8 @@ from tests.client.fake import FakeServer, text
 
 from toolwire import Server, testing
 from toolwire.client import Client
-from toolwire.client.targets import CommandTarget, Options, ServerTarget, resolve
 from toolwire.client.target import Link, Target
+from toolwire.client.targets import CommandTarget, Options, ServerTarget, resolve
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision

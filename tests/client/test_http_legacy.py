@@ -27,9 +27,9 @@ from tests.client.scripted_http import (
 
 from toolwire.client import InvalidResponse
 from toolwire.client.http_target import HttpTarget
+from toolwire.http.client.channel import POST_SECONDS, SETTLING_SECONDS
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
 from toolwire.testing import elapse
-from toolwire.http.client.channel import POST_SECONDS, SETTLING_SECONDS
 
 LATEST = "2025-11-25"
 

@@ -24,8 +24,8 @@ from tests.client.scripted_http import (
 
 from toolwire.client import Change, InvalidResponse, Pins, ToolChanged
 from toolwire.client.http_target import SILENCE_SECONDS
-from toolwire.client.reconnect import ATTEMPTS
 from toolwire.client.listen import SETTLED_SECONDS
+from toolwire.client.reconnect import ATTEMPTS
 from toolwire.protocol.errors import NotSupported, OutcomeUnknown, ProtocolError, Timeout, Unauthorized, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision
 from toolwire.testing import elapse

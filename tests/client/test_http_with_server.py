@@ -10,9 +10,9 @@ import pytest
 
 from toolwire import Client, Context, Server, testing
 from toolwire.client import http_target
+from toolwire.http1.pool import HttpPool
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.revisions import MODERN, REVISIONS, supports
-from toolwire.http1.pool import HttpPool
 
 WAYS = [
     *(("http", revision) for revision in REVISIONS),

@@ -16,11 +16,11 @@ from tests.wireclient import LEGACY, MODERN, modern_meta
 
 from toolwire import Client, Context, Limits, Policy, Resource, Server, Tool, testing
 from toolwire.auth import ApiKeys, Principal, ResourceServer
+from toolwire.http.asgi import HttpApp
 from toolwire.protocol.errors import CALL_FORBIDDEN, InsufficientScope, ProtocolError, ServerError
 from toolwire.server.access import Access, View
 from toolwire.server.components import Cache
 from toolwire.server.header_arguments import Header
-from toolwire.http.asgi import HttpApp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
 

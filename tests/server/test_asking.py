@@ -16,8 +16,8 @@ from tests.wireclient import LEGACY, MODERN, Message, Refusal, connect
 
 from toolwire import Client, Context, Depends, Limits, Server, ToolError, testing
 from toolwire.protocol.errors import NotSupported, ProtocolError
-from toolwire.server.input_requests import SETTLE_TURNS, Refused
 from toolwire.server.context import SyncContext
+from toolwire.server.input_requests import SETTLE_TURNS, Refused
 from toolwire.testing import elapse
 
 every_revision = pytest.mark.parametrize("revision", ASKING)

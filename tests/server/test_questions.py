@@ -17,8 +17,8 @@ from tests.wireclient import MODERN, Message, WireClient, connect
 from toolwire import Context, Limits, Policy, Server
 from toolwire.auth import Principal
 from toolwire.server.context import SyncContext
-from toolwire.server.storage_budget import Keeping
 from toolwire.server.policy import Call
+from toolwire.server.storage_budget import Keeping
 from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.stores.redis import RedisStores
 from toolwire.stores.sqlite import SqliteStores

@@ -14,8 +14,8 @@ from tests.wireclient import MODERN, Message, connect
 from toolwire import Context, Limits, Server
 from toolwire.protocol.sealing import HmacSealer
 from toolwire.server.context import SyncContext
-from toolwire.server.storage_budget import Keeping
 from toolwire.server.replay_state import MAX_KEPT, MAX_SEALED, MAX_STATE
+from toolwire.server.storage_budget import Keeping
 from toolwire.stores import Stores
 
 SECRET, OLD_SECRET = "a" * 32, "b" * 32

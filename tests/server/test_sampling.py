@@ -13,8 +13,8 @@ from tests.wireclient import LEGACY, MODERN, REVISIONS, Message, Refusal, connec
 from toolwire import Context, Image, Server, Text, testing
 from toolwire import Message as PromptMessage
 from toolwire.protocol import types as t
-from toolwire.server.input_requests import Refused
 from toolwire.server.context import SyncContext
+from toolwire.server.input_requests import Refused
 
 every_revision = pytest.mark.parametrize("revision", REVISIONS)
 WITH_TOOLS = ("2025-11-25", MODERN)

@@ -14,11 +14,11 @@ from tests.wireclient import LEGACY, MODERN, PREFIX, modern_meta
 
 from toolwire import Context, Limits, Server, Tool
 from toolwire.auth import ApiKeys
-from toolwire.protocol.errors import ServerError
-from toolwire.server.header_arguments import Header
 from toolwire.http import exchange as http_outlet
 from toolwire.http import serving as http_server
 from toolwire.http.asgi import HttpApp
+from toolwire.protocol.errors import ServerError
+from toolwire.server.header_arguments import Header
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
 

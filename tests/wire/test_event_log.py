@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.stores import MemoryLog, PositionLost, StoreFailed, StoreFull
 from toolwire.http.legacy import event_log
 from toolwire.http.legacy.event_log import (
     END,
@@ -21,6 +20,7 @@ from toolwire.http.legacy.event_log import (
     parse_event_id,
     stream_name,
 )
+from toolwire.stores import MemoryLog, PositionLost, StoreFailed, StoreFull
 
 POSITIONS = st.one_of(
     st.none(), st.integers(0, 2**63), st.text(st.sampled_from("0123456789-"), min_size=1, max_size=40)

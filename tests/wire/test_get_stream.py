@@ -9,8 +9,8 @@ import pytest
 from tests.wire.httpclient import SessionClient, caught_up, serving
 
 from toolwire import Context, Resource, Server
-from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 from toolwire.http.legacy.event_log import MAX_ENTRY
+from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 
 NOTE, OTHER = "note://today", "note://yesterday"
 

@@ -17,9 +17,9 @@ from tests.wire.modernclient import ModernClient, text_of
 from tests.wireclient import MODERN, PREFIX, modern_meta
 
 from toolwire import Context, Limits, Server
+from toolwire.http.asgi import HttpApp
 from toolwire.server.header_arguments import Header
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
-from toolwire.http.asgi import HttpApp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated since protocol revision")
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.raw_http import Serve, answered, answering, serving
 
-from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 from toolwire.http1.client_connection import HELD_BYTES, HttpConnection, StreamedResponse
 from toolwire.http1.pool import HttpPool
 from toolwire.http1.response import TooLarge
 from toolwire.http1.unpacking import Unpacker
+from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 
 OK = b"HTTP/1.1 200 OK\r\n"
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nlink: x\r\n\r\n"

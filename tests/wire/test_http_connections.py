@@ -9,8 +9,8 @@ import threading
 import pytest
 from tests.wire.raw_http import serving
 
-from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 from toolwire.http1.pool import HttpPool
+from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from tests.wire.raw_http import answering, certificate, serving
 
-from toolwire.protocol.errors import Unreachable
 from toolwire.http1.client_connection import HttpConnection
 from toolwire.http1.dialing import Destination, parse_proxy
 from toolwire.http1.pool import HttpPool
 from toolwire.http1.url import parse_url
+from toolwire.protocol.errors import Unreachable
 
 LOOPS = ["asyncio"] if sys.platform == "win32" else ["asyncio", "uvloop"]
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from tests.wire.raw_http import answered, answering, certificate, serving
 
-from toolwire.protocol.errors import OutcomeUnknown, Timeout, ToolwireError, Unreachable
-from toolwire.http1.public_addresses import is_public, parse
 from toolwire.http1.client_connection import HttpConnection
-from toolwire.http1.pool_connections import Connections
 from toolwire.http1.pool import HttpPool
+from toolwire.http1.pool_connections import Connections
+from toolwire.http1.public_addresses import is_public, parse
 from toolwire.http1.response import TooLarge
 from toolwire.http1.url import origin
+from toolwire.protocol.errors import OutcomeUnknown, Timeout, ToolwireError, Unreachable
 
 
 async def test_a_body_arrives_chunk_by_chunk() -> None:

@@ -25,10 +25,11 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from toolwire import Limits, Server
-from toolwire.protocol.errors import ServerError
+from toolwire.http import serving as http_server
 from toolwire.http import uvicorn_end as http_host
 from toolwire.http1 import server_connection as http_protocol
-from toolwire.http import serving as http_server
+from toolwire.protocol.errors import ServerError
+
 ready_for_signals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 
 # --- a server in this process -------------------------------------------------------------------------

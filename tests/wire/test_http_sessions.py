@@ -12,10 +12,10 @@ import pytest
 from tests.wire.httpclient import Answer, HttpClient, SessionClient, caught_up, initialize_request, serving
 
 from toolwire import Context, Limits, Server
+from toolwire.http.asgi import HttpApp
+from toolwire.http.legacy import get_stream, post_stream
 from toolwire.stores import MemoryBus, MemoryKV, MemoryLog, Stores
 from toolwire.stores.sqlite import SqliteStores
-from toolwire.http.legacy import get_stream, post_stream
-from toolwire.http.asgi import HttpApp
 
 SESSION_REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
 SECRET = "a secret of at least sixteen bytes"

@@ -14,8 +14,8 @@ from tests.wire.httpclient import Answer, HttpClient, initialize_request
 from tests.wireclient import modern_meta
 
 from toolwire import Context, Limits, Server
-from toolwire.stores import Stores
 from toolwire.http.asgi import HttpApp
+from toolwire.stores import Stores
 
 Message = dict[str, Any]
 SECRET = "a secret of at least sixteen bytes"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolwire.http.legacy.session_token import SessionToken, SessionTokens, principal_digest
 from toolwire.protocol.capability_bits import from_bits, to_bits
 from toolwire.protocol.sealing import HmacSealer, Sealer, encode_base64url
 from toolwire.sealing_aes import make_sealer
-from toolwire.http.legacy.session_token import SessionToken, SessionTokens, principal_digest
 
 SECRET = "s" * 32
 ALICE = principal_digest("alice")

@@ -17,9 +17,9 @@ from tests.wireclient import modern_meta
 
 from toolwire import Context, Limits, Policy, Server
 from toolwire.auth import Principal
+from toolwire.http.callers import Callers
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.http import DUPLICATE
-from toolwire.http.callers import Callers
 from toolwire.wire.shares import Shares, Taken
 from toolwire.wire.thread_workers import ThreadWorkers
 

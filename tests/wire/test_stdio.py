@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from toolwire import platforms
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import Oversized
-from toolwire import platforms
 from toolwire.wire import byte_channel, byte_streams, stdio
 from toolwire.wire.stdio import StdioChannel, parent_watch, signals
 
@@ -816,6 +816,7 @@ async def test_a_parent_that_dies_during_set_up_is_noticed(monkeypatch: pytest.M
 
 async def test_polling_notices_a_new_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     from toolwire.platforms import posix
+
     monkeypatch.setattr(posix, "POLL_SECONDS", 0.001)
     answers = iter([7, 7, 7, 1])
     monkeypatch.setattr(os, "getppid", lambda: next(answers))

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from tests.wire.process_end import wait_until_gone
 
+from toolwire import platforms
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import Oversized
-from toolwire import platforms
 from toolwire.wire import subprocess as subprocess_module
 from toolwire.wire.subprocess import ProcessChannel
 
@@ -48,6 +48,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     if request.param == "threads":
         # What Windows does, as far as POSIX can show it.
         from toolwire.platforms import posix
+
         monkeypatch.setattr(platforms, "own_end", lambda file: None)
         monkeypatch.setattr(platforms, "watch_exit", posix.watch_exit)
     with asyncio.Runner(loop_factory=factory) as runner:

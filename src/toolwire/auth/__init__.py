@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from toolwire.auth.authentication import authenticate as authenticate
     from toolwire.auth.bearer import bearer_token as bearer_token
     from toolwire.auth.client.grants import ClientCredentials as ClientCredentials
     from toolwire.auth.client.grants import EnterpriseManaged as EnterpriseManaged
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from toolwire.auth.errors import NeedsLogin as NeedsLogin
     from toolwire.auth.errors import Refused as Refused
     from toolwire.auth.errors import SignInFailed as SignInFailed
-    from toolwire.auth.authentication import authenticate as authenticate
     from toolwire.auth.presets import auth0 as auth0
     from toolwire.auth.presets import entra as entra
     from toolwire.auth.presets import github as github

@@ -14,8 +14,8 @@ from toolwire.auth.bearer import Credentials, Malformed, check_query, credential
 from toolwire.auth.dpop_proof import Proofs, is_bound
 from toolwire.auth.principal import Principal
 from toolwire.auth.resource import ASKER, WELL_KNOWN, Pages, ResourceServer, as_resource_server
-from toolwire.auth.verify.provider_limits import FromAddress, InVain, Throttled
 from toolwire.auth.verify.keys import Anonymous
+from toolwire.auth.verify.provider_limits import FromAddress, InVain, Throttled
 from toolwire.auth.verify.verifier import (
     Asker,
     InvalidToken,
@@ -25,14 +25,14 @@ from toolwire.auth.verify.verifier import (
     recollection,
     verification,
 )
+from toolwire.http.authentication import ADDRESS
+from toolwire.http.exchange import Receive, SendMessage
+from toolwire.http.request_checks import preflight
+from toolwire.http.responses import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV, MemoryKV, StoreFailed, StoreFull
-from toolwire.http.authentication import ADDRESS
-from toolwire.http.exchange import Receive, SendMessage
-from toolwire.http.responses import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
-from toolwire.http.request_checks import preflight
 from toolwire.wire.shares import Shares
 
 log: logging.Logger = logging.getLogger("toolwire.auth")

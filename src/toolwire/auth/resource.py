@@ -10,11 +10,11 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.verifier import Verifier, Verifies, as_verifier
+from toolwire.http.exchange import Receive, SendMessage
+from toolwire.http.responses import Scope
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV
-from toolwire.http.exchange import Receive, SendMessage
-from toolwire.http.responses import Scope
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 # Where a gate leaves, in the scope of a request for one of the pages, on whose behalf something may be asked.

@@ -18,16 +18,16 @@ from toolwire import logs
 from toolwire.auth.principal import Principal
 from toolwire.cli import option_types, server_source
 from toolwire.cli.inspect import add_page_arguments, announce_page
+from toolwire.cli.loop_watchdog import Standstill, watched
 from toolwire.cli.reloading import LoadFailed, Reloader, where
 from toolwire.cli.staged_file import StagedFile
-from toolwire.cli.loop_watchdog import Standstill, watched
+from toolwire.http import serving as http_server
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.protocol.errors import ServerError
-from toolwire.server.server import Server
 from toolwire.server.hot_reload import Stage
+from toolwire.server.server import Server
 from toolwire.wire import stdio
 from toolwire.wire.channel import Channel
-from toolwire.http import serving as http_server
 from toolwire.wire.loops import run
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from toolwire.auth.flow.messages import Fetched, Flow
 from toolwire.auth.flow.metadata import Discovered
 from toolwire.cli.diagnosis import HEAD_START, IDENTITY, Diagnosis, bad, good, skipped, warning
 from toolwire.extras import MissingExtra
+from toolwire.http.origin_check import is_loopback
+from toolwire.http1 import public_addresses
+from toolwire.http1.pool import HttpPool, Pool
+from toolwire.http1.response import HttpResponse
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, TransportError
 from toolwire.protocol.http import NAME, SESSION, VERSION, encode_value
 from toolwire.protocol.revisions import MODERN, is_modern
-from toolwire.http1 import public_addresses
-from toolwire.http1.pool import HttpPool, Pool
-from toolwire.http1.response import HttpResponse
-from toolwire.http.origin_check import is_loopback
 
 STRANGER: Final = "doctor.invalid"
 _READ: Final = 1 << 20

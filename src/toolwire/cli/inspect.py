@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolwire.cli import option_types, targets
 from toolwire.cli.errors import FAILED, UsageError
+from toolwire.http.serving import url_of
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.inspector.app import CALLBACK
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.wire import stdio
-from toolwire.http.serving import url_of
 from toolwire.wire.loops import run
 
 if TYPE_CHECKING:

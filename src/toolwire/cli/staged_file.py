@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from toolwire.cli.reloading import LoadFailed, Reloader, where
-from toolwire.server.server import Server
 from toolwire.server.hot_reload import Stage
+from toolwire.server.server import Server
 
 
 class StagedFile:

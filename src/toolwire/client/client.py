@@ -14,19 +14,19 @@ from msgspec import UNSET, Raw
 
 from toolwire._version import __version__
 from toolwire.client.approval import Approve
-from toolwire.client.requests import Arguments, CallOptions, encode_arguments, reader
 from toolwire.client.budget import Budget
 from toolwire.client.cache import Cache, CacheView
-from toolwire.client.targets import Options, TargetLike, is_config, resolve
 from toolwire.client.connection import Connection, OnLog, OnProgress
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
-from toolwire.client.reconnect import Keeper
-from toolwire.client.target import Target
 from toolwire.client.listen import subscribe
 from toolwire.client.opening import Opener, name_card
 from toolwire.client.pins import Pins
+from toolwire.client.reconnect import Keeper
+from toolwire.client.requests import Arguments, CallOptions, encode_arguments, reader
 from toolwire.client.resources import Reading
 from toolwire.client.stub import make_stub
+from toolwire.client.target import Target
+from toolwire.client.targets import Options, TargetLike, is_config, resolve
 from toolwire.client.tasks import Rising, TaskHandle, driven, patience, start_task
 from toolwire.client.tools import (
     TaskAnswer,

@@ -16,10 +16,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from toolwire.client.targets import CommandTarget
 from toolwire.client.group import Group, GroupTarget, Member
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
+from toolwire.client.targets import CommandTarget
 from toolwire.hiding import without
 
 MemberT = TypeVar("MemberT", bound=Member)

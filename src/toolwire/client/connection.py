@@ -14,8 +14,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.client.callbacks import Callbacks
 from toolwire.client.errors import InvalidResponse, Rejected
 from toolwire.client.handlers import Answers
-from toolwire.client.target import Link
 from toolwire.client.negotiation import agree
+from toolwire.client.target import Link
 from toolwire.client.tools import KnownTools
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (

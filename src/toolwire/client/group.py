@@ -17,10 +17,10 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
 from toolwire._version import __version__
-from toolwire.client.targets import ServerTarget
 from toolwire.client.errors import ResourceNotFound
-from toolwire.client.target import Link
 from toolwire.client.listen import Change, Subscription
+from toolwire.client.target import Link
+from toolwire.client.targets import ServerTarget
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import LIST_CHANGED, UPDATED

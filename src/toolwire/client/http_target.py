@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 from toolwire.auth.contract import Auth, as_auth
 from toolwire.client.target import Link, Target, fingerprint
+from toolwire.http.client.endpoint import Endpoint, OnRefused
+from toolwire.http.client.http_sse_2024 import SseChannel
+from toolwire.http.client.session import HttpSession
+from toolwire.http1.pool import HttpPool, Pool
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
-from toolwire.http.client.endpoint import Endpoint, OnRefused
-from toolwire.http1.pool import HttpPool, Pool
-from toolwire.http.client.session import HttpSession
-from toolwire.http.client.http_sse_2024 import SseChannel
 from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.tapped_channel import Tap
 

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 from msgspec import UNSET, Raw
 
-from toolwire.client.requests import Asking, Read, reader
 from toolwire.client.errors import InvalidResponse
+from toolwire.client.requests import Asking, Read, reader
 from toolwire.protocol import types as t
 
 log: logging.Logger = logging.getLogger("toolwire.client")

@@ -15,8 +15,8 @@ from msgspec import UNSET, Struct
 
 from toolwire.client.connection import Changed, Connection, OnLog
 from toolwire.client.handlers import Answers
-from toolwire.client.target import START_SECONDS, Target
 from toolwire.client.negotiation import DiedOnProbe
+from toolwire.client.target import START_SECONDS, Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotStreamable, ProtocolError, TransportError, Unreachable
 from toolwire.protocol.lifecycle import NoCommonRevision

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from toolwire.client.requests import encode_arguments, reader
 from toolwire.client.connection import OnProgress
 from toolwire.client.errors import ResourceNotFound, is_resource_not_found
 from toolwire.client.listen import Subscription, subscribe, unsubscribe
 from toolwire.client.listing import Lists
+from toolwire.client.requests import encode_arguments, reader
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.protocol.shaping import shape

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 from toolwire.audit import AuditLog
 from toolwire.client.approval import Approve, Arguments, ToolCall, approved
+from toolwire.client.audit_records import CallRecord
 from toolwire.client.budget import Budget
 from toolwire.client.errors import Denied
-from toolwire.client.target import Target
 from toolwire.client.pins import Pins
-from toolwire.client.audit_records import CallRecord
+from toolwire.client.target import Target
 from toolwire.protocol import types as t
 
 #: Makes the call: with these arguments, within this time.

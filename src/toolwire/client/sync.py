@@ -15,11 +15,11 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
-from toolwire.client.requests import Arguments, CallOptions
 from toolwire.client.client import Client as AsyncClient
-from toolwire.client.targets import TargetLike
 from toolwire.client.listen import Change
+from toolwire.client.requests import Arguments, CallOptions
 from toolwire.client.stub import make_stub
+from toolwire.client.targets import TargetLike
 from toolwire.client.tasks import TaskHandle, TaskState, WaitOptions
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t

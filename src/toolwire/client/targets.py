@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 from msgspec import Struct
 
-from toolwire.client.target import Link, Target, fingerprint
 from toolwire.client.python_file import python_command
+from toolwire.client.target import Link, Target, fingerprint
 from toolwire.hiding import without
 from toolwire.wire.channel import Channel, memory_pair
 

@@ -6,10 +6,10 @@ import logging
 import time
 from typing import Any, Final
 
-from toolwire.logs import ACCESS
-from toolwire.protocol.http import METHOD, NAME
 from toolwire.http.exchange import DIRECT, Receive, SendMessage
 from toolwire.http.responses import Scope
+from toolwire.logs import ACCESS
+from toolwire.protocol.http import METHOD, NAME
 
 log: logging.Logger = logging.getLogger(ACCESS)
 

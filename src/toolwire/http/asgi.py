@@ -12,6 +12,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
+from toolwire.http.authentication import ADDRESS, Gate
+from toolwire.http.body import Upload, read_body, whole_body
+from toolwire.http.callers import Callers
+from toolwire.http.exchange import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
+from toolwire.http.legacy.get_stream import GetStream
+from toolwire.http.legacy.http_sse_2024 import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
+from toolwire.http.legacy.sessions import SessionHost, Sessions
+from toolwire.http.legacy.stateless import Stateless
+from toolwire.http.limits import HttpLimits
+from toolwire.http.origin_check import Guard
+from toolwire.http.request_checks import check_media, headers_of, path_of, preflight
+from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, HeaderList, Page, Refused, Scope, respond
+from toolwire.http.uvicorn_end import watch_host
+from toolwire.http.watch_first_await import watched
 from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
 from toolwire.protocol.http import (
     DUPLICATE,
@@ -27,20 +41,6 @@ from toolwire.protocol.jsonrpc import encode_error, encode_response
 from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed, StoreFull
-from toolwire.http.body import Upload, read_body, whole_body
-from toolwire.http.callers import Callers
-from toolwire.http.watch_first_await import watched
-from toolwire.http.authentication import ADDRESS, Gate
-from toolwire.http.legacy.get_stream import GetStream
-from toolwire.http.origin_check import Guard
-from toolwire.http.uvicorn_end import watch_host
-from toolwire.http.limits import HttpLimits
-from toolwire.http.exchange import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
-from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, HeaderList, Page, Refused, Scope, respond
-from toolwire.http.request_checks import check_media, headers_of, path_of, preflight
-from toolwire.http.legacy.sessions import SessionHost, Sessions
-from toolwire.http.legacy.http_sse_2024 import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
-from toolwire.http.legacy.stateless import Stateless
 from toolwire.wire.shares import Caller, Shares, Taken
 
 log: logging.Logger = logging.getLogger("toolwire.http")

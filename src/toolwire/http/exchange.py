@@ -14,8 +14,8 @@ from toolwire.protocol.errors import NotSupported
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.shaping import shape
-from toolwire.wire.shares import Caller, Shares
 from toolwire.wire.deadlines import Timeouts, timeouts
+from toolwire.wire.shares import Caller, Shares
 
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SendMessage: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]

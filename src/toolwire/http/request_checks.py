@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from toolwire.protocol.http import DUPLICATE, METHOD, NAME, PARAMETER, SESSION, VERSION
 from toolwire.http.responses import HeaderList, Refused, Scope
+from toolwire.protocol.http import DUPLICATE, METHOD, NAME, PARAMETER, SESSION, VERSION
 
 _BROWSERS_MAY_SEND: Final = (
     "Authorization",

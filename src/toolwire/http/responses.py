@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from toolwire.http.exchange import SendMessage
 from toolwire.protocol.errors import INVALID_REQUEST
 from toolwire.protocol.jsonrpc import RequestId, encode_error
-from toolwire.http.exchange import SendMessage
 
 Scope: TypeAlias = MutableMapping[str, Any]
 HeaderList: TypeAlias = tuple[tuple[bytes, bytes], ...]

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolwire.extras import require
-from toolwire.protocol.errors import ServerError
-from toolwire.http.origin_check import is_loopback
 from toolwire.http.exchange import Receive, SendMessage
+from toolwire.http.origin_check import is_loopback
+from toolwire.protocol.errors import ServerError
 
 if TYPE_CHECKING:
     from uvicorn import Server

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import httptools
 
-from toolwire.protocol.errors import OutcomeUnknown
 from toolwire.http1.response import HttpResponse, joined
 from toolwire.http1.unpacking import Unpacker
 from toolwire.http1.url import origin
 from toolwire.platforms import readability
+from toolwire.protocol.errors import OutcomeUnknown
 
 HEADER_BYTES: Final = 64 * 1024
 HEADER_COUNT: Final = 200
@@ -126,7 +126,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     @property
     def usable(self) -> bool:
-        """Return whether a request can be sent. Bytes between answers mean the end, which the loop may not have seen yet."""
+        """Return whether a request can be sent. Bytes between answers mean the end of the connection."""
         return self._response is None and not self.transport.is_closing() and not self._readable()
 
     def abort(self, why: str = "it was closed") -> None:

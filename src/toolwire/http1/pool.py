@@ -20,15 +20,15 @@ from urllib.parse import urljoin
 from toolwire._version import __version__
 from toolwire.extras import require
 from toolwire.hiding import without
-from toolwire.protocol.errors import Timeout, ToolwireError, Unreachable
 from toolwire.http1 import public_addresses
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.unpacking import ENCODINGS
 from toolwire.http1.url import origin, parse_url
+from toolwire.protocol.errors import Timeout, ToolwireError, Unreachable
 
 if TYPE_CHECKING:
-    from toolwire.http1.pool_connections import Connections
     from toolwire.http1.dialing import Destination
+    from toolwire.http1.pool_connections import Connections
 
 USER_AGENT: Final = f"toolwire/{__version__}"
 CONNECTIONS: Final = 100
@@ -132,8 +132,8 @@ class _Route(NamedTuple):
 class HttpPool(Pool):
     """Pooled connections to any host.
 
-    * `vet`: judges every address before it is connected to (`public_addresses.is_public`); with it, proxies are not used,
-      because a proxy would do the resolving.
+    * `vet`: judges every address before it is connected to (`public_addresses.is_public`). With `vet`, proxies are not
+      used, because a proxy would resolve the names.
     * `tls`: the terms of TLS; the system's certificates by default.
     * `proxy`: the URL of a proxy; by default what the environment says (`HTTPS_PROXY`, `NO_PROXY`).
     """
@@ -178,8 +178,8 @@ class HttpPool(Pool):
     def _open(self) -> Connections:
         # Imported here because only who speaks HTTP needs it.
         require("httptools", extra="http", what="Reaching a server by URL")
-        from toolwire.http1.pool_connections import Connections
         from toolwire.http1.dialing import Dialer
+        from toolwire.http1.pool_connections import Connections
 
         self._connections = Connections(Dialer(self._vet, self._tls, self._connect_timeout), self._limit)
         return self._connections

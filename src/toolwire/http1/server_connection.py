@@ -18,8 +18,8 @@ from urllib.parse import unquote
 
 import httptools
 
-from toolwire.http1.request_cycle import STATUS_LINES, RequestCycle
 from toolwire.http.exchange import DIRECT
+from toolwire.http1.request_cycle import STATUS_LINES, RequestCycle
 from toolwire.wire.loops import task_starter
 
 if TYPE_CHECKING:

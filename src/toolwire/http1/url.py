@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from toolwire.http1 import public_addresses
+
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _NAME: Final = re.compile("[0-9A-Za-z._-]+")
 # RFC 3986 section 3.3 and 3.4: what stands in a path or a query as it is; `%` because much is encoded already.

@@ -11,6 +11,9 @@ from urllib.parse import parse_qs
 import msgspec
 
 from toolwire.client import Client
+from toolwire.http.body import read_body
+from toolwire.http.exchange import Receive, SendMessage
+from toolwire.http.responses import HeaderList, Refused, Scope, respond
 from toolwire.inspector.calls import Call
 from toolwire.inspector.curl import as_command
 from toolwire.inspector.excerpt import Excerpt, follow
@@ -19,9 +22,6 @@ from toolwire.inspector.questions import BadAnswer
 from toolwire.inspector.security import HEADERS, Door
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError
-from toolwire.http.body import read_body
-from toolwire.http.exchange import Receive, SendMessage
-from toolwire.http.responses import HeaderList, Refused, Scope, respond
 
 #: Where a browser comes back to after signing in at a server that is looked at.
 CALLBACK: Final = "/callback"

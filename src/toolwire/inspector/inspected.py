@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any, Final
 
 from toolwire.client import Change, Client, Subscription
-from toolwire.client.targets import TargetLike
 from toolwire.client.http_target import HttpTarget
+from toolwire.client.targets import TargetLike
 from toolwire.inspector.calls import Calls
 from toolwire.inspector.catalogue import KINDS, Catalogue
 from toolwire.inspector.credentials import Credentials

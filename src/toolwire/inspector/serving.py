@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from socket import socket
 from typing import Any, Final, TypeAlias
 
-from toolwire.inspector.app import InspectorApp
 from toolwire.http import serving as http_server
+from toolwire.inspector.app import InspectorApp
+
 Signals: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[Any]]
 
 HOST: Final = "127.0.0.1"

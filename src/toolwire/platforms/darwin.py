@@ -7,8 +7,9 @@ import select
 import sys
 from collections.abc import Callable
 
-from toolwire.wire.threads import call_after
 from toolwire.platforms import posix
+from toolwire.wire.threads import call_after
+
 assert sys.platform == "darwin"
 
 

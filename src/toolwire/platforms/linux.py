@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Literal, NamedTuple
 
 from toolwire.platforms import posix
+
 assert sys.platform == "linux"
 
 # Opening this device makes a new terminal instead of a second description of the same one.

@@ -9,12 +9,12 @@ from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+from toolwire.server.call_target import subject_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.completion import matching
 from toolwire.server.components import Resource
 from toolwire.server.context import Context
 from toolwire.server.failures import Failures
-from toolwire.server.call_target import subject_of
 
 
 class Completions:

@@ -82,7 +82,7 @@ class DependencyParameter(NamedTuple):
 Signature = Callable[[Callable[..., Any]], "list[DependencyParameter]"]
 
 
-def compile(
+def compile_plan(
     dependencies: Mapping[str, Dependency], signature: Signature, replaced: Mapping[Any, Any] | None = None
 ) -> Plan | None:
     """The plan of a handler's dependencies, None when it has none. `signature` reads the parameters of a function.

@@ -14,9 +14,9 @@ from toolwire.server import dependencies
 from toolwire.server.binding import Binding
 from toolwire.server.context import Context, SyncContext, is_blocking
 from toolwire.server.context.in_process import ASKING, ProcessContext
-from toolwire.wire.threads import hand_over
 from toolwire.wire.process_workers import check_process_function
 from toolwire.wire.thread_workers import CancelToken, call_in_loop
+from toolwire.wire.threads import hand_over
 
 Executor: TypeAlias = Literal["loop", "thread", "process"]
 # The arguments are a dict, or a tuple where they are read in order.

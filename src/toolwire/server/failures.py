@@ -30,10 +30,10 @@ from toolwire.protocol.errors import (
     counted,
 )
 from toolwire.protocol.revisions import supports
-from toolwire.server.input_requests import Replay, Unwind, sendable
 from toolwire.server.components import Component, error_result, failed_result
 from toolwire.server.context import Context, check_url
 from toolwire.server.handler_deadline import Deadline
+from toolwire.server.input_requests import Replay, Unwind, sendable
 from toolwire.server.replay_state import Questions, uncancel
 from toolwire.wire.session import is_abandoned
 from toolwire.wire.thread_workers import Busy

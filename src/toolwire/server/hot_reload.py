@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from toolwire.protocol.changes import Change
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.revisions import MODERN
-from toolwire.server.server import Server
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.catalog import FAMILY
 from toolwire.server.kernel import Kernel
 from toolwire.server.lifespan import Held, Life
+from toolwire.server.server import Server
 from toolwire.server.subscriptions import Hub
 from toolwire.wire.outlet import Outlet
 

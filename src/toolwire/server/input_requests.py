@@ -16,8 +16,8 @@ from msgspec import Raw
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, ProtocolError, Timeout, ToolError, TransportError
-from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.rounds import Kind, Rounds, check_key
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.wire.outlet import Outlet
 
 # Asks made together, under `gather` or a `TaskGroup`, reach us within a few turns of the loop; they leave together.

@@ -30,25 +30,25 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.sealing import Sealer
 from toolwire.protocol.shaping import shape
 from toolwire.server.access import Access
-from toolwire.server.input_requests import Asking, Replay
+from toolwire.server.call_target import subject_of_read
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, ResourceTemplate
 from toolwire.server.context import CURRENT, Context, Progress
-from toolwire.server.handler_deadline import Deadline, Deadlines, deadlines_on
+from toolwire.server.executors import context_in_thread
 from toolwire.server.failures import Failures, of_handler
+from toolwire.server.handler_deadline import Deadline, Deadlines, deadlines_on
+from toolwire.server.input_requests import Asking, Replay
 from toolwire.server.limits import Limits
+from toolwire.server.methods import LISTEN, Operations
 from toolwire.server.middleware import Middleware, Next, answering, checked, compose
 from toolwire.server.mounted_middleware import around_mounted
-from toolwire.server.methods import LISTEN, Operations
 from toolwire.server.replay_state import Questions, asked
-from toolwire.server.executors import context_in_thread
-from toolwire.server.call_target import subject_of_read
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.stores import Stores
+from toolwire.wire.deadlines import LONG
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Session
-from toolwire.wire.deadlines import LONG
 from toolwire.wire.thread_workers import ThreadWorkers
 
 if TYPE_CHECKING:

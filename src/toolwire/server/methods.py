@@ -24,10 +24,10 @@ from toolwire.server.components import Cache
 from toolwire.server.context import Context
 from toolwire.server.failures import Failures, as_revision_has_it
 from toolwire.server.limits import Limits
+from toolwire.server.list_pages import Pages
 from toolwire.server.listening import listen
 from toolwire.server.middleware import Next
 from toolwire.server.offer import Offering
-from toolwire.server.list_pages import Pages
 from toolwire.server.subscriptions import Hub, LegacyClient
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from toolwire.protocol import types as t
+from toolwire.server.call_target import subject_of
 from toolwire.server.catalog import Catalog, Mount
 from toolwire.server.context import Context
 from toolwire.server.middleware import Next, answering, compose
-from toolwire.server.call_target import subject_of
 
 Guard: TypeAlias = Callable[[Context, Next], Awaitable[Any]]
 

@@ -21,10 +21,10 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest, used_state
 from toolwire.protocol.sealing import BadSeal, Sealer
-from toolwire.server.input_requests import Asking, BackChannel, NoReplay, Replay
 from toolwire.server.context import Context
-from toolwire.server.storage_budget import Keeping
+from toolwire.server.input_requests import Asking, BackChannel, NoReplay, Replay
 from toolwire.server.limits import Limits
+from toolwire.server.storage_budget import Keeping
 from toolwire.stores import Stores
 
 log: logging.Logger = logging.getLogger("toolwire.server")

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from toolwire import logs
+from toolwire.http import serving as http_server
 from toolwire.protocol.errors import ServerError
 from toolwire.wire import stdio
-from toolwire.http import serving as http_server
 from toolwire.wire.loops import run
 
 if TYPE_CHECKING:

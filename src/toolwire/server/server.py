@@ -18,8 +18,8 @@ from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.methods import methods
-from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
 from toolwire.sealing_aes import make_sealer
 from toolwire.server.callbacks import plain
@@ -36,8 +36,8 @@ from toolwire.server.components import (
 )
 from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import Progress
-from toolwire.server.in_process import Directs, Nowhere
 from toolwire.server.extensions import Extension
+from toolwire.server.in_process import Directs, Nowhere
 from toolwire.server.kernel import Kernel
 from toolwire.server.lifespan import Life
 from toolwire.server.limits import Limits

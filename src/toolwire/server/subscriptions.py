@@ -26,10 +26,10 @@ from toolwire.protocol.changes import (
 from toolwire.protocol.lifecycle import ServerLifecycle
 from toolwire.server.context import Context
 from toolwire.server.limits import Limits
-from toolwire.wire.threads import call_on
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
 from toolwire.wire.shares import Shares
+from toolwire.wire.threads import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 

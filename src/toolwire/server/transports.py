@@ -13,11 +13,11 @@ from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.lifecycle import SUPPORTED, ServerLifecycle
 from toolwire.protocol.peer import Peer
+from toolwire.server.bus_relay import BusRelay
 from toolwire.server.http_endpoint import Endpoint
 from toolwire.server.kernel import Kernel
 from toolwire.server.lifespan import Life
 from toolwire.server.limits import Limits
-from toolwire.server.bus_relay import BusRelay
 from toolwire.stores import Stores
 from toolwire.wire.bus_link import Link
 from toolwire.wire.channel import Channel
@@ -26,9 +26,9 @@ from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller, caller_of
 
 if TYPE_CHECKING:
+    from toolwire.http.asgi import HttpApp
     from toolwire.server.observe.metrics import Metrics
     from toolwire.server.run_http import HttpOptions
-    from toolwire.http.asgi import HttpApp
 
 # What other libraries call it, for a server whose transport comes from a setting that its users already have.
 _NAMES_OF_HTTP: dict[str, HttpOptions] = {"streamable-http": {}, "sse": {"sse": True}}
@@ -127,8 +127,8 @@ class Serving:
         """
         from toolwire.http.asgi import HttpApp
         from toolwire.http.callers import Callers
-        from toolwire.http.origin_check import Guard
         from toolwire.http.limits import HttpLimits
+        from toolwire.http.origin_check import Guard
 
         guard = Guard(
             allowed_hosts=_listed(allowed_hosts, "allowed_hosts="),

@@ -22,8 +22,8 @@ from toolwire.protocol.errors import ServerError
 from toolwire.stores.memory import StoreFailed
 from toolwire.stores.redis_address import RedisAddress
 from toolwire.stores.redis_errors import RedisErrors
-from toolwire.stores.redis_scripts import Script
 from toolwire.stores.redis_pipeline import LONGEST_PAUSE, Connection, Question, Questions, Speaker, Then
+from toolwire.stores.redis_scripts import Script
 
 _logger = logging.getLogger("toolwire.stores")
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from toolwire.backoff import Backoff
-from toolwire.stores.thread_jobs import Job, settle_all
 from toolwire.stores.memory import StoreFailed
 from toolwire.stores.redis_errors import AnswerLost, RedisErrors
 from toolwire.stores.redis_scripts import SCRIPTS, Script
+from toolwire.stores.thread_jobs import Job, settle_all
 
 _logger = logging.getLogger("toolwire.stores")
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from toolwire.protocol.errors import ToolwireError
+from toolwire.stores.memory import StoreFailed
 from toolwire.stores.process_wakeup import Doorbell
 from toolwire.stores.thread_jobs import Job, settle_all
-from toolwire.stores.memory import StoreFailed
 
 _logger = logging.getLogger("toolwire.stores")
 

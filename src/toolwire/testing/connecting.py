@@ -11,14 +11,14 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from toolwire.auth.contract import Auth
 from toolwire.client import Client, Elicitation, Sampling
-from toolwire.client.targets import TargetLike
 from toolwire.client.connection import OnLog, OnProgress
 from toolwire.client.handlers import ElicitCallback, Roots, SampleCallback
 from toolwire.client.http_target import HttpTarget
+from toolwire.client.targets import TargetLike
+from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.testing.recording import Wire
 from toolwire.wire.channel import Channel, memory_pair
-from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.wire.stdio import StdioChannel
 from toolwire.wire.subprocess import ProcessChannel
 from toolwire.wire.tapped_channel import TappedChannel
@@ -135,6 +135,7 @@ async def _application(server: Serves, principal: Any, *, sse: bool) -> AsyncIte
 @asynccontextmanager
 async def _on_port(server: Serves, principal: Any) -> AsyncIterator[str]:
     from toolwire.http import serving as http_server
+
     http_server.check_installed()
     sockets = http_server.listen("127.0.0.1", 0, public=False)
     ready = asyncio.Event()

@@ -16,8 +16,8 @@ from toolwire.auth.principal import scopes_of
 from toolwire.auth.resource import as_resource_server
 from toolwire.auth.verify.jwt import JWT
 from toolwire.auth.verify.verifier import Chain, Verifier
-from toolwire.protocol.sealing import encode_base64url
 from toolwire.http1.asgi_pool import AsgiPool
+from toolwire.protocol.sealing import encode_base64url
 
 _HOUR: Final = 3600.0
 _KEY_ID: Final = "test"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from toolwire.server.server import Server
 from toolwire.server.policy.enforcement import Counting
+from toolwire.server.server import Server
 
 
 class _NoCounters:

@@ -9,8 +9,8 @@ from typing import Final
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import LINE_LIMIT, LineDecoder
-from toolwire.wire.channel import Channel, Ended, Feed, Inbox
 from toolwire.wire.byte_streams import GONE, Sink, Source
+from toolwire.wire.channel import Channel, Ended, Feed, Inbox
 
 # How many bytes go into one write call; also the step in which a long queue gets shorter.
 BATCH: Final = 256 * 1024

@@ -32,12 +32,12 @@ from toolwire.protocol.lifecycle import ClientLifecycle, Incoming
 from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
 from toolwire.protocol.shaping import shape
 from toolwire.wire.channel import Channel, Feed
-from toolwire.wire.pausable_clock import StoppableClock
+from toolwire.wire.deadlines import LONG, LOOK_EVERY
 from toolwire.wire.loops import task_starter
 from toolwire.wire.outlet import Outlet
+from toolwire.wire.pausable_clock import StoppableClock
 from toolwire.wire.pending_requests import OnProgress, Pending, Timed
 from toolwire.wire.shares import Caller
-from toolwire.wire.deadlines import LONG, LOOK_EVERY
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Final, NamedTuple, TypeAlias
 
-from toolwire.protocol.framing import LINE_LIMIT
 from toolwire import platforms
+from toolwire.protocol.framing import LINE_LIMIT
 from toolwire.wire.byte_channel import ByteChannel
 from toolwire.wire.byte_streams import (
     CHUNK,

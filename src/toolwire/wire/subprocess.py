@@ -14,13 +14,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, Literal, Self, TypeAlias
 
+from toolwire import platforms
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
-from toolwire import platforms
 from toolwire.wire.byte_channel import ByteChannel
+from toolwire.wire.byte_streams import ReadySink, ReadySource, Sink, Source, blocking_sink, blocking_source
 from toolwire.wire.environment import child_environment
 from toolwire.wire.exit_reason import reason
-from toolwire.wire.byte_streams import ReadySink, ReadySource, Sink, Source, blocking_sink, blocking_source
 
 GRACE_SECONDS: Final = 2.0
 # How long what a dead child wrote may take to arrive through a thread.

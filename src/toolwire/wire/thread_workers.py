@@ -16,8 +16,8 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from toolwire.protocol.errors import ToolwireError, counted
-from toolwire.wire.threads import hand_over, start_daemon
 from toolwire.wire.shares import Caller, Shares, Taken
+from toolwire.wire.threads import hand_over, start_daemon
 
 Result = TypeVar("Result")
 

@@ -16,8 +16,8 @@ from toolwire.audit import AuditLog
 from toolwire.auth import ApiKeys, Principal
 from toolwire.server.observe.metrics import Metrics
 from toolwire.server.policy.concurrency import Gates
-from toolwire.server.policy.rate_counters import CounterMemory
 from toolwire.server.policy.plan import Placement, Plan
+from toolwire.server.policy.rate_counters import CounterMemory
 from toolwire.server.policy.rates import Counters
 from toolwire.server.policy.shared_rates import SharedCounters
 from toolwire.stores import Stores

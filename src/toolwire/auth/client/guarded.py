@@ -11,10 +11,10 @@ from urllib.parse import urljoin
 from toolwire.auth.errors import SignInFailed
 from toolwire.auth.flow.messages import Fetch, Fetched, Flow
 from toolwire.auth.flow.urls import Reach, Zone
-from toolwire.protocol.errors import TransportError
-from toolwire.http1.public_addresses import Vet, is_public
 from toolwire.http1.pool import HttpPool
+from toolwire.http1.public_addresses import Vet, is_public
 from toolwire.http1.url import origin
+from toolwire.protocol.errors import TransportError
 
 MAX_BYTES: Final = 256 * 1024
 MAX_HOPS: Final = 3

@@ -11,8 +11,8 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from toolwire.auth.proxy.sealed import Registration, Seals
-from toolwire.auth.verify.provider_limits import Asking
 from toolwire.auth.verify.fetch import Answer, fetch_from_anywhere
+from toolwire.auth.verify.provider_limits import Asking
 from toolwire.auth.verify.verifier import Asker, Unavailable
 from toolwire.http.origin_check import is_loopback
 

@@ -23,12 +23,12 @@ from toolwire.auth.proxy.tokens import OAuthError, TokenDesk
 from toolwire.auth.proxy.upstream import Upstream
 from toolwire.auth.resource import ASKER
 from toolwire.auth.verify.verifier import Asker
-from toolwire.protocol.http import DUPLICATE
-from toolwire.stores import KV
 from toolwire.http.body import read_body
 from toolwire.http.exchange import Receive, SendMessage
-from toolwire.http.responses import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
 from toolwire.http.request_checks import preflight
+from toolwire.http.responses import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.protocol.http import DUPLICATE
+from toolwire.stores import KV
 
 AUTHORIZE, CALLBACK, TOKEN, REGISTER = "/oauth/authorize", "/oauth/callback", "/oauth/token", "/oauth/register"
 METADATA: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")

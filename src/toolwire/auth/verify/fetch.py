@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.hiding import without
-from toolwire.protocol.errors import ServerError, TransportError, counted
-from toolwire.http1.public_addresses import Vet, is_public
 from toolwire.http.origin_check import is_loopback
+from toolwire.http1.public_addresses import Vet, is_public
+from toolwire.protocol.errors import ServerError, TransportError, counted
 
 MAX_BYTES: Final = 512 * 1024
 SECONDS: Final = 5.0

@@ -13,8 +13,8 @@ from typing import Any, Final
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.claims import SKEW, Terms, audience_of
 from toolwire.auth.verify.fetch import Answer, checked_url, fetch
-from toolwire.auth.verify.token_cache import LONGEST
 from toolwire.auth.verify.remote import RemoteVerifier
+from toolwire.auth.verify.token_cache import LONGEST
 from toolwire.auth.verify.verifier import Unavailable
 
 ISSUER: Final = "https://accounts.google.com"

@@ -9,8 +9,8 @@ from toolwire.auth.flow.clients import basic_authorization
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.claims import SKEW, Terms, audience_of
 from toolwire.auth.verify.fetch import Answer, checked_url, fetch
-from toolwire.auth.verify.token_cache import LONGEST
 from toolwire.auth.verify.remote import RemoteVerifier
+from toolwire.auth.verify.token_cache import LONGEST
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from toolwire.auth.principal import Principal
-from toolwire.auth.verify.provider_limits import Asking
 from toolwire.auth.verify.claims import end_of
 from toolwire.auth.verify.fetch import Answer, fetch
+from toolwire.auth.verify.provider_limits import Asking
 from toolwire.auth.verify.token_cache import Remembered
 from toolwire.auth.verify.verifier import Asker, InvalidToken
 

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import Final
 
 from toolwire.backoff import Backoff
+from toolwire.http.client.endpoint import Endpoint, TimeoutClock
+from toolwire.http.client.event_reader import EventReader
+from toolwire.http1.response import HttpResponse
 from toolwire.protocol.errors import InvalidResponse, ToolwireError, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import Oversized, OversizedEvent
 from toolwire.protocol.http import SESSION, VERSION
 from toolwire.protocol.revisions import MODERN, is_modern, supports
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
-from toolwire.http.client.endpoint import Endpoint, TimeoutClock
-from toolwire.http.client.event_reader import EventReader
-from toolwire.http1.response import HttpResponse
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

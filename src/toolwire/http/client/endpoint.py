@@ -11,11 +11,11 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from toolwire.auth.contract import Auth
-from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
-from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.http1.pool import Pool
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
+from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
+from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.wire.tapped_channel import Tap
 
 # What is shown of the text of an error page, and how much of one is read at all.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from toolwire.protocol.framing import EVENT_LIMIT, Event, OversizedEvent, SSEDecoder
 from toolwire.http1.response import TooLarge
+from toolwire.protocol.framing import EVENT_LIMIT, Event, OversizedEvent, SSEDecoder
 
 
 class EventReader(SSEDecoder):

@@ -17,6 +17,10 @@ from typing import Any, Final
 from msgspec import Raw
 
 from toolwire.backoff import Backoff
+from toolwire.http.client.channel import EVENT_STREAM, HttpChannel
+from toolwire.http.client.endpoint import ERROR_BODY, Endpoint, failure
+from toolwire.http.client.event_reader import EventReader
+from toolwire.http1.response import CrossedClosing, HttpResponse, TooLarge
 from toolwire.protocol.errors import (
     InvalidResponse,
     NotStreamable,
@@ -29,13 +33,9 @@ from toolwire.protocol.http import SESSION, standard_headers
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle
 from toolwire.protocol.peer import Peer
-from toolwire.http.client.channel import EVENT_STREAM, HttpChannel
-from toolwire.http.client.endpoint import ERROR_BODY, Endpoint, failure
-from toolwire.http.client.event_reader import EventReader
-from toolwire.http1.response import CrossedClosing, HttpResponse, TooLarge
+from toolwire.wire.deadlines import LONG
 from toolwire.wire.pending_requests import OnProgress
 from toolwire.wire.session import ClientHandler, Session
-from toolwire.wire.deadlines import LONG
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, Protocol
 
+from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage, version_header
+from toolwire.http.legacy.event_log import END, LAST, MAX_ENTRY, MESSAGE, PAGE, EventLog, Resume, event_id
+from toolwire.http.legacy.post_stream import DEFAULT_RETRY
+from toolwire.http.legacy.session_token import SessionToken
+from toolwire.http.responses import HeaderList
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, everything, legacy_notification
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, PositionLost
-from toolwire.http.legacy.event_log import END, LAST, MAX_ENTRY, MESSAGE, PAGE, EventLog, Resume, event_id
-from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage, version_header
-from toolwire.http.legacy.post_stream import DEFAULT_RETRY
-from toolwire.http.responses import HeaderList
-from toolwire.http.legacy.session_token import SessionToken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -18,6 +18,10 @@ from urllib.parse import parse_qs, quote
 import msgspec
 from msgspec import Struct
 
+from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.http.legacy.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
+from toolwire.http.limits import HttpLimits
+from toolwire.http.responses import HeaderList, Scope, refused, respond
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.http import accepts
@@ -26,10 +30,6 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import Bus, Stores
 from toolwire.wire.channel import Channel, Ended, Feed, Inbox
-from toolwire.http.limits import HttpLimits
-from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
-from toolwire.http.responses import HeaderList, Scope, refused, respond
-from toolwire.http.legacy.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller, Shares

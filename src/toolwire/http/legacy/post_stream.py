@@ -11,14 +11,14 @@ import logging
 from collections import deque
 from typing import Any, Final, Protocol
 
+from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.http.legacy.event_log import END, LAST, MAX_ENTRY, MESSAGE, PRIMING, EventLog, event_id
+from toolwire.http.responses import JSON_TYPE, HeaderList, respond
 from toolwire.protocol.errors import INTERNAL_ERROR
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import RequestId, encode_batch, encode_error
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, StoreFailed, StoreFull
-from toolwire.http.legacy.event_log import END, LAST, MAX_ENTRY, MESSAGE, PRIMING, EventLog, event_id
-from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
-from toolwire.http.responses import JSON_TYPE, HeaderList, respond
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

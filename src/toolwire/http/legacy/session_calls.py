@@ -9,6 +9,10 @@ from typing import Any, Final, Protocol
 
 from msgspec import Raw, Struct
 
+from toolwire.http.legacy.post_stream import PostStream
+from toolwire.http.legacy.session_records import Record
+from toolwire.http.legacy.session_token import SessionToken
+from toolwire.http.watch_first_await import watched
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, Timeout, Unreachable, counted
 from toolwire.protocol.jsonrpc import (
@@ -22,10 +26,6 @@ from toolwire.protocol.jsonrpc import (
 )
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.shaping import shape
-from toolwire.http.watch_first_await import watched
-from toolwire.http.legacy.post_stream import PostStream
-from toolwire.http.legacy.session_records import Record
-from toolwire.http.legacy.session_token import SessionToken
 from toolwire.wire.pending_requests import Pending
 from toolwire.wire.session import Handler
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from toolwire.http.legacy.session_token import HOME_BYTES, SessionToken
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
 from toolwire.stores import KV
-from toolwire.http.legacy.session_token import HOME_BYTES, SessionToken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -14,17 +14,17 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from toolwire.http.legacy.event_log import EventLog, Resume, stream_name
+from toolwire.http.legacy.get_stream import GetStream, Listener
+from toolwire.http.legacy.post_stream import KEPT_FOR_RETURN, PostStream
+from toolwire.http.legacy.session_records import Record, Records
+from toolwire.http.legacy.session_token import SessionToken
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Logged, Published, everything
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import Log
 from toolwire.wire.bus_link import Link
-from toolwire.http.legacy.event_log import EventLog, Resume, stream_name
-from toolwire.http.legacy.get_stream import GetStream, Listener
-from toolwire.http.legacy.post_stream import KEPT_FOR_RETURN, PostStream
-from toolwire.http.legacy.session_records import Record, Records
-from toolwire.http.legacy.session_token import SessionToken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -7,6 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from toolwire.http.exchange import ExchangeOutlet, Receive, SendMessage
+from toolwire.http.limits import HttpLimits
+from toolwire.http.responses import JSON_TYPE, HeaderList, refused, respond
+from toolwire.http.watch_first_await import watched
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
 from toolwire.protocol.http import VERSION
 from toolwire.protocol.jsonrpc import (
@@ -21,10 +25,6 @@ from toolwire.protocol.jsonrpc import (
 )
 from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import LEGACY
-from toolwire.http.watch_first_await import watched
-from toolwire.http.limits import HttpLimits
-from toolwire.http.exchange import ExchangeOutlet, Receive, SendMessage
-from toolwire.http.responses import JSON_TYPE, HeaderList, refused, respond
 from toolwire.wire.session import Handler
 from toolwire.wire.shares import Caller
 

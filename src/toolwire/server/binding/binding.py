@@ -12,12 +12,12 @@ import msgspec
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.types import CallToolResult
 from toolwire.schemas import Profile, Schema
-from toolwire.server import dependencies
 from toolwire.server.binding import docstrings
 from toolwire.server.binding.arguments import Parameter, Reader, raw_reader, record_reader, typed_reader
 from toolwire.server.binding.results import Returns, returns_of
 from toolwire.server.binding.signature import IsContext, Signature, function_name, plain_function
-from toolwire.server.dependencies import Dependency
+from toolwire.server.dependencies import Dependency, Plan, compile_plan
+from toolwire.server.dependencies import Signature as DependencySignature
 from toolwire.server.header_arguments import header_paths
 
 
@@ -25,7 +25,7 @@ class CallPlan(NamedTuple):
     """What else the function takes: the context under `context`, the values that `dependencies` makes."""
 
     context: str | None
-    dependencies: dependencies.Plan | None
+    dependencies: Plan | None
     positional_only: tuple[str, ...]
     context_type: Any
     in_order: bool
@@ -47,7 +47,7 @@ class Binding:
         returns: Returns,
         plan: CallPlan,
         dependencies: dict[str, Dependency],
-        of_dependency: dependencies.Signature,
+        of_dependency: DependencySignature,
     ) -> None:
         import inspect
 
@@ -60,7 +60,7 @@ class Binding:
         self.call_plan: CallPlan = plan
         self.context_parameter: str | None = plan.context
         self.dependencies = dependencies
-        self._of_dependency: dependencies.Signature = of_dependency
+        self._of_dependency: DependencySignature = of_dependency
         self.headers: dict[str, tuple[str, ...]] = header_paths(reader.schema, f"the input schema of {name!r}")
         target = plain_function(function)
         self.is_async_generator: bool = inspect.isasyncgenfunction(target)
@@ -79,9 +79,9 @@ class Binding:
     def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
         """Ask other functions than those the handler names, from now on; whether that makes a difference."""
         before = self.call_plan
-        plan = dependencies.compile(self.dependencies, self._of_dependency, replaced)
+        plan = compile_plan(self.dependencies, self._of_dependency, replaced)
         self.call_plan = before._replace(dependencies=plan)
-        return plan is not None and plan.steps != cast("depends.Plan", before.dependencies).steps
+        return plan is not None and plan.steps != cast("Plan", before.dependencies).steps
 
     def call(self, arguments: dict[str, Any], context: Any = None, values: Mapping[str, Any] | None = None) -> Any:
         """Call the function with `arguments` from `arguments()`, the context, and the values of its dependencies."""
@@ -144,7 +144,7 @@ def bind(
     returns = returns_of(signature, name, output_schema, structured, encoder)
     plan = CallPlan(
         context,
-        dependencies.compile(signature.dependencies, signature.of_dependency),
+        compile_plan(signature.dependencies, signature.of_dependency),
         tuple(each.name for each in signature.parameters if each.kind is each.POSITIONAL_ONLY),
         signature.context_type,
         len(parameters) == len(signature.parameters) and _takes_in_order(function, signature),

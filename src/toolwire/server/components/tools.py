@@ -14,8 +14,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError, ToolError
-from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.revisions import MODERN, supports
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
 from toolwire.server.binding import Binding, InvalidArguments, bind
 from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty

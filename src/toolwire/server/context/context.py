@@ -22,11 +22,11 @@ from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
 from toolwire.protocol.sampling import check_tool_turns
-from toolwire.server.input_requests import Asking, sendable
 from toolwire.server.context.conversation import conversation, preferences
 from toolwire.server.context.deprecation import warn_deprecated
 from toolwire.server.context.forms import Elicited, check_url, form_of
 from toolwire.server.context.progress import Progress
+from toolwire.server.input_requests import Asking, sendable
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
 
@@ -209,8 +209,10 @@ class Context:
         return self._state
 
     def supports(self, feature: str) -> bool:
-        """Return whether this client has a capability: `elicitation`, `elicitation.url`, `sampling`, `sampling.tools`, `roots`;
-        or whether its revision has a feature of `toolwire.types.supports`."""
+        """Return whether this client has a capability, or its revision has a feature of `toolwire.types.supports`.
+
+        Capabilities are `elicitation`, `elicitation.url`, `sampling`, `sampling.tools` and `roots`.
+        """
         family = feature.partition(".")[0]
         if family in ("elicitation", "sampling", "roots", "extensions"):
             return self._can(feature)

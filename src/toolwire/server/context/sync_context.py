@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast, overload
 from msgspec import UNSET
 
 from toolwire.protocol import types as t
-from toolwire.server.input_requests import Asking
 from toolwire.server.context.context import Context
 from toolwire.server.context.forms import Elicited
 from toolwire.server.context.progress import Progress
+from toolwire.server.input_requests import Asking
 from toolwire.wire.thread_workers import CancelToken
 
 T = TypeVar("T")

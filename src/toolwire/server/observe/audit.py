@@ -13,12 +13,12 @@ from msgspec import UNSET, Raw
 from toolwire.audit.log import AuditLog, now
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.redaction import Redaction
+from toolwire.server.call_target import Subject, subject_of
 from toolwire.server.catalog import Found
 from toolwire.server.context import Context
 from toolwire.server.kernel import Kernel
 from toolwire.server.middleware import Next
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
-from toolwire.server.call_target import Subject, subject_of
 
 _MAX_MERGED: Final = 1024
 _MAX_TEXT: Final = 200

@@ -9,11 +9,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from toolwire.http.responses import TEXT_TYPE, Page, Reply
+from toolwire.server.call_target import subject_of
 from toolwire.server.context import Context
 from toolwire.server.middleware import Next
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
-from toolwire.server.call_target import subject_of
-from toolwire.http.responses import TEXT_TYPE, Page, Reply
 
 #: Upper bounds in seconds: a tool may answer from memory, or call a model.
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

@@ -9,10 +9,10 @@ from msgspec import UNSET
 from toolwire._version import __version__
 from toolwire.extras import require
 from toolwire.protocol.trace import trace_in
+from toolwire.server.call_target import subject_of
 from toolwire.server.context import Context
 from toolwire.server.middleware import Next
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
-from toolwire.server.call_target import subject_of
 
 _TARGET: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 

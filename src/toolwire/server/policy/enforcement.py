@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from toolwire.redaction import Redaction
+from toolwire.server.call_target import Subject, subject_of
 from toolwire.server.context import Context
 from toolwire.server.middleware import Next
 from toolwire.server.policy.concurrency import Gates
@@ -14,7 +15,6 @@ from toolwire.server.policy.plan import Placement, Plan
 from toolwire.server.policy.policy import Policy
 from toolwire.server.policy.rates import Counters
 from toolwire.server.policy.shared_rates import SharedCounters
-from toolwire.server.call_target import Subject, subject_of
 
 _MAX_PLANS: Final = 4096
 

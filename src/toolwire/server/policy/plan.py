@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError, counted
 from toolwire.redaction import Redaction
+from toolwire.server.call_target import Subject
 from toolwire.server.context import Context
 from toolwire.server.middleware import Next
 from toolwire.server.policy.concurrency import Gates, Placed, compile_slots
@@ -24,7 +25,6 @@ from toolwire.server.policy.rates import Counted, Counters, compile_rates
 from toolwire.server.policy.rules import Rule, check, passes
 from toolwire.server.policy.shared_rates import SharedCounters
 from toolwire.server.replay_state import asked, principal_key
-from toolwire.server.call_target import Subject
 
 _COMPLETE: Final = "completion/complete"
 Handler: TypeAlias = Coroutine[Any, Any, Any]

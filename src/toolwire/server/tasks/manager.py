@@ -18,28 +18,28 @@ from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
 from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
 from toolwire.protocol.lifecycle import Incoming
-from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.revisions import MODERN
+from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Record
 from toolwire.server.access import Access, Permission
-from toolwire.server.input_requests import Asking
+from toolwire.server.call_target import subject_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Tool
 from toolwire.server.components.tools import as_object
 from toolwire.server.context import Context
+from toolwire.server.input_requests import Asking
 from toolwire.server.storage_budget import Keeping
-from toolwire.server.call_target import subject_of
 from toolwire.server.subscriptions import Stream
 from toolwire.server.tasks.owners import owner_of
-from toolwire.server.tasks.task_processes import Processes
 from toolwire.server.tasks.quota import Quota, too_many
-from toolwire.server.tasks.task_records import NoRoom, Records
 from toolwire.server.tasks.repeating import Gone, again_of, request_of
 from toolwire.server.tasks.running_tasks import Followed, Run
+from toolwire.server.tasks.task_processes import Processes
+from toolwire.server.tasks.task_records import NoRoom, Records
 from toolwire.stores import MemoryKV
-from toolwire.wire.threads import call_on, seen_from_here
 from toolwire.wire.shares import Caller, Shares
 from toolwire.wire.thread_workers import ThreadWorkers
+from toolwire.wire.threads import call_on, seen_from_here
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 

@@ -23,10 +23,10 @@ from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Keys, Kind, digest
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import Question, Record
-from toolwire.server.input_requests import SETTLE_TURNS, Refused, check_step, step_result
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
 from toolwire.server.context import CURRENT, Context
+from toolwire.server.input_requests import SETTLE_TURNS, Refused, check_step, step_result
 from toolwire.server.limits import Limits
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import is_abandoned
