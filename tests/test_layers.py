@@ -33,7 +33,7 @@ LAYERS = {
     "audit": 1,
     "backoff": 1,
     "extras": 1,
-    "platforms": 1,
+    "platforms": 2,
     "printable": 1,
     "redaction": 1,
     "http1": 2,

@@ -17,25 +17,26 @@ from typing import Any
 
 import pytest
 
-import toolwire.wire
+import toolwire
 from toolwire import platforms
 from toolwire.wire import threads
 
 POSIX_ONLY = ["fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"]
 PLATFORMS = ["darwin", "linux", "posix", "windows"]
-SOURCES = Path(toolwire.wire.__file__).parent
+PACKAGE = Path(toolwire.__file__).parent
 
 
 @pytest.mark.parametrize("missing", [*POSIX_ONLY, "all of them"])
 def test_the_drivers_import_without(missing: str) -> None:
     blocked = POSIX_ONLY if missing == "all of them" else [missing]
-    mine = ["byte_channel", "channel", "stdio", "streams", "subprocess", "platforms", "workers", "process_workers"]
+    wire = ["byte_channel", "channel", "stdio", "byte_streams", "subprocess", "thread_workers", "process_workers"]
+    mine = ["platforms", *(f"wire.{name}" for name in wire)]
     script = f"""
 import sys
 for name in {blocked!r}:
     sys.modules[name] = None
 for name in {mine!r}:
-    __import__("toolwire.wire." + name)
+    __import__("toolwire." + name)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -43,7 +44,7 @@ for name in {mine!r}:
 def test_only_platform_modules_name_what_one_system_has() -> None:
     names = {"epoll", "kqueue", "kevent", "pidfd_open", "killpg", "waitid", "set_blocking", "WinDLL", "O_NONBLOCK"}
     modules = {*POSIX_ONLY, "msvcrt", "_winapi", "winreg"}
-    for path in SOURCES.glob("*.py"):
+    for path in (PACKAGE / "wire").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute):
                 assert node.attr not in names, (path.name, node.attr)
@@ -54,14 +55,14 @@ def test_only_platform_modules_name_what_one_system_has() -> None:
 
 
 def test_every_system_has_every_function() -> None:
-    tree = ast.parse((SOURCES / "platforms" / "windows.py").read_text())
+    tree = ast.parse((PACKAGE / "platforms" / "windows.py").read_text())
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     assert set(platforms.__all__) <= defined
     assert all(hasattr(platforms, name) for name in platforms.__all__)
 
 
-def test_every_wire_module_belongs_to_some_system() -> None:
-    found = {module.name for module in pkgutil.iter_modules([str(SOURCES / "platforms")])}
+def test_every_platform_module_belongs_to_some_system() -> None:
+    found = {module.name for module in pkgutil.iter_modules([str(PACKAGE / "platforms")])}
     assert found == set(PLATFORMS)
 
 
