@@ -122,7 +122,8 @@ class Tab:
         self.page.locator("#search").fill(name)
         # What is shown now has a form too.
         self.page.evaluate("document.querySelector('.detail')?.setAttribute('data-old', '')")
-        self.page.get_by_role("option", name=name).first.click()
+        # In that list: the messages below name what they are about, too.
+        self.page.locator("#browse").get_by_role("option", name=name).first.click()
         self.page.locator(".detail:not([data-old]) form").wait_for()
 
     def run(self, button: str = "Run") -> None:

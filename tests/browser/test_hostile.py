@@ -38,7 +38,7 @@ def assert_unharmed(tab: Any) -> None:
 def test_names_and_instructions_are_text(attacked: Any) -> None:
     assert "<script>" in attacked.page.locator("#top").inner_text()
     assert "<img" in attacked.page.locator(".welcome h2").inner_text()
-    attacked.page.get_by_role("option", name="essay").first.wait_for()
+    attacked.page.locator("#browse").get_by_role("option", name="essay").first.wait_for()
     assert "onerror" in attacked.page.locator(".virtual-row").first.inner_text()
     icon = attacked.page.locator(".virtual-row img").first
     assert icon.get_attribute("src").startswith("data:image/svg+xml")
@@ -135,7 +135,7 @@ def test_ten_thousand_tools_are_found_at_once(attacked: Any) -> None:
     assert page.locator(".detail h2").inner_text() == "crowd_09990"
     page.locator("#search").fill("")
     page.locator("#browse .virtual").press("End")
-    page.get_by_role("option", name="crowd_09990").wait_for()
+    page.locator("#browse").get_by_role("option", name="crowd_09990").wait_for()
 
 
 def test_text_made_to_be_slow_is_not(attacked: Any) -> None:

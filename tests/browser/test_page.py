@@ -122,6 +122,69 @@ def test_a_number_that_is_none_is_not_sent(friendly: Callable[..., Any]) -> None
     problem.wait_for(state="detached")
 
 
+# What happens all the time while somebody presses something: the server is described anew, a tool is added before the
+# others, messages arrive.
+HAPPENINGS = """async () => {
+    const { apply, state } = await import("/store.js");
+    const catalogue = structuredClone(state.catalogue);
+    catalogue.tools.items.unshift({ key: "aardvark", name: "aardvark", hints: [] });
+    apply({ type: "connection", connection: structuredClone(state.connection) });
+    apply({ type: "catalogue", catalogue });
+    const last = state.messages.at(-1);
+    for (let number = 1; number <= 40; number += 1)
+        apply({ type: "message", message: { ...last, number: last.number + number, method: "later" } });
+    for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("pressed", "opened"),
+    [
+        ("#browse .virtual-row:has-text('twice')", ".detail h2:text-is('twice')"),
+        ("#tab-prompts", "#tab-prompts[aria-selected=true]"),
+        ("#drawer-notes", "#drawer-notes[aria-selected=true]"),
+        ("#drawer .virtual-row:has-text('resources/list') >> nth=0", ".side-head:has-text('resources/list')"),
+        ("#top .server", ".welcome h2:text-is('Studio')"),
+        ("button:text-is('Look at prompts')", "#tab-prompts[aria-selected=true]"),
+    ],
+)
+def test_a_press_opens_what_was_pressed_whatever_happens_meanwhile(
+    friendly: Callable[..., Any], pressed: str, opened: str
+) -> None:
+    tab = friendly()
+    page = tab.page
+    if "server" in pressed:
+        tab.choose("twice")
+    if "Look" in pressed:
+        page.locator("#search").fill("brief")
+    page.locator(pressed).hover()
+    page.mouse.down()
+    page.evaluate(HAPPENINGS)
+    page.mouse.up()
+    page.locator(opened).wait_for()
+
+
+def test_a_row_knows_its_item_and_stays_the_same_element(friendly: Callable[..., Any]) -> None:
+    page = friendly().page
+    row = page.locator("#browse .virtual-row", has_text="twice")
+    row.wait_for()
+    # The tab has changed, and its rows are not drawn yet.
+    row.evaluate("row => { document.getElementById('tab-prompts').click(); row.click(); }")
+    page.locator(".detail h2", has_text="twice").wait_for()
+    # A tool that comes before the others adds its row, and moves none of theirs.
+    moved = page.evaluate(
+        f"""async () => {{
+            const space = document.querySelector("#browse .space");
+            const before = [...space.children];
+            const changes = [];
+            new MutationObserver((records) => changes.push(...records)).observe(space, {{ childList: true }});
+            await ({HAPPENINGS})();
+            return [changes.length, before.filter((row) => !row.isConnected).length];
+        }}"""
+    )
+    assert moved == [1, 0]
+
+
 def test_what_was_typed_is_there_when_one_comes_back(friendly: Callable[..., Any]) -> None:
     tab = friendly()
     tab.choose("order")
@@ -296,7 +359,7 @@ def test_a_resource_that_is_watched_is_read_again(friendly: Callable[..., Any], 
     other.goto(tab.inspected.url)
     other.locator(".status.connected").wait_for()
     other.locator("#search").fill("increase")
-    other.get_by_role("option", name="increase").click()
+    other.locator("#browse").get_by_role("option", name="increase").click()
     other.get_by_role("button", name="Run", exact=True).click()
     tab.page.locator(".result", has_text="counted 1 times").wait_for()
 
@@ -506,7 +569,7 @@ def test_long_names_that_begin_alike_can_be_told_apart(written: Callable[..., An
     assert [tail.inner_text()[-5:] for tail in tails.all()] == ["north", "south"]
     names = tab.page.locator(".item-name .head").evaluate_all("all => all.map(head => head.parentElement.title)")
     for name in names:
-        assert tab.page.get_by_role("option", name=name).count() == 1, name
+        assert tab.page.locator("#browse").get_by_role("option", name=name).count() == 1, name
     for tail in tails.all():
         box, pane = tail.bounding_box(), tab.page.locator("#browse").bounding_box()
         assert box["x"] + box["width"] <= pane["x"] + pane["width"]
@@ -542,7 +605,7 @@ def brief(city: str) -> str:
 def test_empty_lists_say_what_is_empty(written: Callable[..., Any]) -> None:
     tab = written(PROMPTS)
     # What there is, is shown first.
-    tab.page.get_by_role("option", name="brief").wait_for()
+    tab.page.locator("#browse").get_by_role("option", name="brief").wait_for()
     assert "It offers 1 prompt: choose one" in tab.page.locator(".welcome").inner_text()
     tab.shot("prompts-only")
     tab.page.get_by_role("tab", name="Tools").click()

@@ -1,6 +1,6 @@
 // The lists of what the server offers, with a search over all of them.
 
-import { h, icon, replace } from "./dom.js";
+import { h, icon, refresh, replace, tabList } from "./dom.js";
 import { on, select, state } from "./store.js";
 import { virtualList } from "./virtual.js";
 
@@ -23,10 +23,12 @@ function ends(name) {
   return [h("span", { class: "head" }, name.slice(0, -TAIL)), h("span", { class: "tail" }, name.slice(-TAIL))];
 }
 
+const keyOf = ({ kind, key }) => `${kind} ${key}`;
+
 export function browse(element) {
   let kind = "tools";
   let chosen = false;
-  const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Kinds" });
+  const tabs = tabList("Kinds", "tab", KINDS.map(([name, label]) => [name, label]), choose);
   const search = h("input", {
     type: "search",
     id: "search",
@@ -41,12 +43,12 @@ export function browse(element) {
     label: "Items",
     rowHeight: 54,
     draw: row,
-    keyOf: (item) => item.key,
-    onchoose: (item) => select({ kind, key: item.key }),
+    keyOf,
+    onchoose: ({ kind, key }) => select({ kind, key }),
   });
   replace(
     element,
-    tabs,
+    tabs.element,
     h("div", { class: "search" }, icon("search"), search, h("kbd", { title: "Press / to search" }, "/")),
     empty,
     list.element,
@@ -71,7 +73,11 @@ export function browse(element) {
     }
   });
 
-  function matching(items) {
+  /** The items of a kind that the search finds. An item knows its kind: a row may be chosen after the tab changed. */
+  function matching(name) {
+    // What an earlier connection listed may not be there any more.
+    const items = state.connection.state === "connecting" ? [] : (state.catalogue[name]?.items ?? []);
+    for (const item of items) item.kind = name;
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     if (!words.length) return items;
     return items.filter((item) => {
@@ -83,11 +89,11 @@ export function browse(element) {
   function row(item, element) {
     const symbol = item.icon
       ? h("img", { src: item.icon, alt: "", class: "item-icon" })
-      : icon(KINDS.find(([name]) => name === kind)[2]);
+      : icon(KINDS.find(([name]) => name === item.kind)[2]);
+    const hasAddress = item.kind === "resources" || item.kind === "templates";
     const hints = item.hints.includes("destructiveHint") ? h("span", { class: "badge danger" }, "destructive") : null;
     const name = item.title ?? item.name ?? item.key;
-    const second =
-      kind === "resources" || kind === "templates" ? item.key : (item.description ?? (item.title ? item.key : ""));
+    const second = hasAddress ? item.key : (item.description ?? (item.title ? item.key : ""));
     if (isParted(name)) {
       // It would be read out with a gap in the middle of a word.
       element.setAttribute("aria-label", [name, hints && "destructive", second].filter(Boolean).join(" ").slice(0, 400));
@@ -98,7 +104,7 @@ export function browse(element) {
         "span",
         { class: "item" },
         h("span", { class: "item-name", title: name.slice(0, 400) }, ends(name.slice(0, 160)), hints),
-        kind === "resources" || kind === "templates"
+        hasAddress
           ? h("span", { class: "item-text item-name", title: second.slice(0, 400) }, ends(second.slice(0, 160)))
           : h("span", { class: "item-text" }, second.slice(0, 160)),
       ),
@@ -106,43 +112,23 @@ export function browse(element) {
   }
 
   function show() {
-    // What an earlier connection listed may not be there any more.
-    const listed = state.connection.state === "connecting" ? {} : state.catalogue;
-    const counts = Object.fromEntries(KINDS.map(([name]) => [name, matching(listed[name]?.items ?? [])]));
-    replace(
-      tabs,
-      KINDS.map(([name, label]) =>
-        h(
-          "button",
-          {
-            type: "button",
-            role: "tab",
-            id: `tab-${name}`,
-            "aria-selected": String(name === kind),
-            tabindex: name === kind ? 0 : -1,
-            onclick: () => choose(name),
-          },
-          label,
-          h("span", { class: "count" }, counts[name].length.toLocaleString("en")),
-        ),
-      ),
-    );
-    const listing = state.catalogue[kind];
-    replace(empty, message(listing, counts[kind]));
+    const found = Object.fromEntries(KINDS.map(([name]) => [name, matching(name)]));
+    tabs.show(kind, Object.fromEntries(KINDS.map(([name]) => [name, found[name].length])));
+    refresh(empty, message(state.catalogue[kind], found));
     empty.hidden = !empty.firstChild;
-    list.show(counts[kind]);
+    list.show(found[kind]);
   }
 
-  function message(listing, items) {
+  function message(listing, found) {
     const { state: status } = state.connection;
     if (state.lost || status === "failed" || status === "closed") return h("p", {}, "There is no connection.");
     if (!listing || status === "connecting") return h("p", {}, "Asking the server…");
     if (listing.error) return h("p", { class: "problem" }, listing.error.slice(0, 1000));
     if (!listing.offered) return h("p", {}, "The server does not offer these.");
-    if (items.length) return null;
+    if (found[kind].length) return null;
     const kinds = KINDS.find(([name]) => name === kind)[1].toLowerCase();
     if (!search.value) return h("p", {}, `The server has no ${kinds}.`);
-    const elsewhere = KINDS.filter(([name]) => matching(state.catalogue[name]?.items ?? []).length);
+    const elsewhere = KINDS.filter(([name]) => found[name].length);
     return h(
       "p",
       {},
@@ -157,17 +143,8 @@ export function browse(element) {
     kind = name;
     chosen = true;
     show();
-    document.getElementById(`tab-${name}`).focus();
-    if (state.selected?.kind === kind) list.mark(state.selected.key);
+    if (state.selected?.kind === kind) list.mark(keyOf(state.selected));
   }
-
-  tabs.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const at = KINDS.findIndex(([name]) => name === kind);
-    choose(KINDS[(at + step + KINDS.length) % KINDS.length][0]);
-  });
 
   on("catalogue", () => {
     // A server may have prompts and no tools; look at what there is, unless somebody has chosen.
@@ -182,7 +159,7 @@ export function browse(element) {
       kind = state.selected.kind;
       show();
     }
-    if (state.selected) list.mark(state.selected.key);
+    if (state.selected) list.mark(keyOf(state.selected));
   });
   show();
 }

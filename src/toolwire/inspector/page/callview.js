@@ -2,37 +2,61 @@
 
 import { post } from "./api.js";
 import { cutNote, drawResult } from "./content.js";
-import { bytes, duration, h, icon, replace, toast } from "./dom.js";
+import { bytes, duration, h, icon, refresh, replace, toast } from "./dom.js";
 import { on, state } from "./store.js";
 import { tree } from "./values.js";
 
-/** Draws the call with this id into an element, now and whenever something happens to it. */
+/** Draws the call with this id into an element, now and whenever something happens to it.
+ *
+ * The buttons and the bar are made once: what is replaced with every report of progress cannot be pressed, and is read
+ * out anew. */
 export function callView(element, id, { read, again }) {
   let drawn = null;
-  let shown = null;
   let ticking = 0;
-  const head = h("div", { class: "call-head", role: "status", "aria-live": "polite" });
-  const body = h("div", { class: "call-body" });
+  const facts = h("span", { class: "facts", role: "status" });
+  // Beside what is read out: it changes five times a second.
+  const elapsed = h("span", { class: "elapsed" });
+  const cancel = h("button", { type: "button", class: "danger", onclick: stop }, icon("stop"), "Cancel");
+  const repeat = h(
+    "button",
+    { type: "button", class: "quiet", onclick: again, title: "Send the same once more" },
+    icon("refresh"),
+    "Run again",
+  );
+  const head = h(
+    "div",
+    { class: "call-head", tabindex: -1 },
+    facts,
+    elapsed,
+    h("span", { class: "spring" }),
+    cancel,
+    repeat,
+  );
+  const running = progress();
+  const body = h("div", { class: "call-body" }, running.element);
   replace(element, head, body);
+
+  function stop() {
+    post("cancel", { call: id }).catch((error) => toast(error.message, "error"));
+  }
 
   function update() {
     const call = state.calls.get(id);
     if (!call) return;
-    const said = JSON.stringify([call.state, call.failed, call.size, call.took, call.task?.id, call.task?.status]);
-    if (said !== shown) {
-      // Only when it changes: a button that is made anew with every report of progress cannot be pressed.
-      shown = said;
-      clearInterval(ticking);
-      replace(head, summary(call, again));
-      if (call.state === "running") {
-        ticking = setInterval(() => {
-          if (!head.isConnected) return clearInterval(ticking);
-          head.querySelector(".elapsed").textContent = duration(sofar(call));
-        }, 200);
-      }
-    }
-    if (call.state === "running") {
-      replace(body, progress(call));
+    const isRunning = call.state === "running";
+    elapsed.textContent = duration(isRunning ? sofar(call) : call.took);
+    refresh(facts, summary(call));
+    // Whoever wanted to cancel must not run it again by mistake.
+    if (!isRunning && document.activeElement === cancel) head.focus();
+    cancel.hidden = !isRunning;
+    repeat.hidden = isRunning;
+    clearInterval(ticking);
+    if (isRunning) {
+      ticking = setInterval(() => {
+        if (!head.isConnected) return clearInterval(ticking);
+        elapsed.textContent = duration(sofar(call));
+      }, 200);
+      running.show(call);
     } else if (drawn !== call.state) {
       drawn = call.state;
       show(call);
@@ -88,25 +112,14 @@ function sofar(call) {
   return Math.max(0, Date.now() / 1000 - call.started);
 }
 
-function summary(call, again) {
+function summary(call) {
   const word = call.failed
     ? "Tool failed"
     : { running: "Running", done: "Done", failed: "Failed", cancelled: "Cancelled" }[call.state];
-  const cancel = () => post("cancel", { call: call.id }).catch((error) => toast(error.message, "error"));
   return [
     h("span", { class: `state ${call.failed ? "failed" : call.state}` }, word),
-    h("span", { class: "elapsed" }, duration(call.state === "running" ? sofar(call) : call.took)),
     call.size === null ? null : h("span", { class: "size" }, bytes(call.size)),
     call.task ? taskState(call.task) : null,
-    h("span", { class: "spring" }),
-    call.state === "running"
-      ? h("button", { type: "button", class: "danger", onclick: cancel }, icon("stop"), "Cancel")
-      : h(
-          "button",
-          { type: "button", class: "quiet", onclick: again, title: "Send the same once more" },
-          icon("refresh"),
-          "Run again",
-        ),
   ];
 }
 
@@ -126,33 +139,26 @@ function taskState(task) {
   );
 }
 
-function progress(call) {
-  const report = call.progress;
-  if (!report && call.task?.message)
-    return h(
-      "div",
-      { class: "progress" },
-      h("progress", { "aria-label": "Running" }),
-      h("p", { class: "hint" }, String(call.task.message).slice(0, 500)),
-    );
-  if (!report) return h("div", { class: "progress" }, h("progress", { "aria-label": "Running" }));
-  const total = typeof report.total === "number" && report.total > 0 ? report.total : null;
-  const bar = total
-    ? h("progress", { max: total, value: Math.min(report.progress, total), "aria-label": "Progress" })
-    : h("progress", { "aria-label": "Progress" });
-  const figure = total ? `${Math.round((100 * report.progress) / total)} %` : String(report.progress);
-  return h(
-    "div",
-    { class: "progress" },
-    bar,
-    h(
-      "div",
-      { class: "progress-text" },
-      h("span", {}, String(report.message ?? "").slice(0, 500)),
-      h("span", { class: "spring" }),
-      h("span", {}, figure),
-    ),
-  );
+/** The bar of a call that runs, with what the server says about it. */
+function progress() {
+  const bar = h("progress", { "aria-label": "Progress" });
+  const said = h("span", {});
+  const figure = h("span", {});
+  return {
+    element: h("div", { class: "progress" }, bar, h("div", { class: "progress-text" }, said, h("span", { class: "spring" }), figure)),
+    show({ progress: report, task }) {
+      said.textContent = String((report ? report.message : task?.message) ?? "").slice(0, 500);
+      if (!report) return;
+      const total = typeof report.total === "number" && report.total > 0 ? report.total : null;
+      if (total) {
+        bar.max = total;
+        bar.value = Math.min(report.progress, total);
+      } else {
+        bar.removeAttribute("value");
+      }
+      figure.textContent = total ? `${Math.round((100 * report.progress) / total)} %` : String(report.progress);
+    },
+  };
 }
 
 function failure(error) {

@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { callView } from "./callview.js";
 import { credentialForm } from "./credentials.js";
-import { bytes, h, icon, iconButton, plural, replace, toast } from "./dom.js";
+import { bytes, h, icon, iconButton, plural, refresh, replace, toast } from "./dom.js";
 import { schemaForm, submitOnEnter, textForm } from "./form.js";
 import { looksLikeMarkdown, markdown } from "./markdown.js";
 import { on, select, state } from "./store.js";
@@ -382,7 +382,7 @@ function watchButton(uri, outcome) {
   const isOn = () => state.connection.subscriptions.includes(uri);
   function draw() {
     button.setAttribute("aria-pressed", String(isOn()));
-    replace(button, icon("bell"), isOn() ? "Watching" : "Watch");
+    refresh(button, icon("bell"), isOn() ? "Watching" : "Watch");
   }
   async function toggle() {
     button.disabled = true;

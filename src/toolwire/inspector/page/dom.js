@@ -29,6 +29,17 @@ export function replace(element, ...children) {
   return element;
 }
 
+/** Replaces the children unless they look the same. An element that stays can be pressed while others are drawn. */
+export function refresh(element, ...children) {
+  const next = h("div", {}, children);
+  const before = element.childNodes;
+  const isSame =
+    before.length === next.childNodes.length &&
+    [...next.childNodes].every((child, index) => child.isEqualNode(before[index]));
+  if (!isSame) element.replaceChildren(...next.childNodes);
+  return !isSame;
+}
+
 const PATHS = {
   tool: "M14.5 5.5a4 4 0 0 0-5.2 5.2L4 16l4 4 5.3-5.3a4 4 0 0 0 5.2-5.2L16 12l-3-1-1-3z",
   resource: "M7 3h7l5 5v13H7zM14 3v5h5",
@@ -99,6 +110,41 @@ export function choices(label, options, chosen, onchoose) {
   append(group, buttons);
   group.choose = (value) => choose(value, true);
   return group;
+}
+
+/** A row of tabs: `options` are `[name, label, icon]`. The arrow keys move between them.
+ *
+ * The buttons are made once and stay. A button that is replaced while somebody presses it gets no click. */
+export function tabList(label, prefix, options, onchoose) {
+  const counts = new Map();
+  const buttons = new Map();
+  for (const [name, text, symbol] of options) {
+    counts.set(name, h("span", { class: "count" }));
+    const attributes = { type: "button", role: "tab", id: `${prefix}-${name}`, onclick: () => onchoose(name) };
+    buttons.set(name, h("button", attributes, symbol ? icon(symbol) : null, text, counts.get(name)));
+  }
+  const element = h("div", { class: "tabs", role: "tablist", "aria-label": label }, [...buttons.values()]);
+  element.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const names = [...buttons.keys()];
+    const at = names.findIndex((name) => buttons.get(name) === document.activeElement);
+    const next = names[(at + step + names.length) % names.length];
+    buttons.get(next).focus();
+    onchoose(next);
+  });
+  return {
+    element,
+    /** Says which tab is current, whether what it stands for is in sight, and how many things each has. */
+    show(current, numbers, isOpen = true) {
+      for (const [name, button] of buttons) {
+        button.setAttribute("aria-selected", String(isOpen && name === current));
+        button.tabIndex = name === current ? 0 : -1;
+        counts.get(name).textContent = numbers[name].toLocaleString("en");
+      }
+    },
+  };
 }
 
 export function toast(text, kind = "info") {

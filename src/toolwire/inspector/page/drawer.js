@@ -1,20 +1,25 @@
 // What happens behind the page: every message on the wire, what the server logs and announces, and all calls so far.
 
-import { bytes, clock, duration, h, icon, iconButton, replace } from "./dom.js";
+import { bytes, clock, duration, h, icon, iconButton, replace, tabList } from "./dom.js";
 import { on, select, state } from "./store.js";
 import { tree } from "./values.js";
 import { wire } from "./wire.js";
 import { virtualList } from "./virtual.js";
 
+const TABS = [
+  ["wire", "Wire", "wire"],
+  ["notes", "Events", "bell"],
+  ["calls", "Calls", "play"],
+];
+
 export function drawer(element) {
   const panels = { wire: wire(), notes: notes(), calls: calls() };
-  const labels = { wire: "Wire", notes: "Events", calls: "Calls" };
   let open = matchMedia("(min-width: 761px) and (min-height: 620px)").matches;
   let current = "wire";
-  const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Messages" });
+  const tabs = tabList("Messages", "drawer", TABS, (name) => show(name, !(open && name === current)));
   const body = h("div", { class: "drawer-body", role: "tabpanel" });
   const toggle = iconButton("down", "Show or hide the messages", () => show(current, !open));
-  replace(element, h("div", { class: "drawer-head" }, tabs, h("span", { class: "spring" }), toggle), body);
+  replace(element, h("div", { class: "drawer-head" }, tabs.element, h("span", { class: "spring" }), toggle), body);
 
   function show(name, visible) {
     current = name;
@@ -29,24 +34,7 @@ export function drawer(element) {
 
   function draw() {
     const counts = { wire: state.messages.length, notes: state.notes.length, calls: state.calls.size };
-    replace(
-      tabs,
-      Object.keys(panels).map((name) =>
-        h(
-          "button",
-          {
-            type: "button",
-            role: "tab",
-            id: `drawer-${name}`,
-            "aria-selected": String(open && name === current),
-            onclick: () => show(name, !(open && name === current)),
-          },
-          icon({ wire: "wire", notes: "bell", calls: "play" }[name]),
-          labels[name],
-          h("span", { class: "count" }, counts[name].toLocaleString("en")),
-        ),
-      ),
-    );
+    tabs.show(current, counts, open);
   }
 
   for (const part of ["messages", "notes", "calls"]) {

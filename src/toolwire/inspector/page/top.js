@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import { connectWith, credentialFields } from "./credentials.js";
-import { h, icon, iconButton, replace, toast } from "./dom.js";
+import { h, icon, iconButton, refresh, replace, toast } from "./dom.js";
 import { on, select, state } from "./store.js";
 import { tree } from "./values.js";
 
@@ -32,7 +32,7 @@ export function top(element) {
 
   function draw() {
     const { server, label, state: word, revision: spoken, revisions, wanted } = state.connection;
-    replace(
+    refresh(
       name,
       h("strong", {}, String(server?.title ?? server?.name ?? label ?? "").slice(0, 80)),
       server?.version ? h("span", { class: "version" }, String(server.version).slice(0, 40)) : null,
@@ -41,8 +41,9 @@ export function top(element) {
     status.className = `status ${lost ? "failed" : word}`;
     const gone = state.lost?.status === 401 ? "no token" : "inspector ended";
     status.title = lost ? gone : String(label ?? "");
-    replace(status, h("span", { class: "dot" }), h("span", { class: "word" }, lost ? gone : word));
-    replace(
+    refresh(status, h("span", { class: "dot" }), h("span", { class: "word" }, lost ? gone : word));
+    // The list may be open.
+    refresh(
       revision,
       h("option", { value: "" }, spoken && !wanted ? `${spoken} (newest)` : "newest"),
       [...revisions].reverse().map((each) => h("option", { value: each }, each)),
