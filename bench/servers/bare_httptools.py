@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import httptools
 import uvloop
@@ -21,11 +22,8 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
 class Connection(asyncio.Protocol):
     """One connection; httptools calls its methods `on_…` while it parses."""
 
-    transport: asyncio.Transport
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # That of uvloop is no subclass of it.
         self.parser = httptools.HttpRequestParser(self)
         self.begin()
 
