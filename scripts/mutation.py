@@ -29,8 +29,8 @@ TARGET = Path("src/toolwire/protocol")  # relative: a path of the working tree a
 TESTS = [
     "tests/protocol",
     "tests/wire/test_session.py",
-    "tests/wire/test_http_sessions.py",
-    "tests/server/test_replay.py",
+    "tests/http/legacy/test_sessions.py",
+    "tests/server/test_replay_state.py",
 ]
 PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS]
 # Mutants that are the same program: `|` joins types in annotations, which nothing evaluates, and what is compared by

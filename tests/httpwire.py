@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.wire.httpclient import Answer
-from tests.wire.modernclient import ModernClient
+from tests.http.httpclient import Answer
+from tests.http.modernclient import ModernClient
 from tests.wireclient import MODERN, Message, WireClient
 
 

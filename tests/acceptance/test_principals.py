@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.http.httpclient import Answer, HttpClient, Message, SessionClient
+from tests.http.modernclient import ModernClient
 from tests.httpwire import connect_http
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import ABLE, begin, dialects, reaches
-from tests.wire.httpclient import Answer, HttpClient, Message, SessionClient
-from tests.wire.modernclient import ModernClient
 from tests.wireclient import MODERN, modern_meta
 
 from toolwire import Context, Server

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey
 from tests.auth.issuing import AUDIENCE, EC, ED, ISSUER, RSA, key_set, sign
-from tests.wire.httpclient import Answer
-from tests.wire.modernclient import ModernClient, text_of
+from tests.http.httpclient import Answer
+from tests.http.modernclient import ModernClient, text_of
 
 from toolwire import Context, Server
 from toolwire.auth import JWT

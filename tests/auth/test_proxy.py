@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from tests.auth.issuing import Clock
-from tests.wire.httpclient import Answer, HttpClient
-from tests.wire.modernclient import ModernClient, text_of
+from tests.http.httpclient import Answer, HttpClient
+from tests.http.modernclient import ModernClient, text_of
 
 from toolwire import Context, Server
 from toolwire.auth import OAuthProxy, Principal, Upstream, github

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.wire.httpclient import Answer, HttpClient
+from tests.http.httpclient import Answer, HttpClient
 
 from toolwire.inspector import Inspector, InspectorApp
 

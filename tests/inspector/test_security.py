@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.http.httpclient import HttpClient
 from tests.inspector.page_client import inspected
-from tests.wire.httpclient import HttpClient
 
 from toolwire import Server
 from toolwire.auth.errors import SignInFailed

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.auth.stand_in import Reply, Request, Scene, Stage
 from tests.client.scripted_http import DISCOVERED, text
+from tests.http.httpclient import HttpClient
 from tests.inspector.page_client import Page
-from tests.wire.httpclient import HttpClient
 
 from toolwire.inspector import Inspector, InspectorApp
 

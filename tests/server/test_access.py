@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
+from tests.http.httpclient import Answer, SessionClient
+from tests.http.modernclient import ModernClient, text_of
 from tests.httpwire import HttpLine, connect_http
 from tests.server.tasks.talking import ABLE, dialects
-from tests.wire.httpclient import Answer, SessionClient
-from tests.wire.modernclient import ModernClient, text_of
 from tests.wireclient import LEGACY, MODERN, modern_meta
 
 from toolwire import Client, Context, Limits, Policy, Resource, Server, Tool, testing

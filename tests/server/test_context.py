@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from tests.wire.httpclient import serving
+from tests.http.httpclient import serving
 from tests.wireclient import LEGACY, MODERN, REVISIONS, connect, modern_meta
 
 from toolwire import Context, Progress, Resource, Server, SyncContext, logs, testing

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.redis_server import RedisServer, running
 from tests.server.answering import EVERYTHING
-from tests.server.test_replay import USED, answered
+from tests.server.test_replay_state import USED, answered
 from tests.wireclient import MODERN, Message, WireClient, connect
 
 from toolwire import Context, Limits, Policy, Server

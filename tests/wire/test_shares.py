@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.httpclient import BOTH, Answer, HttpClient, SessionClient, initialize_request
-from tests.wire.modernclient import ModernClient
+from tests.http.httpclient import BOTH, Answer, HttpClient, SessionClient, initialize_request
+from tests.http.modernclient import ModernClient
 from tests.wireclient import modern_meta
 
 from toolwire import Context, Limits, Policy, Server

@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 import pytest
-from tests.wire.httpclient import HttpClient
-from tests.wire.modernclient import ModernClient
+from tests.http.httpclient import HttpClient
+from tests.http.modernclient import ModernClient
 
 from toolwire import Policy, Server
 from toolwire.audit import AuditLog

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from typing import Any
 
 import pytest
+from tests.http.test_serving import serving
 from tests.server import process_handlers
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
@@ -31,7 +32,6 @@ from tests.server.tasks.talking import (
     text_in,
     ways,
 )
-from tests.wire.test_http_server import serving
 from tests.wireclient import LEGACY, MODERN, Message, WireClient
 
 from toolwire import Client, Context, Limits, Server

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.http.httpclient import HttpClient, initialize_request
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import CORE, RELATED, Over, accepted, begin, over, reaches, status_of, talk, text_in
-from tests.wire.httpclient import HttpClient, initialize_request
 from tests.wireclient import Refusal
 
 from toolwire import Limits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.http.modernclient import ModernClient
 from tests.httpwire import connect_http
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
@@ -25,7 +26,6 @@ from tests.server.tasks.talking import (
     task_in,
     text_in,
 )
-from tests.wire.modernclient import ModernClient
 from tests.wireclient import MODERN, modern_meta
 
 from toolwire import Context, Limits, Server

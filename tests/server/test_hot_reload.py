@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.wire.httpclient import serving
-from tests.wire.modernclient import ModernClient, text_of
+from tests.http.httpclient import serving
+from tests.http.modernclient import ModernClient, text_of
 
 from toolwire import Client, Context, Server
 from toolwire.server.hot_reload import Stage

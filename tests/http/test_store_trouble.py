@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.wire.httpclient import HttpClient, SessionClient, initialize_request
+from tests.http.httpclient import HttpClient, SessionClient, initialize_request
 
 from toolwire import Context, Server
 from toolwire.stores import MemoryKV, MemoryLog, StoreFailed, Stores

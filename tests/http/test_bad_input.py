@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.wire.httpclient import Answer, HttpClient, SessionClient, initialize_request
-from tests.wire.modernclient import ModernClient, text_of
+from tests.http.httpclient import Answer, HttpClient, SessionClient, initialize_request
+from tests.http.modernclient import ModernClient, text_of
 from tests.wireclient import MODERN, PREFIX, modern_meta
 
 from toolwire import Context, Limits, Server

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.wire.httpclient import serving
+from tests.http.httpclient import serving
 from tests.wireclient import LEGACY, MODERN, WireClient, connect
 
 from toolwire import Resource, Server

@@ -7,7 +7,7 @@ import socket
 import threading
 
 import pytest
-from tests.wire.raw_http import serving
+from tests.http1.raw_http import serving
 
 from toolwire.http1.pool import HttpPool
 from toolwire.protocol.errors import OutcomeUnknown, Unreachable

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.auth.issuing import AUDIENCE, ISSUER, NOW, RSA, Clock, key_set, token
-from tests.wire.httpclient import Answer, HttpClient, SessionClient, initialize_request
-from tests.wire.modernclient import ModernClient, text_of
+from tests.http.httpclient import Answer, HttpClient, SessionClient, initialize_request
+from tests.http.modernclient import ModernClient, text_of
 
 from toolwire import Context, Server
 from toolwire.auth import (

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.wire.raw_http import answered, answering, certificate, serving
+from tests.http1.raw_http import answered, answering, certificate, serving
 
 from toolwire.http1.client_connection import HttpConnection
 from toolwire.http1.pool import HttpPool

@@ -11,7 +11,7 @@ from opentelemetry import baggage, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.wire.modernclient import ModernClient
+from tests.http.modernclient import ModernClient
 from tests.wireclient import MODERN, REVISIONS, connect, modern_meta
 
 from toolwire import Policy, Server, ToolError

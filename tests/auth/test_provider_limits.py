@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.auth.issuing import AUDIENCE, ISSUER, Clock, claims
-from tests.wire.httpclient import Answer
-from tests.wire.modernclient import ModernClient, text_of
+from tests.http.httpclient import Answer
+from tests.http.modernclient import ModernClient, text_of
 
 from toolwire import Context, Limits, Server
 from toolwire.auth import ApiKeys, GitHub, Google, Introspection, InvalidToken

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
-from tests.wire.httpclient import Answer, HttpClient, SessionClient, initialize_request
-from tests.wire.modernclient import ModernClient, text_of
+from tests.http.httpclient import Answer, HttpClient, SessionClient, initialize_request
+from tests.http.modernclient import ModernClient, text_of
 from tests.wireclient import LEGACY, MODERN, PREFIX, modern_meta
 
 from toolwire import Context, Limits, Server, Tool

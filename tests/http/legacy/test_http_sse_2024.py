@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.wire.httpclient import Answer, HttpClient, initialize_request
+from tests.http.httpclient import Answer, HttpClient, initialize_request
 from tests.wireclient import modern_meta
 
 from toolwire import Context, Limits, Server

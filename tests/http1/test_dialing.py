@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.wire.raw_http import answering, certificate, serving
+from tests.http1.raw_http import answering, certificate, serving
 
 from toolwire.http1.client_connection import HttpConnection
 from toolwire.http1.dialing import Destination, parse_proxy

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.wire.httpclient import HttpClient, SessionClient
-from tests.wire.modernclient import ModernClient
+from tests.http.httpclient import HttpClient, SessionClient
+from tests.http.modernclient import ModernClient
 from tests.wireclient import MODERN, connect
 
 from toolwire import Policy, Prompt, Resource, Server, ToolError

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.http.modernclient import ModernClient
 from tests.http_process import Served, connected, modern, started
-from tests.wire.modernclient import ModernClient
 
 from toolwire import Server
 

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.raw_http import Serve, answered, answering, serving
+from tests.http1.raw_http import Serve, answered, answering, serving
 
 from toolwire.http1.client_connection import HELD_BYTES, HttpConnection, StreamedResponse
 from toolwire.http1.pool import HttpPool

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.wire.httpclient import HttpClient, initialize_request
-from tests.wire.modernclient import ModernClient
+from tests.http.httpclient import HttpClient, initialize_request
+from tests.http.modernclient import ModernClient
 
 from toolwire import Server
 from toolwire.http.asgi import HttpApp

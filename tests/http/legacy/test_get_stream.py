@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.wire.httpclient import SessionClient, caught_up, serving
+from tests.http.httpclient import SessionClient, caught_up, serving
 
 from toolwire import Context, Resource, Server
 from toolwire.http.legacy.event_log import MAX_ENTRY

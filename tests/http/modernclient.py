@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.wire.httpclient import Answer, HttpClient, Message
+from tests.http.httpclient import Answer, HttpClient, Message
 from tests.wireclient import MODERN, modern_meta
 
 from toolwire.protocol.http import encode_value

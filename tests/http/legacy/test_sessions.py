@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.wire.httpclient import Answer, HttpClient, SessionClient, caught_up, initialize_request, serving
+from tests.http.httpclient import Answer, HttpClient, SessionClient, caught_up, initialize_request, serving
 
 from toolwire import Context, Limits, Server
 from toolwire.http.asgi import HttpApp
