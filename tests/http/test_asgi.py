@@ -197,6 +197,35 @@ async def test_silence_is_filled_with_comments(
     assert text_of(call.answer()) == "silence"
 
 
+@pytest.mark.parametrize("raised", [SystemExit, asyncio.CancelledError, KeyError])
+@pytest.mark.parametrize("way", ["modern", "stateless", "session"])
+async def test_whatever_is_raised_behind_http_ends_one_request_only(
+    way: str, raised: type[BaseException], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app: HttpApp = server.http_app(stateless=way == "stateless")
+    client = ModernClient(app)
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+    if way == "session":
+        opened = await client.start_post(initialize_request("2025-11-25"), headers).finished()
+        headers["mcp-session-id"] = opened.headers["mcp-session-id"]
+
+    async def handle(request: Any, outlet: Any) -> Any:
+        raise raised
+
+    def ask(number: int) -> Answer:
+        if way == "modern":
+            return client.start_request("tools/list", id=number)
+        return client.start_post({"jsonrpc": "2.0", "id": number, "method": "tools/list"}, headers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(app._endpoint.handler, "handle", handle)
+        answer = await ask(1).finished()
+    assert (answer.status, answer.answer()["error"]["message"]) == (200, "Internal error")
+    assert "result" in (await ask(2).finished()).answer()
+    await client.close()
+    await app.stop()
+
+
 async def test_a_failing_tool_is_a_result_on_200(client: ModernClient) -> None:
     answer = await client.call("fail")
     assert answer.status == 200

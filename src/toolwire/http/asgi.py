@@ -37,10 +37,11 @@ from toolwire.protocol.http import (
     is_modern_post,
     status_of,
 )
-from toolwire.protocol.jsonrpc import encode_error, encode_response
+from toolwire.protocol.jsonrpc import encode_answer, encode_error
 from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import MODERN
 from toolwire.stores import StoreFailed, StoreFull
+from toolwire.wire.answer import encode_failure
 from toolwire.wire.shares import Caller, Shares, Taken
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -500,23 +501,20 @@ class HttpApp:
         try:
             handled = self._endpoint.handler.handle(incoming, outlet)
             result = await watched(handled, outlet.waits)  # type: ignore[arg-type]
-            body = encode_response(incoming.id, result)
-            if len(body) > self._limits.result:
-                raise ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._limits.result} bytes")
-        except ProtocolError as error:
-            if isinstance(error, InsufficientScope | Taken) and not outlet.begun:
+            body = encode_answer(incoming.id, result, self._limits.result)
+        except BaseException as raised:
+            if isinstance(raised, InsufficientScope | Taken) and not outlet.begun:
                 await outlet.abandon()
-                error.request_id = incoming.id
+                raised.request_id = incoming.id
                 raise
-            status = status_of(error.code, handled=True)
-            body = encode_error(incoming.id, error.code, error.message, error.data)
-        except asyncio.CancelledError:
-            if await outlet.was_left():
-                return
-            raise
-        except Exception:
-            log.exception("the answer to %s could not be formed", incoming.method)
-            body = encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
+            failure = encode_failure(incoming, raised)
+            if failure is None:
+                if await outlet.was_left():
+                    return
+                raise
+            body = failure
+            if isinstance(raised, ProtocolError):
+                status = status_of(raised.code, handled=True)
         if not outlet.answer(status, body):
             await outlet.finish(status, body)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from toolwire.protocol.errors import INVALID_REQUEST, PARSE_ERROR, ProtocolError
+from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, ProtocolError
 from toolwire.protocol.surrogates import encode_readable
 
 # 2026-07-28 basic, requests: an id is a string or an integer, never null. A number of more than 4,300 digits is refused
@@ -305,6 +305,14 @@ def encode_response(identifier: RequestId, result: Any) -> bytes:
         return _encode(_ResponseOut("2.0", identifier, result))
     except UnicodeEncodeError:
         return encode_readable(_ResponseOut("2.0", identifier, result))
+
+
+def encode_answer(identifier: RequestId, result: Any, limit: int) -> bytes:
+    """Encode the result of a request, or an error in its place where it is over `limit` bytes."""
+    data = encode_response(identifier, result)
+    if len(data) > limit:
+        return encode_error(identifier, INTERNAL_ERROR, f"The result is over the limit of {limit} bytes")
+    return data
 
 
 def encode_error(identifier: RequestId | None, code: int, message: str, data: Any = UNSET) -> bytes:

@@ -15,7 +15,6 @@ from msgspec import UNSET, Raw, Struct
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
-    INTERNAL_ERROR,
     INVALID_REQUEST,
     InvalidResponse,
     ProtocolError,
@@ -37,6 +36,7 @@ from toolwire.protocol.jsonrpc import (
     RequestId,
     Response,
     decode,
+    encode_answer,
     encode_batch,
     encode_error,
     encode_notification,
@@ -263,9 +263,7 @@ class Peer:
         """The answer to a request, or an error if it is over `limit` bytes; None when nothing is to be sent now."""
         if identifier not in self.incoming:
             return None  # STD-10: nothing more for a request that was cancelled.
-        data = encode_response(identifier, result)
-        if limit is not None and len(data) > limit:
-            data = encode_error(identifier, INTERNAL_ERROR, f"The result is over the limit of {limit} bytes")
+        data = encode_response(identifier, result) if limit is None else encode_answer(identifier, result, limit)
         if self._groups:
             return self._settle(identifier, data)
         self.incoming.discard(identifier)
@@ -279,9 +277,13 @@ class Peer:
 
     def drop(self, identifier: RequestId) -> bytes | None:
         """Forget a cancelled request; the bytes are a batch that waited for nothing else."""
+        return self.settle(identifier, None)
+
+    def settle(self, identifier: RequestId, data: bytes | None) -> bytes | None:
+        """Take the encoded answer to a request, None for one that gets no answer; return what is to be sent now."""
         if identifier not in self.incoming:
             return None
-        return self._settle(identifier, None)
+        return self._settle(identifier, data)
 
     def _settle(self, identifier: RequestId, data: bytes | None) -> bytes | None:
         self.incoming.discard(identifier)

@@ -35,7 +35,7 @@ from toolwire.server.context import Context, check_url
 from toolwire.server.handler_deadline import Deadline
 from toolwire.server.input_requests import Replay, Unwind, sendable
 from toolwire.server.replay_state import Questions, uncancel
-from toolwire.wire.session import is_abandoned
+from toolwire.wire.answer import is_abandoned
 from toolwire.wire.thread_workers import Busy
 
 log: logging.Logger = logging.getLogger("toolwire.server")

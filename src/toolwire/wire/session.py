@@ -31,6 +31,7 @@ from toolwire.protocol.jsonrpc import RequestId, encode_notification
 from toolwire.protocol.lifecycle import ClientLifecycle, Incoming
 from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer, Send
 from toolwire.protocol.shaping import shape
+from toolwire.wire.answer import encode_failure
 from toolwire.wire.channel import Channel, Feed
 from toolwire.wire.deadlines import LONG, LOOK_EVERY
 from toolwire.wire.loops import task_starter
@@ -104,16 +105,6 @@ class ConnectionOutlet(Struct, eq=False):
         answer = await self.connection.request(method, said, timeout=timeout)
         assert answer is not None
         return answer
-
-
-def is_abandoned(error: BaseException) -> bool:
-    """Return whether a coroutine is thrown away with its loop, rather than something in it having raised."""
-    return isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 class Session:
@@ -287,19 +278,9 @@ class Session:
             result = await self.handler.handle(request, outlet)
             # A request that was cancelled is settled already, and its id may be in use again.
             data = self.peer.respond(identifier, result, self._max_result) if outlet.open else None
-        except ProtocolError as error:
-            data = self.peer.refuse(identifier, error) if outlet.open else None
-        except asyncio.CancelledError:
-            if _is_cancelled() and (self._closed or not outlet.open):
-                data = self.peer.drop(identifier) if outlet.open else None
-            else:  # It came from within the handler, and whoever asked still waits.
-                data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))
-        except BaseException as error:
-            if is_abandoned(error):
-                raise
-            # Whatever a handler raises, SystemExit included, it ends its request and nothing else.
-            log.exception("the answer to %s could not be formed", request.method)
-            data = self.peer.refuse(identifier, ProtocolError(INTERNAL_ERROR, "Internal error"))
+        except BaseException as raised:
+            failure = encode_failure(request, raised, may_be_cancelled=self._closed or not outlet.open)
+            data = self.peer.settle(identifier, failure) if outlet.open else None
         outlet.open = False
         if outlet.follows and data is not None:
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -14,22 +13,20 @@ from toolwire.http.legacy.session_records import Record
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.http.watch_first_await import watched
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, Timeout, Unreachable, counted
+from toolwire.protocol.errors import Timeout, Unreachable, counted
 from toolwire.protocol.jsonrpc import (
     ErrorResponse,
     RequestId,
     Response,
-    encode_error,
+    encode_answer,
     encode_notification,
     encode_request,
-    encode_response,
 )
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.shaping import shape
+from toolwire.wire.answer import encode_failure
 from toolwire.wire.pending_requests import Pending
 from toolwire.wire.session import Handler
-
-log: logging.Logger = logging.getLogger("toolwire.http")
 
 
 class Remember(Protocol):
@@ -197,18 +194,9 @@ class Calls:
             change = call.connection.change()
             if change is not None:
                 await self._remember(call.connection.token, change)
-            data = encode_response(incoming.id, result)
-            if len(data) > self._max_result:
-                raise ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._max_result} bytes")
-        except ProtocolError as error:
-            data = encode_error(incoming.id, error.code, error.message, error.data)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            asked_for = task is not None and task.cancelling() > 0
-            data = None if asked_for else encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
-        except BaseException:  # Whatever a handler raises, SystemExit included, it ends its request and nothing else.
-            log.exception("the answer to %s could not be formed", incoming.method)
-            data = encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
+            data = encode_answer(incoming.id, result, self._max_result)
+        except BaseException as raised:
+            data = encode_failure(incoming, raised)
         self._settle(call, data)
 
     def _settle(self, call: Call, data: bytes | None) -> None:

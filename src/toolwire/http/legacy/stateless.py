@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -11,7 +10,7 @@ from toolwire.http.exchange import ExchangeOutlet, Receive, SendMessage
 from toolwire.http.limits import HttpLimits
 from toolwire.http.responses import JSON_TYPE, HeaderList, refused, respond
 from toolwire.http.watch_first_await import watched
-from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
+from toolwire.protocol.errors import INVALID_REQUEST, ProtocolError
 from toolwire.protocol.http import VERSION
 from toolwire.protocol.jsonrpc import (
     Batch,
@@ -19,16 +18,16 @@ from toolwire.protocol.jsonrpc import (
     Message,
     Request,
     decode,
+    encode_answer,
     encode_batch,
     encode_error,
     encode_response,
 )
 from toolwire.protocol.lifecycle import Incoming, Offer, ServerLifecycle
 from toolwire.protocol.revisions import LEGACY
+from toolwire.wire.answer import encode_failure
 from toolwire.wire.session import Handler
 from toolwire.wire.shares import Caller
-
-log: logging.Logger = logging.getLogger("toolwire.http")
 
 # 3.4.6.2: what a request without a version, and without a session that knows it, is taken for.
 ASSUMED: Final = "2025-03-26"
@@ -138,15 +137,12 @@ class Stateless:
         try:
             handled = self._handler.handle(incoming, outlet)
             result = await watched(handled, when_it_waits)  # type: ignore[arg-type]
-            body = encode_response(incoming.id, result)
-            if len(body) > self._limits.result:
-                raise ProtocolError(INTERNAL_ERROR, f"The result is over the limit of {self._limits.result} bytes")
-            return body
-        except ProtocolError as error:
-            return encode_error(incoming.id, error.code, error.message, error.data)
-        except Exception:
-            log.exception("the answer to %s could not be formed", incoming.method)
-            return encode_error(incoming.id, INTERNAL_ERROR, "Internal error")
+            return encode_answer(incoming.id, result, self._limits.result)
+        except BaseException as raised:
+            failure = encode_failure(incoming, raised)
+            if failure is None:
+                raise
+            return failure
 
 
 def _nothing() -> None:

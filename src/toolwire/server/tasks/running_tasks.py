@@ -28,8 +28,8 @@ from toolwire.server.components import Tool
 from toolwire.server.context import CURRENT, Context
 from toolwire.server.input_requests import SETTLE_TURNS, Refused, check_step, step_result
 from toolwire.server.limits import Limits
+from toolwire.wire.answer import is_abandoned
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.session import is_abandoned
 from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")

@@ -1,0 +1,48 @@
+"""The answer to a request whose handler raised. All transports follow this one ladder.
+
+A transport handles a request in three steps. It awaits `handler.handle(request, outlet)`, encodes the result with
+`encode_answer`, and passes whatever was raised on the way to `encode_failure`. A coroutine that did all of this would
+cost every call one more await, so the steps stand in each transport, and the rules stand here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError
+from toolwire.protocol.jsonrpc import encode_error
+from toolwire.protocol.lifecycle import Incoming
+
+log: logging.Logger = logging.getLogger("toolwire.wire")
+
+
+def encode_failure(request: Incoming, raised: BaseException, *, may_be_cancelled: bool = True) -> bytes | None:
+    """Encode the answer to a request whose handling raised; return None when the request itself was cancelled.
+
+    A transport that knows that it has not cancelled the request says so with `may_be_cancelled`: then a handler that
+    cancels its own task is answered like any other that fails.
+    """
+    if isinstance(raised, ProtocolError):
+        return encode_error(request.id, raised.code, raised.message, raised.data)
+    if isinstance(raised, asyncio.CancelledError):
+        if may_be_cancelled and is_task_cancelled():
+            return None
+        # Something that the handler waited for was cancelled, not the request: the client still waits for an answer.
+    elif is_abandoned(raised):
+        raise raised
+    else:
+        # Whatever a handler raises, SystemExit included, ends its request and nothing else. The cause is for the log.
+        log.error("the answer to %s could not be formed", request.method, exc_info=raised)
+    return encode_error(request.id, INTERNAL_ERROR, "Internal error")
+
+
+def is_task_cancelled() -> bool:
+    """Return whether somebody asked for the end of the running task."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def is_abandoned(error: BaseException) -> bool:
+    """Return whether a coroutine is thrown away with its loop, rather than something in it having raised."""
+    return isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None
