@@ -1,9 +1,8 @@
 """JSON Schema: compile it within bounds, check a value against it, say what is wrong in plain words, keep it compact.
 
-`engine` validates, `bounds` says which schemas are taken and `effort` which values, `faults` finds what is wrong,
-`wording` says it, `repair` reads what was meant, `nulls` reads null for what was left out, `compact` shortens,
-`portable` rewrites for publication. What only validates is imported when it is first used: typed functions that get
-what they ask for need none of it.
+`engine` validates. `bounds` limits schemas, and `effort` limits values. `faults` finds mistakes, and `wording` says
+them in words. `repair` and `nulls` read what a model meant. `compact` and `vendor_schemas` prepare schemas for publication.
+Each module is imported when something first uses it: a client that checks results does not load the publication.
 """
 
 from __future__ import annotations
@@ -11,28 +10,36 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from toolwire.schemas.compact import inline, merge, without_optional_null
-from toolwire.schemas.nulls import may_have_nulls, without_needless_nulls
-from toolwire.schemas.portable import PROFILES, Profile, portable
 from toolwire.schemas.walking import MAX_DEPTH, Json, Path, Schema, parts_in
 from toolwire.schemas.wording import MAX_PROBLEMS, Invalid, Problem, expected, missing_key, sentence, unknown_key
 
 if TYPE_CHECKING:
     from toolwire.schemas.bounds import DIALECT, MAX_BYTES, MAX_SUBSCHEMAS, SchemaError
+    from toolwire.schemas.compact import inline, merge, without_optional_null
     from toolwire.schemas.effort import Attempts
     from toolwire.schemas.engine import MAX_EXPLAINED, TOO_LARGE, Validator, compile
+    from toolwire.schemas.nulls import may_have_nulls, without_needless_nulls
     from toolwire.schemas.repair import reread, understood
+    from toolwire.schemas.vendor_schemas import PROFILES, Profile, portable
 
 _HOMES: Final = {
     "DIALECT": "bounds",
     "MAX_BYTES": "bounds",
     "MAX_SUBSCHEMAS": "bounds",
     "SchemaError": "bounds",
+    "inline": "compact",
+    "merge": "compact",
+    "without_optional_null": "compact",
     "Attempts": "effort",
     "MAX_EXPLAINED": "engine",
     "TOO_LARGE": "engine",
     "Validator": "engine",
     "compile": "engine",
+    "may_have_nulls": "nulls",
+    "without_needless_nulls": "nulls",
+    "PROFILES": "vendor_schemas",
+    "Profile": "vendor_schemas",
+    "portable": "vendor_schemas",
     "reread": "repair",
     "understood": "repair",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -224,6 +223,9 @@ def show(value: Json) -> str:
         return "an array" if value else "an empty array"
     if isinstance(value, str):
         value = _clipped(value)
+    # `json` costs 150 KB, and a server without mistakes never needs it.
+    import json
+
     try:
         return _clipped(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError):
