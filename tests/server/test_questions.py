@@ -210,7 +210,7 @@ async def test_replicas_that_share_no_store_know_nothing_of_each_other() -> None
         for client in (a, b):
             await client.result("tools/call", again)
             assert (await client.error("tools/call", again))["message"] == USED
-    assert ran == ["purge", "purge"], "once in each: docs/concepts/asking.md says so"
+    assert ran == ["purge", "purge"], "once in each: docs/concepts/elicitation.md says so"
 
 
 async def test_a_call_that_never_asks_does_not_touch_the_store() -> None:
