@@ -1,4 +1,4 @@
-"""What every adapter does: strict and lenient reading, writing, and naming every problem with a value."""
+"""The base of adapters: strict and lenient reading, writing, and naming every problem with a value."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Adapter(ABC):
         return (validator.check(instance) if validator else []) or self.refusal(error)
 
     def refusal(self, error: Exception) -> list[Problem]:
-        """What the reader of the type itself says, where the schema finds nothing wrong."""
+        """Return the problem that the type's own reader names, if the schema finds none."""
         return [_from_msgspec(error, schemas.inline(self.document("input")))]
 
     @abstractmethod

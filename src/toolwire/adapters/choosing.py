@@ -1,4 +1,4 @@
-"""Which adapter reads a type."""
+"""The choice of the adapter for a type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a type to its nodes, and which of them msgspec can read whole."""
+"""The nodes of a type, and the decision which of them msgspec can read whole."""
 
 from __future__ import annotations
 

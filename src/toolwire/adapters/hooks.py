@@ -1,4 +1,4 @@
-"""How msgspec reads and writes the few types that it does not know, and defaults as JSON."""
+"""Hooks for the few types that msgspec does not know, and defaults as JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from toolwire.schemas import Json
 
 
 def decode_hook(tp: type, value: Any) -> Any:
-    """How msgspec reads the few types that it does not know."""
+    """Read one of the few types that msgspec does not know."""
     if issubclass(tp, PurePath) and isinstance(value, str):
         return tp(value)
     raise msgspec.ValidationError(f"Expected `str`, got `{type(value).__name__}`")
 
 
 def encode_hook(value: Any) -> Any:
-    """How msgspec writes the few types that it does not know."""
+    """Write one of the few types that msgspec does not know."""
     if isinstance(value, PurePath):
         return str(value)
     pydantic = sys.modules.get("pydantic")

@@ -119,7 +119,7 @@ class _Point(NamedTuple):
 
 
 class _State:
-    """What is known of one chain so far: the last line that was right, and the last one that was not, if any since."""
+    """The state of one chain so far: its last right line, and the last wrong line after that, if any."""
 
     __slots__ = ("detour", "ended", "point")
 
@@ -180,7 +180,7 @@ class Verifier:
         return hmac.compare_digest(hmac.digest(self._key, point.mac + _body(line), "sha256"), here.mac)
 
     def _check_place(self, entry: _Line, state: _State) -> None:
-        """What a line that is genuine may still have wrong: where it stands."""
+        """Check the place of a genuine line in its chain."""
         if state.ended:
             self._find(f"comes after the end of chain {entry.chain}")
         elif (entry.n == 1) != (entry.kind == "open"):
@@ -204,7 +204,7 @@ class Verifier:
         self._missed.add(chain)
 
     def end(self, *, may_be_open: bool = False) -> list[Finding]:
-        """What was found, once all lines were read. Only a log that is being written may have chains without an end."""
+        """Return the findings after the last line. Only a log that is being written may have chains without an end."""
         if not self.lines:
             # A log is begun with its first line, so that nothing is not what was written.
             self.findings.append(Finding(0, "there is no line: the log was emptied, or it is not the log"))

@@ -83,7 +83,7 @@ class AuditLog:
         self._lost = 0
 
     def describe(self, **about: Any) -> None:
-        """What the first line of a chain says about who writes it."""
+        """Return the description of the writer for the first line of a chain."""
         self._about = about
 
     @property
@@ -112,7 +112,7 @@ class AuditLog:
                 self._write("call", {"time": now(), "unreadable": True})
 
     def shown(self, arguments: Callable[[], Any], size: int, redaction: Redaction | None = None) -> Any:
-        """What a line shows of the arguments of a call, given how many bytes of JSON they are."""
+        """Return the arguments of a call as a line shows them, given their size in bytes of JSON."""
         if size > self.max_arguments:
             return {"omitted": size}
         return (redaction or self.redaction).arguments(arguments())
@@ -144,7 +144,7 @@ class AuditLog:
         return writer.finish(timeout)
 
     def _look(self) -> Seen:
-        """How far other chains in the same file have come since the last look."""
+        """Read how far the other chains in the same file have come since the last look."""
         follower = self._follower
         try:
             return {} if follower is None else follower.look()

@@ -1,4 +1,4 @@
-"""Where the lines of an audit log go: a file, a logger, or any function of a line."""
+"""Sinks for the lines of an audit log: a file, a logger, or any function of a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls, and how to be let in: token verifiers and the resource server on one side, OAuth for clients on the other.
+"""Authorization: token verifiers and the resource server for servers, OAuth for clients.
 
 Names are resolved when they are first used: a server that only knows API keys loads nothing of OAuth.
 """

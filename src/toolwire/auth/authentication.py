@@ -96,7 +96,7 @@ class Gate:
     # --- letting in ---
 
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Principal:
-        """Whose request it is; raises `Refused`. The token is gone from the headers afterwards."""
+        """Return the principal of a request, or raise `Refused`. The token is removed from the headers."""
         try:
             check_query(scope.get("query_string", b""))
             sent = credentials(headers, self._headers)

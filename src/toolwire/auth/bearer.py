@@ -35,7 +35,7 @@ class Malformed(Exception):
 
 
 def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> Credentials | None:
-    """What a request brings; None when it brings nothing that concerns us. Raises `Malformed`.
+    """Return the credentials of a request; None when it has none of a kind we take. Raise `Malformed`.
 
     `others` are the names, in lower case, of headers that have a key and nothing else.
     """

@@ -1,4 +1,4 @@
-"""What an HTTP transport asks of whoever signs its requests, and the simplest answer: a fixed token."""
+"""The protocol between an HTTP transport and the object that signs its requests, and the simplest: a fixed token."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PerServer(Protocol):
 
 
 def as_auth(auth: str | Auth | PerServer | None, server_url: str) -> Auth | None:
-    """What signs the requests to one server, from what the user gave as `auth=`."""
+    """Return the object that signs the requests to one server, made from the user's `auth=`."""
     if isinstance(auth, PerServer):
         return auth.at(server_url)
     if auth is None or isinstance(auth, Auth):

@@ -1,4 +1,4 @@
-"""What can go wrong while a client signs in. All of it is `Unauthorized`, and no message holds a secret."""
+"""Errors of a client's sign-in. Each is an `Unauthorized`, and no message holds a secret."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
 
 class Header(Struct):
-    """What we read of the header of a token."""
+    """The members of a token's header that we read."""
 
     alg: str
     kid: str | None = None

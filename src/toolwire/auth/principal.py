@@ -1,4 +1,4 @@
-"""Whoever is calling, as far as that was verified."""
+"""The verified identity of a caller."""
 
 from __future__ import annotations
 

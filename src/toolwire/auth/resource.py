@@ -26,7 +26,7 @@ Allow: TypeAlias = Iterable[str] | Callable[[Principal], object]
 
 
 class Pages(Protocol):
-    """What a resource server serves besides its metadata."""
+    """The pages that a resource server serves besides its metadata."""
 
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
@@ -35,7 +35,7 @@ class Pages(Protocol):
 
 
 class ResourceServer:
-    """Who is let in, and what the others are told.
+    """A resource server: it verifies tokens and answers those it refuses.
 
     * `verifier`: tells whose token it is: one of the verifiers here, any callable, or a list of those.
     * `authorization_servers`: where tokens come from, by issuer; they are published, so that clients find them.
@@ -119,7 +119,7 @@ class ResourceServer:
 
 
 def as_resource_server(auth: Any) -> ResourceServer | None:
-    """What `auth=` may be, as one thing; None for what lets everybody in."""
+    """Return `auth=` as a resource server; None when everybody is let in."""
     if auth is None:
         return None
     server = auth if isinstance(auth, ResourceServer) else ResourceServer(auth)

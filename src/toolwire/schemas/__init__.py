@@ -1,7 +1,7 @@
 """JSON Schema: compile it within bounds, check a value against it, say what is wrong in plain words, keep it compact.
 
 `engine` validates. `bounds` limits schemas, and `effort` limits values. `faults` finds mistakes, and `wording` says
-them in words. `repair` and `nulls` read what a model meant. `compact` and `vendor_schemas` prepare schemas to be listed.
+them in words. `repair` and `nulls` read what a model meant. `compact` and `vendor_schemas` prepare them for lists.
 Each module is imported when something first uses it: a client that checks results does not load the publication.
 """
 

@@ -29,7 +29,7 @@ _COUNTED_PARTS: Final = 50_000
 
 
 class Size(NamedTuple):
-    """How much there is of a value."""
+    """The size of a value: its parts, its depth, its text."""
 
     parts: int
     """How many values it is made of; long texts count for more."""
@@ -117,7 +117,7 @@ class Effort:
 
 
 class Attempts:
-    """How often a reader that remembers nothing tries the alternatives of a choice, as pydantic does.
+    """The number of tries of a reader that tries each alternative of a choice anew, as pydantic does.
 
     Where a choice leads back to itself through two alternatives, the attempts double with every level of a value.
     """

@@ -1,4 +1,4 @@
-"""What is wrong with a value: the places where it does not fit, found by walking schema and value side by side.
+"""Faults of a value: the places where it does not fit, found by walking schema and value side by side.
 
 The engine says whether a value fits, and forgets nothing of a recursive schema while it does. It cannot say cheaply
 why: its list of errors holds every branch of every choice, which doubles with each level of a recursive one. So the
@@ -94,7 +94,7 @@ class Search:
             found += self.faults(branch, value)
 
     def _alone(self, schema: Schema, value: Json) -> Iterable[Fault]:
-        """What the keywords say that need no other subschema."""
+        """Return the faults by the keywords that need no other subschema."""
         for keyword in ("const", "enum"):
             if keyword in schema and not self._leaves.fits(schema, (keyword,), value):
                 return (Fault((), keyword, schema, value),)

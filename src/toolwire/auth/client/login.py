@@ -1,4 +1,4 @@
-"""How a person is asked to sign in: in a browser of this machine, in the application's own way, or not at all."""
+"""The ways to ask a person to sign in: in a browser of this machine, in the application's own way, or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOWHERE: Final = "http://127.0.0.1:8765/callback"
 
 
 class Door(ABC):
-    """Where an answer comes in."""
+    """A place where the answer of a sign-in arrives."""
 
     redirect_uri: str
 

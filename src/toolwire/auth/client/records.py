@@ -1,4 +1,4 @@
-"""What a client remembers between sign-ins, by name, in a storage."""
+"""Records that a client keeps between sign-ins, by name, in a storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user of `OAuth` chose, in one value."""
+"""The settings of `OAuth` as one value."""
 
 from __future__ import annotations
 

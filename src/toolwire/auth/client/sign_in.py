@@ -29,7 +29,7 @@ MAX_KINDS: Final = 50
 
 
 class _Asked:
-    """What a task sent last, and what became of it."""
+    """The last request of an asyncio task, and its outcome."""
 
     __slots__ = ("challenges", "recovered", "repeating", "signed_in", "token")
 

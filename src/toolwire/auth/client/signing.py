@@ -1,4 +1,4 @@
-"""What a client signs with its own key: assertions of who it is, and proofs that it holds the key of a token."""
+"""Signatures with the client's own key: assertions of who it is, and proofs that it holds the key of a token."""
 
 from __future__ import annotations
 

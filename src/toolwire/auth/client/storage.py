@@ -1,4 +1,4 @@
-"""Where tokens and registrations are kept: in memory, in files, or in anything with two methods.
+"""Storages for tokens and registrations: in memory, in files, or in anything with two methods.
 
 A storage keeps texts by name and knows nothing about them. They hold secrets.
 """

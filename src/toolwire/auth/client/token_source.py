@@ -32,7 +32,7 @@ _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_do
 
 
 class TokenSource:
-    """Where the token for one server comes from. It is asked for one thing at a time."""
+    """The source of tokens for one server. It does one thing at a time."""
 
     def __init__(self, settings: Settings, records: Records, server_url: str) -> None:
         self.server_url = server_url
@@ -226,7 +226,7 @@ class TokenSource:
         await self._exchange(fetcher, attempt, query_parameters(answer))
 
     async def _client(self, fetcher: Fetcher, found: Discovered, redirect_uri: str, scopes: Scopes) -> Registration:
-        """Who the client is there: pre-registered, by its metadata document, or registered by itself."""
+        """Return the client's registration: made beforehand, by its metadata document, or made now."""
         if self._settings.client is not None:
             return self._settings.client
         published = published_client(found.server, self._settings.naming, redirect_uri)
@@ -241,7 +241,7 @@ class TokenSource:
         return fresh
 
     async def _needs_login(self, attempt: Attempt) -> NeedsLogin:
-        """What a program without a person raises; while one sign-in is open, it is the same for every call."""
+        """Return the error for a program without a person. While one sign-in is open, every call gets the same one."""
         if self._settings.client is not None:
             # What the user gave stays with the user.
             attempt = structs.replace(attempt, client=structs.replace(attempt.client, client_secret=None))

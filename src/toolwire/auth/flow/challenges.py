@@ -30,7 +30,7 @@ class Challenge(Struct, frozen=True):
 
     @property
     def resource_metadata(self) -> str | None:
-        """Where the protected-resource metadata is (RFC 9728 section 5.1)."""
+        """Return the URL of the protected-resource metadata (RFC 9728 section 5.1)."""
         return self.parameters.get("resource_metadata")
 
     @property

@@ -1,4 +1,4 @@
-"""Who the client is at an authorization server: how that is chosen, registered and proven."""
+"""The client's identity at an authorization server: chosen, registered and proven."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def basic_authorization(client_id: str, client_secret: str) -> str:
 
 
 class Naming(Struct, frozen=True):
-    """What a client says of itself where it is not known yet."""
+    """A client's description of itself for a server that does not know it yet."""
 
     client_name: str
     client_uri: str | None = None

@@ -1,4 +1,4 @@
-"""From a challenge to the authorization server: the documents in the fixed order, each checked before it counts."""
+"""Discovery of the authorization server from a challenge: the documents in their order, each checked before use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def discover(
     known: str | None = None,
     default_endpoints: bool = False,
 ) -> Flow[Discovered]:
-    """Who issues tokens for the server at `url`.
+    """Find the authorization server for the server at `url`.
 
     `issuer` is the only one that will do, `known` one to choose before others. A server from before 2025-06-18 has no
     resource metadata and is its own authorization server; whether one that publishes nothing at all is taken to have
@@ -100,7 +100,7 @@ def find_server(issuer: str, *spellings: str) -> Flow[AuthorizationServer | None
 
 
 def server_candidates(issuer: str) -> list[str]:
-    """Where the metadata of an issuer may be, in the order in which to look."""
+    """Return the URLs where the metadata of an issuer may be, in the order in which to look."""
     parts = split_url(issuer, "The authorization server")
     if parts.query or parts.fragment:
         raise SignInFailed(f"{quoted(issuer)} cannot be an issuer: it has a query or a fragment")

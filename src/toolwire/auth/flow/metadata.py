@@ -31,7 +31,7 @@ class AuthorizationServer(Struct, frozen=True, omit_defaults=True):
 
 
 class Discovered(Struct, frozen=True):
-    """What discovery found out about one server: who issues its tokens, and what they are for.
+    """The result of discovery for one server: who issues its tokens, and for which resource.
 
     `resource` is sent exactly as the metadata published it.
     """

@@ -1,4 +1,4 @@
-"""Which scopes to ask for (2026-07-28 basic/authorization, scope selection and step-up)."""
+"""The choice of scopes to ask for (2026-07-28 basic/authorization, scope selection and step-up)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def union(*sets: Scopes) -> Scopes:
 
 
 def select_scopes(challenged: Scopes | None, supported: Iterable[str] | None, configured: Scopes = ()) -> Scopes:
-    """What to ask for at first: the challenge's, else everything the resource lists; nothing means: omit the parameter.
+    """Return the scopes for the first request: the challenge's, else all that the resource lists. Empty: omit them.
 
     What the user configured replaces the resource's list, but never takes away what the challenge says is needed.
     """

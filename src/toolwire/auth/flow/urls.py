@@ -85,7 +85,7 @@ def is_loopback_host(host: str) -> bool:
 
 
 class Zone(Enum):
-    """Where a URL may lead once its host is resolved."""
+    """The addresses to which a URL may lead once its host is resolved."""
 
     #: The user named the host: wherever it is.
     NAMED = "named"
@@ -96,7 +96,7 @@ class Zone(Enum):
 
 
 class Reach:
-    """Which URLs a client visits on the word of a server (2026-07-28 security best practices, SSRF).
+    """The URLs that a client fetches because a server named them (2026-07-28 security best practices, SSRF).
 
     https to public addresses; plain http and loopback only where the server itself is on loopback. The server's own
     origin, which the user named, and `trusted_hosts` may be at any address.
@@ -109,7 +109,7 @@ class Reach:
         self._trusted_hosts = {host.lower().rstrip(".") for host in trusted_hosts}
 
     def zone(self, url: str, what: str) -> Zone:
-        """Where this URL may lead; `SignInFailed` if it may not be visited at all."""
+        """Return the zone of this URL; raise `SignInFailed` if the client may not fetch it at all."""
         parts = split_url(url, what)
         host = host_of(parts)
         loopback = is_loopback_host(host)

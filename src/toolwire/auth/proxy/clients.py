@@ -63,7 +63,7 @@ class Clients:
         }
 
     async def find(self, client_id: str, asker: Asker | None = None) -> Registration:
-        """What a client said about itself; raises `BadClient`. `asker` is on whose behalf its metadata is fetched."""
+        """Return a client's registration, or raise `BadClient`. Its metadata is fetched on behalf of `asker`."""
         if client_id.startswith("https://"):
             return await self._document(client_id, asker)
         found = self._seals.open(client_id, Registration)

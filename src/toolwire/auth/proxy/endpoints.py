@@ -42,7 +42,7 @@ _NOT_KEPT: Final[HeaderList] = (*JSON_TYPE, *ANYBODY, (b"cache-control", b"no-st
 
 
 class Endpoints:
-    """What a proxy serves besides the endpoint of the protocol."""
+    """The endpoints that a proxy serves besides the endpoint of MCP."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Endpoints:
         return "invalid_scope" if len(asked.get("scope", "").split()) > MAX_SCOPES else None
 
     def _wanted(self, asked: Mapping[str, str]) -> set[str]:
-        """What the client asks for, and what every call needs; refresh tokens are between us and the provider."""
+        """Return the scopes of the request and those of every call. The proxy keeps refresh tokens itself."""
         return (set(asked.get("scope", "").split()) | self._scopes) - {"offline_access"}
 
     async def _consent(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
@@ -240,7 +240,7 @@ class Endpoints:
         return b"set-cookie", cookie.encode()
 
     def _browser(self, headers: Mapping[str, str]) -> str | None:
-        """What we know a browser by; None for one that we have not seen of late."""
+        """Return the cookie that identifies a browser; None if the proxy has not seen it lately."""
         pairs = headers.get("cookie", "").replace(DUPLICATE, ";").split(";")
         values = [value for name, _, value in (pair.strip().partition("=") for pair in pairs) if name == self._cookie]
         return values[0] if len(values) == 1 and _BROWSER(values[0]) else None

@@ -1,4 +1,4 @@
-"""What the proxy hands out: registrations, requests, codes and tokens, each a sealed value.
+"""Values that the proxy hands out: registrations, requests, codes and tokens, each sealed.
 
 Nothing has to be stored for them, so any process with the key can serve the next step, also after a restart. They are
 encrypted and not only signed: inside are codes and tokens of the provider, which are nobody's business but ours.
@@ -30,14 +30,14 @@ REFRESH: Final = 30 * 24 * 3600.0
 
 
 class Registration(Struct, array_like=True):
-    """What a client said about itself when it registered."""
+    """A client's description of itself at its registration."""
 
     redirect_uris: list[str]
     name: str
 
 
 class Request(Struct, array_like=True):
-    """What a client asked for when it sent its user here."""
+    """A client's request for authorization."""
 
     expires: float
     id: str
@@ -57,7 +57,7 @@ class Request(Struct, array_like=True):
 
 
 class Code(Struct, array_like=True):
-    """What a client redeems for tokens: the provider's code, and what is needed to redeem that."""
+    """A code that a client redeems for tokens. It holds the provider's code and what redeems that."""
 
     expires: float
     id: str

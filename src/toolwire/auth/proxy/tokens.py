@@ -1,4 +1,4 @@
-"""Where the proxy gives tokens for codes and for refresh tokens, and knows its own tokens again."""
+"""The token endpoint of the proxy, and the verification of the proxy's own tokens."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _same(first: str, second: str) -> bool:
 
 
 def _refresh_token(tokens: Tokens, before: Refresh | None) -> tuple[str, bool] | None:
-    """What our refresh token holds: the provider's, the one we had, or an access token that does not end."""
+    """Return the content of our refresh token: the provider's, the one before, or an access token without an end."""
     if tokens.refresh is not None:
         return tokens.refresh, False
     if before is not None:

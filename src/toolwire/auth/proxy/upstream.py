@@ -22,7 +22,7 @@ def joined(scopes: Iterable[str]) -> str:
 
 
 class Upstream(Struct, frozen=True, kw_only=True):
-    """Where and how to sign in at a provider that knows us by one client id."""
+    """A provider that knows the proxy by one client id."""
 
     authorize_url: str
     token_url: str
@@ -44,7 +44,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
         checked_url(self.token_url, "token endpoint")
 
     def sign_in_url(self, *, redirect_uri: str, state: str, challenge: str, scopes: Iterable[str]) -> str:
-        """Where the user goes after the consent."""
+        """Return the provider's URL that the user is sent to after the consent."""
         query = {
             "response_type": "code",
             "client_id": self.client_id,
@@ -80,7 +80,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
         return Tokens(access, _text(content.get("refresh_token")), _seconds(content.get("expires_in")))
 
     def grants(self, consented: Iterable[str], granted: frozenset[str]) -> frozenset[str]:
-        """What a token may be used for: of what the provider granted us, no more than the user consented to here."""
+        """Return the scopes of a token: those that the provider granted and the user consented to here."""
         allowed = set(consented)
         waiting = list(allowed)
         while waiting:
@@ -91,7 +91,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
 
 
 class Tokens(Struct):
-    """What a provider gave us."""
+    """The tokens of a provider."""
 
     access: str
     refresh: str | None
@@ -103,7 +103,7 @@ class Tokens(Struct):
 
 
 def until(tokens: Tokens, longest: float, now: float) -> float:
-    """When what we make of it ends."""
+    """Return the time when our token for it ends."""
     return now + (longest if tokens.seconds is None else min(longest, tokens.seconds))
 
 

@@ -1,4 +1,4 @@
-"""What a token says, checked against what it has to say: issuer, audience, times; and whom it then stands for."""
+"""The check of a token's claims (issuer, audience, times), and the principal that they name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES: Final = ("preferred_username", "username", "upn", "email", "name")
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """What is expected of the claims of a token."""
+    """The expected claims of a token."""
 
     issuers: frozenset[str]
     """Who may have issued it; empty where the answer came from the issuer itself."""
@@ -29,7 +29,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     skew: float = SKEW
 
     def principal(self, claims: Mapping[str, Any], now: float, provider: str) -> Principal:
-        """Whom the claims stand for; raises `InvalidToken` when they do not hold."""
+        """Return the principal of the claims, or raise `InvalidToken`."""
         self._check_issuer(claims)
         self._check_audience(claims)
         self._check_times(claims, now)
@@ -77,7 +77,7 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 
 def end_of(claims: Mapping[str, Any]) -> float | None:
-    """When a token that passed is over."""
+    """Return the time when a verified token expires."""
     return _time(claims, "exp")
 
 

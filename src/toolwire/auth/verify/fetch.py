@@ -1,4 +1,4 @@
-"""What verifiers and the proxy fetch from providers: small JSON answers, soon, and from nowhere else.
+"""Requests of verifiers and of the proxy to providers: small JSON answers, within a time, only from that provider.
 
 A redirect is not followed: a key server that sends us elsewhere is not the one that was configured. Each fetch has a
 connection of its own, so that there is nothing to close when a server stops; answers are remembered by who asked.

@@ -1,4 +1,4 @@
-"""What strangers can make us ask of others: so much at once, and so much in vain from one address.
+"""Limits for requests to providers that callers can cause: at once, and in vain from one address.
 
 A token that nobody knows costs its sender nothing and us a question to a provider, who may stop answering us. So one
 question is asked once however many wait for it, only some are asked at a time, and an address that brought many tokens

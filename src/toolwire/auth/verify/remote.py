@@ -1,4 +1,4 @@
-"""What verifiers of opaque tokens share: each token is asked about once in a while, whether it is good or not."""
+"""The base of verifiers of opaque tokens. Each token, good or bad, is looked up once in a while."""
 
 from __future__ import annotations
 
@@ -67,4 +67,4 @@ class RemoteVerifier(ABC):
 
     @abstractmethod
     async def _ask(self, token: str) -> Principal | None:
-        """Whose it is, by whoever knows; raises `InvalidToken` or `Unavailable`."""
+        """Ask the provider for the principal of a token; raise `InvalidToken` or `Unavailable`."""

@@ -1,4 +1,4 @@
-"""What was found out about a token, kept by its digest for a while, so that it is found out once."""
+"""A cache of verified tokens by their digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verifier is: a token goes in, the principal it stands for comes out.
+"""The protocol of verifiers: a token goes in, its principal comes out.
 
 `None` says that the token means nothing here; `InvalidToken` says why, in words that may reach the caller;
 `Unavailable` says that whoever could tell did not answer, so that nobody mistakes an outage for a bad token.
@@ -48,13 +48,13 @@ Verify: TypeAlias = "Callable[[str, Asker | None], Awaitable[Principal | None]]"
 
 
 def verification(verifier: Verifier) -> Verify:
-    """How a verifier is called: one that asks others has a `verify_for`, and is told on whose behalf it asks."""
+    """Return the function that verifies. A verifier that asks a provider has `verify_for` and is told the caller."""
     told: Verify | None = getattr(verifier, "verify_for", None)
     return told or (lambda token, asker: verifier.verify(token))
 
 
 def recollection(verifier: Verifier) -> Callable[[str], Principal | None] | None:
-    """How a verifier says, without waiting, whose a token is that it verified before; None where it cannot.
+    """Return the function that looks up a token verified before, without waiting; None if the verifier has none.
 
     A class that overrides how tokens are verified, as one that looks up those that were revoked, is asked every time.
     """
