@@ -18,13 +18,15 @@ PARTS    ?=
 MINUTES  ?= 10
 RUNS     ?= 20
 STORES   ?=
+# mutation-rows: which rows (all if none is named).
+ROWS     ?=
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak kills mutation clean
+.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak kills mutation mutation-rows clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -113,6 +115,9 @@ kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting,
 mutation: $(READY) ## break the core 200 times and see whether the tests notice
 	$(BIN)/python -m pip install --quiet --group mutation
 	$(BIN)/python scripts/mutation.py
+
+mutation-rows: $(READY) ## break the behaviour of each acceptance row and see whether its tests notice (ROWS=J1,J2)
+	$(BIN)/python scripts/mutation_rows.py --workers $(WORKERS) $(if $(ROWS),--rows '$(ROWS)')
 
 # --- Afterwards ---
 

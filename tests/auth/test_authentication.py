@@ -420,7 +420,7 @@ async def test_a_reason_with_odd_characters_cannot_break_the_challenge() -> None
 # --- scopes of the whole server ---
 
 
-@pytest.mark.covers("6.1.7", "6.1.8")
+@pytest.mark.covers("J96", "6.1.7", "6.1.8")
 async def test_scopes_that_every_request_needs() -> None:
     auth = ResourceServer(KEYS, authorization_servers=[ISSUER], scopes=["read", "write"])
     async with application(auth) as app:

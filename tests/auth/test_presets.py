@@ -94,6 +94,7 @@ async def test_google_grants_scopes_under_other_names() -> None:
 # --- Auth0: https://auth0.com/docs/secure/tokens/access-tokens/access-token-profiles ---
 
 
+@pytest.mark.covers("J96")
 async def test_auth0_has_a_slash_two_audiences_and_permissions() -> None:
     provider = Provider({"https://acme.eu.auth0.com/.well-known/jwks.json": key_set(RSA)})
     server = auth0("acme.eu.auth0.com", AUDIENCE, fetch=provider)

@@ -20,7 +20,7 @@ def introspection(provider: Provider, clock: Clock | None = None, **options: Any
     return Introspection(ENDPOINT, audience=AUDIENCE, fetch=provider, clock=clock or Clock(), **options)
 
 
-@pytest.mark.covers("J101", "6.1.3")
+@pytest.mark.covers("J96", "J101", "6.1.3")
 async def test_introspection_says_whose_token_it_is() -> None:
     provider = Provider({ENDPOINT: {"active": True, **claims(username="al")}})
     verifier = introspection(provider, client_id="the server", client_secret="s&cret", issuer=ISSUER)

@@ -767,7 +767,7 @@ async def test_no_token_is_sent_where_nobody_listens() -> None:
         assert "progressToken" not in wire.sent[-1]["params"]["_meta"]
 
 
-@pytest.mark.covers("CAN-4", "STD-9", "CAN-3", "1.5.5")
+@pytest.mark.covers("CAN-4", "STD-9", "CAN-3", "1.5.5", "R25")
 @pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
 async def test_a_call_that_takes_too_long_is_cancelled(revision: str) -> None:
     stopped = asyncio.Event()

@@ -77,8 +77,9 @@ async def test_a_dict_is_json_text() -> None:
 
 
 @pytest.mark.covers("J21", "E2", "S19")
-async def test_a_string_is_a_text_block() -> None:
-    assert await result(returning("hello")) == {"content": [TEXT]}
+@pytest.mark.parametrize("said", ["hello", "Error: the account is locked", "two\nlines", ""])
+async def test_a_string_is_a_text_block(said: str) -> None:
+    assert await result(returning(said)) == {"content": [{"type": "text", "text": said}]}
 
 
 @pytest.mark.covers("J22", "J34")

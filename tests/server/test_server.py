@@ -46,7 +46,7 @@ async def test_a_name_is_enough() -> None:
     assert (server.tools, server.resources, server.templates, server.prompts) == ([], [], [], [])
 
 
-@pytest.mark.covers("J1", "S9")
+@pytest.mark.covers("J1", "J58", "S9")
 async def test_everything_in_one_call(tmp_path: Any) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "found.py").write_text("def found() -> str:\n    return 'found'\n")
@@ -208,7 +208,7 @@ async def test_identity_on_the_current_revision_is_in_every_result() -> None:
             assert identity == {"name": "s", "version": "1.0.0", "title": "T", "description": "D", "icons": [ICON]}
 
 
-@pytest.mark.covers("J9")
+@pytest.mark.covers("J9", "J59")
 async def test_the_identity_and_capabilities_of_the_client_reach_the_handler() -> None:
     seen: list[Any] = []
 

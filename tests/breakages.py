@@ -1,0 +1,148 @@
+"""Breaks the package in one place on purpose, to see that the tests of a requirement notice.
+
+tests/breakages.toml has a breakage for each acceptance row. A breakage names a function and not a line, and its text is
+compared token by token, so it survives moves, comments and formatting. scripts/mutation_rows.py applies the breakages
+and runs the tests; tests/test_breakages.py checks that each of them still applies.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import textwrap
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "tests" / "breakages.toml"
+REQUIREMENTS = ROOT / "tests" / "requirements.toml"
+
+ACCEPTANCE_ROW = re.compile(r"[JSER]\d+")
+LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+class Breakage(NamedTuple):
+    """One entry of tests/breakages.toml, or of a row that cannot be broken: its reason."""
+
+    row: str
+    where: str = ""
+    replace: str = ""
+    by: str = ""
+    reason: str = ""
+
+
+class Definition(NamedTuple):
+    """The lines of a file, from 1, that define a function, a class, a constant or the whole module."""
+
+    file: Path
+    first: int
+    last: int
+
+
+class DoesNotApply(Exception):
+    """A breakage that no longer fits the source, with what to edit."""
+
+
+def breakages() -> list[Breakage]:
+    """Return every breakage of the table, in its order."""
+    return [Breakage(**entry) for entry in tomllib.loads(TABLE.read_text(encoding="utf-8"))["breakage"]]
+
+
+def tests_of_rows() -> dict[str, list[str]]:
+    """Return the tests of each acceptance row of tests/requirements.toml."""
+    rows = tomllib.loads(REQUIREMENTS.read_text(encoding="utf-8"))["row"]
+    return {row["id"]: row["tests"] for row in rows if ACCEPTANCE_ROW.fullmatch(row["id"])}
+
+
+def broken(breakage: Breakage, source: Path = ROOT / "src") -> tuple[Path, str]:
+    """Return the file that a breakage changes and the text of that file with the change."""
+    file, first, last = _only_place(breakage, source)
+    text = file.read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    begin = sum(map(len, lines[: first[0] - 1])) + first[1]
+    end = sum(map(len, lines[: last[0] - 1])) + last[1]
+    opening = lines[first[0] - 1]
+    margin = opening[: len(opening) - len(opening.lstrip())]
+    replacement = textwrap.indent(textwrap.dedent(breakage.by).strip("\n"), margin).removeprefix(margin)
+    return file, text[:begin] + replacement + text[end:]
+
+
+Position = tuple[int, int]
+
+
+def _only_place(breakage: Breakage, source: Path) -> tuple[Path, Position, Position]:
+    """Return where the text to replace begins and ends; it stands exactly once in what `where` names."""
+    definitions = _definitions(source)
+    names = [name for name in definitions if f".{name}".endswith(f".{breakage.where}")]
+    if len(names) != 1:
+        found = " and ".join(sorted(names)) if names else "nothing: was it renamed?"
+        raise DoesNotApply(_edit(breakage, "where", f"{breakage.where!r} has to end one dotted name, it ends {found}"))
+    try:
+        wanted = [token.string for token in _tokens(textwrap.dedent(breakage.replace))]
+    except tokenize.TokenError:
+        raise DoesNotApply(_edit(breakage, "replace", "what it opens it has to close, and the reverse")) from None
+    places = {
+        (file, begin, end)
+        for file, first, last in definitions[names[0]]
+        for begin, end in _places(wanted, file, first, last)
+    }
+    if not wanted or len(places) != 1:
+        found = f"{breakage.replace!r} stands {len(places)} times in {names[0]}, and has to stand there once"
+        raise DoesNotApply(_edit(breakage, "replace", found))
+    return places.pop()
+
+
+def _edit(breakage: Breakage, key: str, why: str) -> str:
+    return f"edit `{key}` of the row {breakage.row} in tests/breakages.toml: {why}"
+
+
+def _places(wanted: list[str], file: Path, first: int, last: int) -> Iterator[tuple[Position, Position]]:
+    """Find a run of tokens in some lines of a file."""
+    text = "".join(_lines(file)[first - 1 : last])
+    margin = len(text) - len(text.lstrip(" "))
+    tokens = list(_tokens(textwrap.dedent(text)))
+    for start in range(len(tokens) - len(wanted) + 1):
+        if [token.string for token in tokens[start : start + len(wanted)]] == wanted:
+            begin, end = tokens[start].start, tokens[start + len(wanted) - 1].end
+            yield (begin[0] + first - 1, begin[1] + margin), (end[0] + first - 1, end[1] + margin)
+
+
+def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
+    """Read Python, whole or in part, without its layout."""
+    return (token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in LAYOUT)
+
+
+@cache
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines(keepends=True)
+
+
+@cache
+def _definitions(source: Path) -> dict[str, list[Definition]]:
+    """Index modules, classes, functions and constants by their dotted names; an overloaded function has several."""
+    found: dict[str, list[Definition]] = {}
+    for file in sorted(source.rglob("*.py")):
+        parts = file.relative_to(source).with_suffix("").parts
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[module] = [Definition(file, 1, len(_lines(file)))]
+        for name, node in _named(ast.parse("".join(_lines(file))), module):
+            first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+            found.setdefault(name, []).append(Definition(file, first, node.end_lineno or first))
+    return found
+
+
+def _named(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.stmt]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{prefix}.{child.name}", child
+            yield from _named(child, f"{prefix}.{child.name}")
+            continue
+        targets = child.targets if isinstance(child, ast.Assign) else [getattr(child, "target", None)]
+        if isinstance(node, ast.Module) and isinstance(child, ast.Assign | ast.AnnAssign):
+            yield from ((f"{prefix}.{target.id}", child) for target in targets if isinstance(target, ast.Name))
+        yield from _named(child, prefix)
