@@ -53,7 +53,7 @@ def breakages() -> list[Breakage]:
     return [Breakage(**entry) for entry in tomllib.loads(TABLE.read_text(encoding="utf-8"))["breakage"]]
 
 
-def tests_of_rows() -> dict[str, list[str]]:
+def proofs_of_rows() -> dict[str, list[str]]:
     """Return the tests of each acceptance row of tests/requirements.toml."""
     rows = tomllib.loads(REQUIREMENTS.read_text(encoding="utf-8"))["row"]
     return {row["id"]: row["tests"] for row in rows if ACCEPTANCE_ROW.fullmatch(row["id"])}
@@ -91,7 +91,7 @@ def _only_place(breakage: Breakage, source: Path) -> tuple[Path, Position, Posit
         for file, first, last in definitions[names[0]]
         for begin, end in _places(wanted, file, first, last)
     }
-    if not wanted or len(places) != 1:
+    if len(places) != 1:
         found = f"{breakage.replace!r} stands {len(places)} times in {names[0]}, and has to stand there once"
         raise DoesNotApply(_edit(breakage, "replace", found))
     return places.pop()
@@ -106,7 +106,7 @@ def _places(wanted: list[str], file: Path, first: int, last: int) -> Iterator[tu
     text = "".join(_lines(file)[first - 1 : last])
     margin = len(text) - len(text.lstrip(" "))
     tokens = list(_tokens(textwrap.dedent(text)))
-    for start in range(len(tokens) - len(wanted) + 1):
+    for start in range(len(tokens) - len(wanted) + 1 if wanted else 0):
         if [token.string for token in tokens[start : start + len(wanted)]] == wanted:
             begin, end = tokens[start].start, tokens[start + len(wanted) - 1].end
             yield (begin[0] + first - 1, begin[1] + margin), (end[0] + first - 1, end[1] + margin)

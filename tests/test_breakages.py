@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 
 import pytest
-from tests.breakages import Breakage, DoesNotApply, breakages, broken, tests_of_rows
+from tests.breakages import Breakage, DoesNotApply, breakages, broken, proofs_of_rows
 
 
 def test_every_acceptance_row_has_a_breakage() -> None:
     rows = [breakage.row for breakage in breakages()]
     assert rows == list(dict.fromkeys(rows)), "a row has two breakages in tests/breakages.toml"
-    assert set(rows) == set(tests_of_rows()), "add a breakage to tests/breakages.toml for each row, and for no other"
+    assert set(rows) == set(proofs_of_rows()), "add a breakage to tests/breakages.toml for each row, and for no other"
 
 
 def test_every_breakage_still_applies() -> None:

@@ -75,17 +75,19 @@ async def test_everything_in_one_call(tmp_path: Any) -> None:
 
 
 @pytest.mark.covers("J2")
-@pytest.mark.parametrize("wrap", [lambda item: item, lambda item: [item], lambda item: (item,), lambda item: None])
-def test_one_component_several_or_none(wrap: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [(lambda items: items[0], 1), (lambda items: items[:1], 1), (list, 2), (tuple, 2), (lambda items: None, 0)],
+)
+def test_one_component_several_or_none(chosen: Callable[[list[Any]], Any], count: int) -> None:
     server = Server(
         "s",
-        tools=wrap(Tool(ping_tool)),
-        resources=wrap(Resource("note://a", content="x")),
-        templates=wrap(ResourceTemplate("note://{id}")),
-        prompts=wrap(Prompt.text("x", name="p")),
+        tools=chosen([Tool(ping_tool, name=name) for name in ("one", "two")]),
+        resources=chosen([Resource(f"note://{name}", content="x") for name in ("one", "two")]),
+        templates=chosen([ResourceTemplate(f"note://{name}/{{id}}") for name in ("one", "two")]),
+        prompts=chosen([Prompt.text("x", name=name) for name in ("one", "two")]),
     )
-    counts = [len(each) for each in (server.tools, server.resources, server.templates, server.prompts)]
-    assert counts == ([0] * 4 if wrap(1) is None else [1] * 4)
+    assert [len(each) for each in (server.tools, server.resources, server.templates, server.prompts)] == [count] * 4
 
 
 def test_components_may_come_from_any_iterable() -> None:
