@@ -105,6 +105,8 @@ async def test_an_application_says_whether_it_asks_for_tokens() -> None:
         assert not open_to_all.authenticates
         assert not make_server(auth=KEYS).http_app(auth=None).authenticates
         assert make_server().http_app(auth=KEYS).authenticates
+        for lets_everybody_in in (Anonymous(), [KEYS, Anonymous()]):
+            assert not make_server().http_app(auth=lets_everybody_in).authenticates
 
 
 @pytest.mark.covers("J95")

@@ -140,7 +140,7 @@ def test_symmetric_and_broken_keys_are_no_keys() -> None:
             make(keys={"keys": [key]})
 
 
-@pytest.mark.covers("6.1.4")
+@pytest.mark.covers("J100", "6.1.4")
 @pytest.mark.parametrize(
     "audience",
     [
@@ -178,6 +178,7 @@ def test_there_is_no_server_without_an_audience(audience: Any) -> None:
         make(audience=audience or ())
 
 
+@pytest.mark.covers("J100")
 @pytest.mark.parametrize("issuer", ["https://login.example.org/", "https://evil.example", None, [ISSUER], 5])
 async def test_another_issuer(issuer: Any) -> None:
     assert "issuer" in await refused(token(iss=issuer))
@@ -205,6 +206,7 @@ async def test_claims_that_do_not_hold(changes: dict[str, Any], why: str) -> Non
     assert why in await refused(token(**changes))
 
 
+@pytest.mark.covers("J100")
 @pytest.mark.parametrize("changes", [{"exp": NOW - 59}, {"nbf": NOW + 60}, {"iat": NOW + 60}, {"exp": NOW + 0.5}])
 async def test_clocks_may_differ_by_a_minute(changes: dict[str, Any]) -> None:
     assert await make().verify(token(**changes)) is not None

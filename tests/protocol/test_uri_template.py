@@ -221,15 +221,16 @@ def test_literal() -> None:
 
 
 @pytest.mark.covers("J40", "E24")
-def test_a_variable_is_exactly_one_segment() -> None:
-    template = UriTemplate("station://{station_id}/latest")
+@pytest.mark.parametrize("screen", [True, False])
+def test_a_variable_is_exactly_one_segment(screen: bool) -> None:
+    template = UriTemplate("station://{station_id}/latest", screen=screen)
     assert template.match("station://7/latest") == {"station_id": "7"}
     assert template.match("station://a%20b/latest") == {"station_id": "a b"}
     assert template.match("station://a/b/latest") is None
     assert template.match("station:///latest") is None
     assert template.match("station://7/latest/") is None
     assert template.match("station://7?x/latest") is None
-    assert UriTemplate("x://{id}").match("x://7#f") is None
+    assert UriTemplate("x://{id}", screen=screen).match("x://7#f") is None
 
 
 @pytest.mark.covers("E26")

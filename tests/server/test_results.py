@@ -101,11 +101,10 @@ async def test_nothing_is_no_content() -> None:
 @pytest.mark.covers("J23", "J28")
 @pytest.mark.parametrize("annotation", [None, int, str, list[str]])
 async def test_a_full_result_is_sent_as_it_is(annotation: Any) -> None:
-    full = types.CallToolResult(
-        content=[types.TextContent("no")], is_error=True, structured_content={"why": 1}, meta={"k": "v"}
-    )
+    blocks: list[types.ContentBlock] = [types.TextContent("no"), types.TextContent("never")]
+    full = types.CallToolResult(content=blocks, is_error=True, structured_content={"why": 1}, meta={"k": "v"})
     assert await result(returning(full, annotation)) == {
-        "content": [{"type": "text", "text": "no"}],
+        "content": [{"type": "text", "text": "no"}, {"type": "text", "text": "never"}],
         "isError": True,
         "structuredContent": {"why": 1},
         "_meta": {"k": "v"},

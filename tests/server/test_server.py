@@ -255,12 +255,17 @@ async def test_overrides_win_and_none_takes_away() -> None:
         "s",
         tools=ping_tool,
         resources=Resource("note://a", content="x"),
-        capabilities={"tools": {"listChanged": False}, "logging": None, "experimental": {"a": {}}},
+        capabilities={
+            "tools": {"listChanged": False},
+            "resources": {"subscribe": False},
+            "logging": None,
+            "experimental": {"a": {}},
+        },
     )
     async with connect(server) as client:
         assert (await client.initialize("2025-11-25"))["capabilities"] == {
             "tools": {"listChanged": False},
-            "resources": {"subscribe": True, "listChanged": True},
+            "resources": {"subscribe": False, "listChanged": True},
             "experimental": {"a": {}},
         }
 
