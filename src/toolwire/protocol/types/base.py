@@ -45,6 +45,8 @@ ResultMeta: TypeAlias = dict[str, Any] | Raw
 
 
 class Icon(Wire):
+    """A picture for a server, a client or a component. `src` is a URL or a `data:` URI."""
+
     src: str
     mime_type: str | UnsetType = UNSET
     sizes: list[str] | UnsetType = UNSET
@@ -63,12 +65,16 @@ class Implementation(Wire):
 
 
 class Annotations(Wire, kw_only=True):
+    """Hints for whoever shows a resource or a content block: for whom it is, and how important."""
+
     audience: list[str] | UnsetType = UNSET
     priority: float | int | UnsetType = UNSET
     last_modified: str | UnsetType = UNSET
 
 
 class RelatedTaskMetadata(Wire):
+    """The task that a message belongs to (2025-11-25)."""
+
     task_id: str
 
 
@@ -125,11 +131,15 @@ EmptyResult = Result
 
 
 class CacheableResult(Result, kw_only=True):
+    """A result that a client may keep: for how long, and whether for everybody (2026-07-28)."""
+
     ttl_ms: int | UnsetType = UNSET
     cache_scope: str | UnsetType = UNSET
 
 
 class PaginatedRequestParams(RequestParams, kw_only=True):
+    """The params of a list request; `cursor` names the page."""
+
     cursor: str | UnsetType | None = UNSET
 
 
@@ -149,9 +159,13 @@ class Error(Wire):
 
 
 class UnsupportedProtocolVersionErrorData(Wire):
+    """The data of the error -32022: the revisions that the server supports."""
+
     supported: list[str]
     requested: str
 
 
 class MissingRequiredClientCapabilityErrorData(Wire):
+    """The data of the error -32021: the capabilities that the client has to declare."""
+
     required_capabilities: dict[str, Any]

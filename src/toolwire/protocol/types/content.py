@@ -27,17 +27,23 @@ __all__ = [
 
 
 class Block(Wire, kw_only=True):
+    """The members that all content blocks share."""
+
     annotations: Annotations | UnsetType = UNSET
     meta: MetaDict | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 class TextContent(Block, tag_field="type", tag="text"):
+    """A text."""
+
     type: ClassVar[Literal["text"]] = "text"
 
     text: str
 
 
 class ImageContent(Block, tag_field="type", tag="image"):
+    """An image, with its MIME type."""
+
     type: ClassVar[Literal["image"]] = "image"
 
     data: bytes
@@ -45,6 +51,8 @@ class ImageContent(Block, tag_field="type", tag="image"):
 
 
 class AudioContent(Block, tag_field="type", tag="audio"):
+    """A sound, with its MIME type."""
+
     type: ClassVar[Literal["audio"]] = "audio"
 
     data: bytes
@@ -62,6 +70,8 @@ class ResourceContents(Wire):
 
 
 class EmbeddedResource(Block, tag_field="type", tag="resource"):
+    """The contents of a resource inside a result or a message."""
+
     type: ClassVar[Literal["resource"]] = "resource"
 
     resource: ResourceContents
@@ -88,6 +98,8 @@ class ResourceMetadata(Wire, kw_only=True):
 
 
 class ResourceLink(ResourceMetadata, tag_field="type", tag="resource_link"):
+    """A link to a resource that the client may read."""
+
     type: ClassVar[Literal["resource_link"]] = "resource_link"
 
     uri: str
@@ -96,6 +108,8 @@ class ResourceLink(ResourceMetadata, tag_field="type", tag="resource_link"):
 
 
 class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
+    """A call of a tool that a model makes (sampling)."""
+
     type: ClassVar[Literal["tool_use"]] = "tool_use"
 
     id: str
@@ -105,6 +119,8 @@ class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
 
 
 class ToolResultContent(Wire, tag_field="type", tag="tool_result"):
+    """The result of a tool for a model (sampling)."""
+
     type: ClassVar[Literal["tool_result"]] = "tool_result"
 
     tool_use_id: str

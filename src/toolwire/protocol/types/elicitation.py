@@ -22,6 +22,8 @@ __all__ = [
 
 
 class EnumOption(Wire):
+    """One choice of a form field: the value, and the title that the user sees."""
+
     const: str
     title: str
 
@@ -79,13 +81,19 @@ class ElicitRequestParams(RequestParams, kw_only=True):
 
 
 class ElicitResult(NestedResult, kw_only=True):
+    """The answer to an elicitation: what the user did, and the content of the form."""
+
     action: ElicitAction
     content: dict[str, Any] | UnsetType | None = UNSET
 
 
 class ElicitationCompleteNotificationParams(NotificationParams, kw_only=True):
+    """The params of `notifications/elicitation/complete` (2025-11-25)."""
+
     elicitation_id: str
 
 
 class URLElicitationRequiredErrorData(Wire):
+    """The data of the error -32042: the pages that the user has to open (2025-11-25)."""
+
     elicitations: list[ElicitRequestParams]

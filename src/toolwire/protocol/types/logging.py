@@ -16,10 +16,14 @@ __all__ = [
 
 
 class SetLevelRequestParams(RequestParams, kw_only=True):
+    """The params of `logging/setLevel`, before 2026-07-28."""
+
     level: LoggingLevel
 
 
 class LoggingMessageNotificationParams(NotificationParams, kw_only=True):
+    """The params of `notifications/message`."""
+
     level: LoggingLevel
     data: Any
     logger: str | UnsetType = UNSET

@@ -21,6 +21,8 @@ __all__ = [
 
 
 class PromptArgument(Wire):
+    """One argument of a prompt."""
+
     name: str
     title: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
@@ -28,6 +30,8 @@ class PromptArgument(Wire):
 
 
 class Prompt(Wire):
+    """The definition of a prompt."""
+
     name: str
     title: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
@@ -37,21 +41,29 @@ class Prompt(Wire):
 
 
 class PromptMessage(Wire):
+    """One message of a prompt."""
+
     role: Role
     content: ContentBlock
 
 
 class ListPromptsResult(CacheableResult, kw_only=True):
+    """The result of `prompts/list`: one page."""
+
     prompts: list[Prompt]
     next_cursor: str | UnsetType | None = UNSET
 
 
 class GetPromptRequestParams(RoundRequestParams, kw_only=True):
+    """The params of `prompts/get`."""
+
     name: str
     # Every revision: the values are strings; decoded late, so that the error can name the argument.
     arguments: Raw | UnsetType = UNSET
 
 
 class GetPromptResult(Result, kw_only=True):
+    """The result of `prompts/get`."""
+
     messages: list[PromptMessage]
     description: str | UnsetType = UNSET

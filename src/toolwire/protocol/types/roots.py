@@ -15,10 +15,14 @@ __all__ = [
 
 
 class Root(Wire):
+    """A directory that the client lets its server know of, as a `file://` URI."""
+
     uri: str
     name: str | UnsetType = UNSET
     meta: MetaDict | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 class ListRootsResult(NestedResult, kw_only=True):
+    """The answer of a client to `roots/list`."""
+
     roots: list[Root]

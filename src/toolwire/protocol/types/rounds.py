@@ -23,18 +23,24 @@ __all__ = [
 
 
 class ElicitRequest(Wire, tag_field="method", tag="elicitation/create"):
+    """A question to the user."""
+
     method: ClassVar[Literal["elicitation/create"]] = "elicitation/create"
 
     params: ElicitRequestParams
 
 
 class CreateMessageRequest(Wire, tag_field="method", tag="sampling/createMessage"):
+    """A question to the client's model."""
+
     method: ClassVar[Literal["sampling/createMessage"]] = "sampling/createMessage"
 
     params: CreateMessageRequestParams
 
 
 class ListRootsRequest(Wire, tag_field="method", tag="roots/list"):
+    """A question for the client's roots."""
+
     method: ClassVar[Literal["roots/list"]] = "roots/list"
 
     params: RequestParams | UnsetType = UNSET

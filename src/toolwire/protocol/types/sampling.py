@@ -24,10 +24,14 @@ __all__ = [
 
 
 class ModelHint(Wire):
+    """The name, or a part of the name, of a model."""
+
     name: str | UnsetType = UNSET
 
 
 class ModelPreferences(Wire, kw_only=True):
+    """The kind of model that a server wishes for: names, and how much cost, speed and intelligence count."""
+
     hints: list[ModelHint] | UnsetType = UNSET
     cost_priority: float | int | UnsetType = UNSET
     speed_priority: float | int | UnsetType = UNSET
@@ -35,16 +39,22 @@ class ModelPreferences(Wire, kw_only=True):
 
 
 class ToolChoice(Wire):
+    """Whether the model may, must or must not call tools."""
+
     mode: str | UnsetType = UNSET
 
 
 class SamplingMessage(Wire):
+    """One message of a conversation with a model."""
+
     role: Role
     content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
     meta: MetaDict | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 class CreateMessageRequestParams(RequestParams, kw_only=True):
+    """The params of `sampling/createMessage`."""
+
     messages: list[SamplingMessage]
     max_tokens: int
     model_preferences: ModelPreferences | UnsetType = UNSET
@@ -59,6 +69,8 @@ class CreateMessageRequestParams(RequestParams, kw_only=True):
 
 
 class CreateMessageResult(NestedResult, kw_only=True):
+    """The answer of the client's model."""
+
     role: Role
     content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
     model: str

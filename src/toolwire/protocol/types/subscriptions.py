@@ -16,6 +16,8 @@ __all__ = [
 
 
 class SubscriptionFilter(Wire, kw_only=True):
+    """The changes that a client wants to be told of."""
+
     tools_list_changed: bool | UnsetType = UNSET
     prompts_list_changed: bool | UnsetType = UNSET
     resources_list_changed: bool | UnsetType = UNSET
@@ -25,6 +27,8 @@ class SubscriptionFilter(Wire, kw_only=True):
 
 
 class SubscriptionsListenRequestParams(RequestParams, kw_only=True):
+    """The params of `subscriptions/listen`."""
+
     notifications: SubscriptionFilter
 
 
@@ -33,4 +37,6 @@ class SubscriptionsListenResult(Result, kw_only=True):
 
 
 class SubscriptionsAcknowledgedNotificationParams(NotificationParams, kw_only=True):
+    """The params of `notifications/subscriptions/acknowledged`: what the server tells of."""
+
     notifications: SubscriptionFilter

@@ -37,6 +37,8 @@ TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 
 
 class Task(Wire, kw_only=True):
+    """The state of a task (2025-11-25)."""
+
     task_id: str
     status: TaskStatus
     created_at: str
@@ -48,6 +50,8 @@ class Task(Wire, kw_only=True):
 
 
 class CreateTaskResult(NestedResult, kw_only=True):
+    """The answer to a call that became a task (2025-11-25)."""
+
     task: Task
 
 
@@ -58,14 +62,20 @@ class TaskRequestParams(RequestParams, kw_only=True):
 
 
 class GetTaskResult(Task, kw_only=True):
+    """The result of `tasks/get` (2025-11-25)."""
+
     meta: ResultMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 class CancelTaskResult(Task, kw_only=True):
+    """The result of `tasks/cancel` (2025-11-25)."""
+
     meta: ResultMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 class TaskStatusNotificationParams(Task, kw_only=True):
+    """The params of `notifications/tasks/status` (2025-11-25)."""
+
     meta: MetaDict | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
@@ -74,6 +84,8 @@ class GetTaskPayloadResult(NestedResult, kw_only=True):
 
 
 class ListTasksResult(NestedResult, kw_only=True):
+    """The result of `tasks/list`: one page (2025-11-25)."""
+
     tasks: list[Task]
     next_cursor: str | UnsetType | None = UNSET
 
@@ -82,6 +94,8 @@ class ListTasksResult(NestedResult, kw_only=True):
 
 
 class TaskFields(Wire, kw_only=True):
+    """The members that every state of a task has (2026-07-28)."""
+
     task_id: str
     status: TaskStatus
     created_at: str
@@ -100,6 +114,8 @@ class TaskCreatedResult(TaskFields, kw_only=True, omit_defaults=False):
 
 
 class DetailedTask(TaskFields, kw_only=True):
+    """The state of a task, with its questions, its result or its error (2026-07-28)."""
+
     input_requests: dict[str, InputRequest] | UnsetType = UNSET
     result: Any = UNSET
     error: Error | UnsetType = UNSET
@@ -117,5 +133,7 @@ class TaskNotificationParams(DetailedTask, kw_only=True):
 
 
 class UpdateTaskRequestParams(RequestParams, kw_only=True):
+    """The params of `tasks/update`: answers to the questions of a task (2026-07-28)."""
+
     task_id: str
     input_responses: dict[str, Raw]

@@ -23,6 +23,8 @@ __all__ = [
 
 
 class ToolAnnotations(Wire, kw_only=True):
+    """Hints about the effects of a tool. They protect nothing."""
+
     title: str | UnsetType = UNSET
     read_only_hint: bool | UnsetType = UNSET
     destructive_hint: bool | UnsetType = UNSET
@@ -31,10 +33,14 @@ class ToolAnnotations(Wire, kw_only=True):
 
 
 class ToolExecution(Wire):
+    """Whether calls of a tool may, or must, be tasks (2025-11-25)."""
+
     task_support: TaskSupport | UnsetType = UNSET
 
 
 class Tool(Wire):
+    """The definition of a tool."""
+
     name: str
     input_schema: dict[str, Any]
     title: str | UnsetType = UNSET
@@ -47,11 +53,15 @@ class Tool(Wire):
 
 
 class ListToolsResult(CacheableResult, kw_only=True):
+    """The result of `tools/list`: one page."""
+
     tools: list[Tool]
     next_cursor: str | UnsetType | None = UNSET
 
 
 class CallToolRequestParams(RoundRequestParams, kw_only=True):
+    """The params of `tools/call`."""
+
     name: str
     arguments: Raw | UnsetType = UNSET
     # A `TaskMetadata`, kept as it came: where there are no such tasks it has to be ignored, whatever it is.
@@ -59,6 +69,8 @@ class CallToolRequestParams(RoundRequestParams, kw_only=True):
 
 
 class CallToolResult(Result, kw_only=True):
+    """The result of `tools/call`."""
+
     content: list[ContentBlock]
     structured_content: Any = UNSET
     is_error: bool | UnsetType = UNSET
