@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 import yaml
+from mangum import Mangum
 from tests.blocks import ROOT, blocks_of
 from tests.http.httpclient import Answer, HttpClient
 from tests.http.modernclient import ModernClient, text_of
 from tests.wireclient import modern_meta
 
-from toolwire import Limits, Server
+from toolwire import Context, Limits, Server
 from toolwire.auth import ApiKeys
 from toolwire.cli import run
 
@@ -262,6 +263,43 @@ def test_lambda(guide: Callable[[str, str], ModuleType]) -> None:
         answer = handler(function_url_event(message, headers), None)
         assert (answer["statusCode"], answer["headers"]["content-type"]) == (200, "application/json")
         assert text_of(json.loads(answer["body"])) == "Oslo: sunny"
+
+
+def test_a_question_in_lambda_is_answered_by_another_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLWIRE_SECRET", "the same secret in every instance")
+
+    def instance() -> Any:
+        server = Server("shop")
+
+        @server.tool
+        async def order(ctx: Context) -> str:
+            await ctx.progress(1, 2)
+            answer = await ctx.elicit("Sure?", bool)
+            return "ordered" if answer.data else "not ordered"
+
+        return Mangum(server.http_app(stateless=True), lifespan="off")
+
+    capabilities = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}, "progressToken": "p"}
+    params: dict[str, Any] = {"name": "order", "arguments": {}, "_meta": {**modern_meta(), **capabilities}}
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": "order",
+    }
+
+    def messages(more: dict[str, Any]) -> list[Any]:
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**params, **more}}
+        answer = instance()(function_url_event(message, headers), None)
+        assert answer["headers"]["content-type"] == "text/event-stream"
+        return [json.loads(line[5:]) for line in answer["body"].splitlines() if line.startswith("data:")]
+
+    progress, asked = messages({})
+    assert progress["method"] == "notifications/progress"
+    (key,) = asked["result"]["inputRequests"]
+    answers = {key: {"action": "accept", "content": {"value": True}}}
+    *_, done = messages({"inputResponses": answers, "requestState": asked["result"]["requestState"]})
+    assert text_of(done) == "ordered"
 
 
 # --- troubleshooting ---
