@@ -29,7 +29,8 @@ TARGET = Path("src/toolwire/protocol")  # relative: a path of the working tree a
 TESTS = [
     "tests/protocol",
     "tests/wire/test_session.py",
-    "tests/http/legacy/test_sessions.py",
+    "tests/wire/test_session_requests.py",
+    "tests/http/legacy",
     "tests/server/test_replay_state.py",
 ]
 PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *TESTS]

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from typing import Any
 
 import pytest
-from tests.http.test_serving import serving
+from tests.http.serving_here import serving
 from tests.server import process_handlers
 from tests.server.tasks.handlers import Held
 from tests.server.tasks.talking import (
