@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "toolwire"
 # those below it. A new top-level name has to be put here before it can be used.
 LAYERS = {
     "_version": 0,
+    "base_errors": 0,
     "hiding": 0,
     "protocol": 0,
     "auth.errors": 0,
@@ -30,13 +31,14 @@ LAYERS = {
     "schemas": 1,
     "sealing_aes": 1,
     "logs": 1,
+    "loops": 1,
     "audit": 1,
     "backoff": 1,
     "extras": 1,
+    "http1": 1,
     "platforms": 2,
     "printable": 1,
     "redaction": 1,
-    "http1": 2,
     "wire": 2,
     "http": 2,
     "auth": 2,
@@ -120,6 +122,12 @@ def test_imports_point_downwards(name: str) -> None:
         other = part(target)
         assert LAYERS[other] <= LAYERS[own], f"{name} (layer {LAYERS[own]}) imports {target} (layer {LAYERS[other]})"
         assert (own, other) not in STRANGERS, f"{name} imports {target}"
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if part(name) == "http1"])
+def test_http1_knows_nothing_of_mcp(name: str) -> None:
+    ours = {part(target) for target in filter(is_ours, IMPORTS[name])}
+    assert ours <= {"http1", "base_errors", "extras", "hiding", "loops", "_version"}
 
 
 def test_no_import_cycles() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from toolwire.protocol.errors import ServerError
+from toolwire.base_errors import ServerError
 
 
 class MissingExtra(ServerError):

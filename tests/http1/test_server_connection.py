@@ -14,9 +14,9 @@ import pytest
 from tests.http_process import Connection, connected
 
 from toolwire.http import serving as http_server
-from toolwire.http.exchange import DIRECT
 from toolwire.http1 import request_cycle as http_cycle
 from toolwire.http1 import server_connection as http_protocol
+from toolwire.http1.asgi_types import DIRECT
 
 Answering = Callable[[Any, Any, Any], Awaitable[None]]
 JSON = (b"content-type", b"application/json")

@@ -26,9 +26,9 @@ from toolwire.auth.verify.verifier import (
     verification,
 )
 from toolwire.http.authentication import ADDRESS
-from toolwire.http.exchange import Receive, SendMessage
 from toolwire.http.request_checks import preflight
-from toolwire.http.responses import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.http.responses import ANYBODY, JSON_TYPE, Refused, respond
+from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.http import DUPLICATE
 from toolwire.protocol.sealing import Sealer

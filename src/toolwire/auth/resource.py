@@ -10,8 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.verifier import Verifier, Verifies, as_verifier
-from toolwire.http.exchange import Receive, SendMessage
-from toolwire.http.responses import Scope
+from toolwire.http1.asgi_types import Receive, Scope, SendMessage
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV

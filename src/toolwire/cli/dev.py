@@ -23,12 +23,12 @@ from toolwire.cli.reloading import LoadFailed, Reloader, where
 from toolwire.cli.staged_file import StagedFile
 from toolwire.http import serving as http_server
 from toolwire.inspector import Inspector, InspectorApp, serving
+from toolwire.loops import run
 from toolwire.protocol.errors import ServerError
 from toolwire.server.hot_reload import Stage
 from toolwire.server.server import Server
 from toolwire.wire import stdio
 from toolwire.wire.channel import Channel
-from toolwire.wire.loops import run
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -11,10 +11,10 @@ from toolwire.cli.errors import FAILED, UsageError
 from toolwire.http.serving import url_of
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.inspector.app import CALLBACK
+from toolwire.loops import run
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
 from toolwire.wire import stdio
-from toolwire.wire.loops import run
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -116,7 +116,7 @@ def _made(factory: Callable[[], Any], what: str) -> Any:
     # Imported here because most servers stand in their file.
     import inspect
 
-    from toolwire.wire.loops import finish
+    from toolwire.loops import finish
 
     try:
         inspect.signature(factory).bind()

@@ -6,8 +6,7 @@ import logging
 import time
 from typing import Any, Final
 
-from toolwire.http.exchange import DIRECT, Receive, SendMessage
-from toolwire.http.responses import Scope
+from toolwire.http1.asgi_types import DIRECT, Receive, Scope, SendMessage
 from toolwire.logs import ACCESS
 from toolwire.protocol.http import METHOD, NAME
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from toolwire.http.authentication import ADDRESS, Gate
 from toolwire.http.body import Upload, read_body, whole_body
 from toolwire.http.callers import Callers
-from toolwire.http.exchange import DIRECT, Direct, ExchangeOutlet, Receive, SendMessage
+from toolwire.http.exchange import ExchangeOutlet
 from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.http_sse_2024 import MESSAGES_PATH, STREAM_PATH, SseHost, SseTransport
 from toolwire.http.legacy.sessions import SessionHost, Sessions
@@ -23,9 +23,10 @@ from toolwire.http.legacy.stateless import Stateless
 from toolwire.http.limits import HttpLimits
 from toolwire.http.origin_check import Guard
 from toolwire.http.request_checks import check_media, headers_of, path_of, preflight
-from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, HeaderList, Page, Refused, Scope, respond
+from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, Page, Refused, respond
 from toolwire.http.uvicorn_end import watch_host
 from toolwire.http.watch_first_await import watched
+from toolwire.http1.asgi_types import DIRECT, Direct, HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
 from toolwire.protocol.http import (
     DUPLICATE,

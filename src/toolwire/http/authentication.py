@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from toolwire.http.exchange import Receive, SendMessage
-from toolwire.http.responses import Scope
+from toolwire.http1.asgi_types import Receive, Scope, SendMessage
 
 # Where an application leaves the address that a request comes from, before it shows the request to the gate.
 ADDRESS: Final = "toolwire.address"

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from toolwire.http.exchange import Direct, Receive
 from toolwire.http.responses import Refused
 from toolwire.http.watch_first_await import watched
+from toolwire.http1.asgi_types import Direct, Receive
 from toolwire.wire.shares import Caller, Shares
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final, TypeAlias
 
-from toolwire.http.responses import Scope
+from toolwire.http1.asgi_types import Scope
 from toolwire.protocol.http import DUPLICATE
 from toolwire.wire.shares import Caller, caller_of
 

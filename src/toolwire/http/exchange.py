@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final
 
 from msgspec import Raw
 
+from toolwire.http1.asgi_types import Direct, Receive, SendMessage
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
 from toolwire.protocol.framing import encode_comment, encode_event
@@ -16,30 +16,6 @@ from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.shaping import shape
 from toolwire.wire.deadlines import Timeouts, timeouts
 from toolwire.wire.shares import Caller, Shares
-
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-SendMessage: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-# Where a connection of ours leaves its `Direct` in the scope of a request.
-DIRECT: Final = "toolwire.direct"
-
-
-class Direct(Protocol):
-    """What a connection of ours can do beside ASGI, for an application that stands right behind it."""
-
-    loop: asyncio.AbstractEventLoop
-    task: asyncio.Task[None] | None
-    """The one in which the application works on the request."""
-
-    def whole_body(self) -> bytes | None:
-        """The body, if all of it has arrived; it is then not received any more."""
-
-    def answer(self, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> bool:
-        """Answer at once and completely; False where that is not possible now, and it has to be sent."""
-
-    def when_lost(self, callback: Callable[[], None]) -> None:
-        """Call back when the client goes away before it has its answer; at once if it has."""
-
 
 KEEP_ALIVE: Final = 15.0
 CONGESTED: Final = 1024 * 1024

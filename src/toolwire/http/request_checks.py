@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from toolwire.http.responses import HeaderList, Refused, Scope
+from toolwire.http.responses import Refused
+from toolwire.http1.asgi_types import HeaderList, Scope
 from toolwire.protocol.http import DUPLICATE, METHOD, NAME, PARAMETER, SESSION, VERSION
 
 _BROWSERS_MAY_SEND: Final = (

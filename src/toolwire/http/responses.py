@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
-from toolwire.http.exchange import SendMessage
+from toolwire.http1.asgi_types import HeaderList, SendMessage
 from toolwire.protocol.errors import INVALID_REQUEST
 from toolwire.protocol.jsonrpc import RequestId, encode_error
-
-Scope: TypeAlias = MutableMapping[str, Any]
-HeaderList: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 ANYBODY: Final[HeaderList] = ((b"access-control-allow-origin", b"*"),)
 """The page of any site may read the answer."""

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolwire.extras import require
-from toolwire.http.exchange import Receive, SendMessage
 from toolwire.http.origin_check import is_loopback
+from toolwire.http1.asgi_types import Receive, SendMessage
 from toolwire.protocol.errors import ServerError
 
 if TYPE_CHECKING:

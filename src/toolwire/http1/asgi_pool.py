@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from toolwire.base_errors import OutcomeUnknown, Unreachable
 from toolwire.http1.pool import USER_AGENT, Pool
 from toolwire.http1.response import HttpResponse, joined
 from toolwire.http1.url import origin
-from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 
 Application: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 import httptools
 
+from toolwire.base_errors import OutcomeUnknown
 from toolwire.http1.response import HttpResponse, joined
 from toolwire.http1.unpacking import Unpacker
 from toolwire.http1.url import origin
-from toolwire.platforms import readability
-from toolwire.protocol.errors import OutcomeUnknown
 
 HEADER_BYTES: Final = 64 * 1024
 HEADER_COUNT: Final = 200
@@ -34,6 +34,15 @@ END_BYTES: Final = 4_096
 _NO_LENGTH: Final = frozenset({204, 304})
 # Other clients take these from a server, too; neither makes it unclear where an answer ends.
 _LENIENCIES: Final = {"lenient_optional_cr_before_lf": True, "lenient_spaces_after_chunk_size": True}
+
+
+def _readability(fd: int) -> Callable[[], bool]:
+    """Return a function that tells whether bytes, or the end, have come on a socket and were not read yet."""
+    if not hasattr(select, "poll"):  # Windows
+        return lambda: bool(select.select([fd], [], [], 0)[0])
+    watched = select.poll()
+    watched.register(fd, select.POLLIN)
+    return lambda: bool(watched.poll(0))
 
 
 class Lost(Exception):
@@ -113,7 +122,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
-        self._readable = readability(transport.get_extra_info("socket").fileno())
+        self._readable = _readability(transport.get_extra_info("socket").fileno())
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._until_close and exc is None and self._response is not None:

@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from urllib import request
 from urllib.parse import urlsplit
 
+from toolwire.base_errors import Unreachable
 from toolwire.http1 import public_addresses
 from toolwire.http1.client_connection import HttpConnection, Lost, reason
 from toolwire.http1.url import HttpUrl, parse_url, port_of
-from toolwire.protocol.errors import Unreachable
 
 # RFC 8305 section 5: how long an address may be silent before the next one is tried beside it.
 _STAGGER_SECONDS: Final = 0.25

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from urllib.parse import urljoin
 
 from toolwire._version import __version__
+from toolwire.base_errors import Timeout, ToolwireError, Unreachable
 from toolwire.extras import require
 from toolwire.hiding import without
 from toolwire.http1 import public_addresses
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.unpacking import ENCODINGS
 from toolwire.http1.url import origin, parse_url
-from toolwire.protocol.errors import Timeout, ToolwireError, Unreachable
 
 if TYPE_CHECKING:
     from toolwire.http1.dialing import Destination

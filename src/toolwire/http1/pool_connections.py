@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 from typing import Final
 
+from toolwire.base_errors import OutcomeUnknown, Unreachable
 from toolwire.http1.client_connection import HttpConnection, Lost
 from toolwire.http1.dialing import Destination, Dialer
 from toolwire.http1.response import CrossedClosing, HttpResponse
 from toolwire.http1.url import origin
-from toolwire.protocol.errors import OutcomeUnknown, Unreachable
 
 # Below the 5 seconds after which uvicorn closes an idle connection, so that a request is not sent into the closing.
 IDLE_SECONDS: Final = 4.0

@@ -13,8 +13,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from toolwire.http.exchange import Receive, SendMessage
-from toolwire.http.responses import HeaderList
+from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from toolwire.base_errors import InvalidResponse, OutcomeUnknown, TransportError
 from toolwire.http1.url import origin
-from toolwire.protocol.errors import InvalidResponse, OutcomeUnknown, TransportError
 
 
 class TooLarge(TransportError, InvalidResponse):

@@ -18,9 +18,9 @@ from urllib.parse import unquote
 
 import httptools
 
-from toolwire.http.exchange import DIRECT
+from toolwire.http1.asgi_types import DIRECT
 from toolwire.http1.request_cycle import STATUS_LINES, RequestCycle
-from toolwire.wire.loops import task_starter
+from toolwire.loops import task_starter
 
 if TYPE_CHECKING:
     from uvicorn import Config

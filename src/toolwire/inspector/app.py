@@ -12,8 +12,8 @@ import msgspec
 
 from toolwire.client import Client
 from toolwire.http.body import read_body
-from toolwire.http.exchange import Receive, SendMessage
-from toolwire.http.responses import HeaderList, Refused, Scope, respond
+from toolwire.http.responses import Refused, respond
+from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.inspector.calls import Call
 from toolwire.inspector.curl import as_command
 from toolwire.inspector.excerpt import Excerpt, follow

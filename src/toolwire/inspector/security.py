@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from toolwire.http.origin_check import Guard, is_loopback
-from toolwire.http.responses import HeaderList, Refused
+from toolwire.http.responses import Refused
+from toolwire.http1.asgi_types import HeaderList
 
 TOKEN_HEADER: Final = "x-toolwire-token"
 

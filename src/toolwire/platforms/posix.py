@@ -84,13 +84,6 @@ def wait_ready(fd: int, writing: bool) -> None:
     poll.poll()
 
 
-def readability(fd: int) -> Callable[[], bool]:
-    """A function that says whether something has come on a socket, or its end, and was not read yet."""
-    watched = select.poll()
-    watched.register(fd, select.POLLIN)
-    return lambda: bool(watched.poll(0))
-
-
 def binary(fd: int) -> None:
     """Bytes pass unchanged on POSIX."""
 

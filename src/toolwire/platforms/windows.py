@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import msvcrt
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -39,11 +38,6 @@ def own_end(file: IO[bytes]) -> Any:
 
 def wait_ready(fd: int, writing: bool) -> None:
     """No descriptor is non-blocking here, so there is nothing to wait for."""
-
-
-def readability(fd: int) -> Callable[[], bool]:
-    """A function that says whether something has come on a socket, or its end, and was not read yet."""
-    return lambda: bool(select.select([fd], [], [], 0)[0])
 
 
 def binary(fd: int) -> None:

@@ -12,6 +12,14 @@ from typing import Any
 
 import msgspec
 
+from toolwire.base_errors import InvalidResponse as InvalidResponse
+from toolwire.base_errors import OutcomeUnknown as OutcomeUnknown
+from toolwire.base_errors import ServerError as ServerError
+from toolwire.base_errors import Timeout as Timeout
+from toolwire.base_errors import ToolwireError as ToolwireError
+from toolwire.base_errors import TransportError as TransportError
+from toolwire.base_errors import Unreachable as Unreachable
+
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -36,20 +44,6 @@ def counted(number: float, noun: str) -> str:
     """Say how many of something there are, for the text of an error: "1 call", "2 calls", "0.5 seconds"."""
     figure = f"{number:g}" if isinstance(number, float) else f"{number:,}"
     return f"{figure} {noun}{'' if number == 1 else 's'}"
-
-
-class ToolwireError(Exception):
-    """Everything this library raises on purpose. It can be copied and pickled, as pools of processes do."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self.args, self.__dict__)
-
-
-def _rebuilt(kind: type[ToolwireError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ToolwireError:
-    """An exception as it was raised, without calling its constructor, which may want other arguments."""
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(attributes)
-    return error
 
 
 class ProtocolError(ToolwireError):
@@ -123,10 +117,6 @@ class CallRefused(ToolError):
         self.retry_after = retry_after
 
 
-class ServerError(ToolwireError):
-    """The server object was used wrongly: started twice, stopped while idle, a component that cannot be registered."""
-
-
 class NotSupported(ToolwireError):
     """The client did not declare that it can do what a handler asked of it.
 
@@ -138,27 +128,8 @@ class NotSupported(ToolwireError):
         self.required: dict[str, Any] = required or {}
 
 
-class TransportError(ToolwireError):
-    """Bytes could not be moved. Over HTTP, `status` and `url` say what answered, where something did.
-
-    `retry_after` is in how many seconds a server that turned the request away (429, 503) wants to see it again.
-    """
-
-    status: int | None = None
-    url: str | None = None
-    retry_after: float | None = None
-
-
-class Unreachable(TransportError):
-    """There is no server at the other end, or it went away before it was asked."""
-
-
 class NotStreamable(Unreachable):
     """There is no Streamable HTTP at a URL; HTTP+SSE, the transport before it, may be."""
-
-
-class OutcomeUnknown(TransportError):
-    """The connection was lost after the request left: the call may or may not have run."""
 
 
 class Unauthorized(ToolwireError):
@@ -174,19 +145,6 @@ class Unauthorized(ToolwireError):
     def __init__(self, message: str = "", in_python: str = "") -> None:
         super().__init__(f"{message}; {in_python}" if in_python else message)
         self.message: str = message
-
-
-class InvalidResponse(ToolwireError):
-    """The server answered, but not with what the protocol or the tool's own schema allows (RPC-7, OUT-2).
-
-    `result` is the result of a tool that does not fit the tool's output schema; None for anything else.
-    """
-
-    result: Any = None
-
-
-class Timeout(ToolwireError, TimeoutError):
-    """The deadline of a call passed; the other side was told to stop."""
 
 
 class ToolFailed(ToolwireError):

@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from toolwire import logs
 from toolwire.http import serving as http_server
+from toolwire.loops import run
 from toolwire.protocol.errors import ServerError
 from toolwire.wire import stdio
-from toolwire.wire.loops import run
 
 if TYPE_CHECKING:
     from socket import socket

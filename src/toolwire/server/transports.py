@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec import UNSET
 
 from toolwire.auth.principal import Principal
+from toolwire.loops import run as run_loop
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.lifecycle import SUPPORTED, ServerLifecycle
 from toolwire.protocol.peer import Peer
@@ -21,7 +22,6 @@ from toolwire.server.limits import Limits
 from toolwire.stores import Stores
 from toolwire.wire.bus_link import Link
 from toolwire.wire.channel import Channel
-from toolwire.wire.loops import run as run_loop
 from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller, caller_of
 

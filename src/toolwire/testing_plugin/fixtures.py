@@ -13,8 +13,8 @@ import pytest
 from toolwire import testing
 from toolwire.client import Client, Elicitation, Sampling
 from toolwire.client.handlers import ElicitCallback, SampleCallback
+from toolwire.loops import finish
 from toolwire.testing_plugin import surfaces
-from toolwire.wire.loops import finish
 
 
 class Served:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, Raw, Struct
 
+from toolwire.loops import task_starter
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
@@ -34,7 +35,6 @@ from toolwire.protocol.shaping import shape
 from toolwire.wire.answer import encode_failure
 from toolwire.wire.channel import Channel, Feed
 from toolwire.wire.deadlines import LONG, LOOK_EVERY
-from toolwire.wire.loops import task_starter
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.pausable_clock import StoppableClock
 from toolwire.wire.pending_requests import OnProgress, Pending, Timed

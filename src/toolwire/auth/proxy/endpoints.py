@@ -24,9 +24,9 @@ from toolwire.auth.proxy.upstream import Upstream
 from toolwire.auth.resource import ASKER
 from toolwire.auth.verify.verifier import Asker
 from toolwire.http.body import read_body
-from toolwire.http.exchange import Receive, SendMessage
 from toolwire.http.request_checks import preflight
-from toolwire.http.responses import ANYBODY, JSON_TYPE, HeaderList, Refused, Scope, respond
+from toolwire.http.responses import ANYBODY, JSON_TYPE, Refused, respond
+from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.http import DUPLICATE
 from toolwire.stores import KV
 

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolwire.auth.proxy.clients import is_local
-from toolwire.http.responses import HeaderList
+from toolwire.http1.asgi_types import HeaderList
 
 #: Nothing is loaded, nothing runs, and nobody can put the page into a frame and have it clicked.
 PAGE_HEADERS: Final[HeaderList] = (

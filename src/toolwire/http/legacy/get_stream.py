@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, Protocol
 
-from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage, version_header
+from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS, version_header
 from toolwire.http.legacy.event_log import END, LAST, MAX_ENTRY, MESSAGE, PAGE, EventLog, Resume, event_id
 from toolwire.http.legacy.post_stream import DEFAULT_RETRY
 from toolwire.http.legacy.session_token import SessionToken
-from toolwire.http.responses import HeaderList
+from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, everything, legacy_notification
 from toolwire.protocol.framing import encode_comment, encode_event

@@ -18,10 +18,11 @@ from urllib.parse import parse_qs, quote
 import msgspec
 from msgspec import Struct
 
-from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS
 from toolwire.http.legacy.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
-from toolwire.http.responses import HeaderList, Scope, refused, respond
+from toolwire.http.responses import refused, respond
+from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.http import accepts

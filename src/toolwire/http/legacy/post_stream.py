@@ -11,9 +11,10 @@ import logging
 from collections import deque
 from typing import Any, Final, Protocol
 
-from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS, Receive, SendMessage
+from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS
 from toolwire.http.legacy.event_log import END, LAST, MAX_ENTRY, MESSAGE, PRIMING, EventLog, event_id
-from toolwire.http.responses import JSON_TYPE, HeaderList, respond
+from toolwire.http.responses import JSON_TYPE, respond
+from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.errors import INTERNAL_ERROR
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import RequestId, encode_batch, encode_error

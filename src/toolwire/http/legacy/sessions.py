@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from toolwire.http.exchange import Receive, SendMessage, version_header
+from toolwire.http.exchange import version_header
 from toolwire.http.legacy.event_log import Resume, parse_event_id
 from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.post_stream import PostStream
@@ -27,7 +27,8 @@ from toolwire.http.legacy.session_records import RENEWAL, Record, Records
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.http.legacy.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
-from toolwire.http.responses import JSON_TYPE, HeaderList, refused, respond
+from toolwire.http.responses import JSON_TYPE, refused, respond
+from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.capability_bits import from_bits, to_bits
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, counted
 from toolwire.protocol.http import DUPLICATE, SESSION, VERSION, accepts

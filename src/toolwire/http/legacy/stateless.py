@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from toolwire.http.exchange import ExchangeOutlet, Receive, SendMessage
+from toolwire.http.exchange import ExchangeOutlet
 from toolwire.http.limits import HttpLimits
-from toolwire.http.responses import JSON_TYPE, HeaderList, refused, respond
+from toolwire.http.responses import JSON_TYPE, refused, respond
 from toolwire.http.watch_first_await import watched
+from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.errors import INVALID_REQUEST, ProtocolError
 from toolwire.protocol.http import VERSION
 from toolwire.protocol.jsonrpc import (
