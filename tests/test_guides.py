@@ -251,9 +251,20 @@ def function_url_event(body: Any, headers: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def test_lambda(guide: Callable[[str, str], ModuleType]) -> None:
-    """Both eras, one event after the other in one instance."""
-    handler = guide("lambda.md", "lambda_function.py").handler
+@pytest.fixture
+def lambda_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """Set the event loop that Mangum asks for, as the runtime of Lambda has one for each instance."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield loop
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+def test_lambda(guide: Callable[[str, str], ModuleType], lambda_loop: asyncio.AbstractEventLoop) -> None:
+    """Serve both eras, one event after the other in one instance."""
+    module = guide("lambda.md", "lambda_function.py")
+    handler = module.handler
     accept = {"accept": "application/json, text/event-stream"}
     params: dict[str, Any] = {"name": "forecast", "arguments": {"city": "Oslo"}}
     modern = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "forecast", **accept}
@@ -263,9 +274,12 @@ def test_lambda(guide: Callable[[str, str], ModuleType]) -> None:
         answer = handler(function_url_event(message, headers), None)
         assert (answer["statusCode"], answer["headers"]["content-type"]) == (200, "application/json")
         assert text_of(json.loads(answer["body"])) == "Oslo: sunny"
+    lambda_loop.run_until_complete(module.app.stop())
 
 
-def test_a_question_in_lambda_is_answered_by_another_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_in_lambda_is_answered_by_another_instance(
+    monkeypatch: pytest.MonkeyPatch, lambda_loop: asyncio.AbstractEventLoop
+) -> None:
     monkeypatch.setenv("TOOLWIRE_SECRET", "the same secret in every instance")
 
     def instance() -> Any:
@@ -277,7 +291,7 @@ def test_a_question_in_lambda_is_answered_by_another_instance(monkeypatch: pytes
             answer = await ctx.elicit("Sure?", bool)
             return "ordered" if answer.data else "not ordered"
 
-        return Mangum(server.http_app(stateless=True), lifespan="off")
+        return server.http_app(stateless=True)
 
     capabilities = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}, "progressToken": "p"}
     params: dict[str, Any] = {"name": "order", "arguments": {}, "_meta": {**modern_meta(), **capabilities}}
@@ -290,7 +304,9 @@ def test_a_question_in_lambda_is_answered_by_another_instance(monkeypatch: pytes
 
     def messages(more: dict[str, Any]) -> list[Any]:
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**params, **more}}
-        answer = instance()(function_url_event(message, headers), None)
+        app = instance()
+        answer = Mangum(app, lifespan="off")(function_url_event(message, headers), None)
+        lambda_loop.run_until_complete(app.stop())
         assert answer["headers"]["content-type"] == "text/event-stream"
         return [json.loads(line[5:]) for line in answer["body"].splitlines() if line.startswith("data:")]
 
