@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
 from toolwire import Client, Server
-from toolwire.server.handler_deadline import Deadline, Deadlines
+from toolwire.server.handler_deadline import Deadline, RunningHandlers
 
 
 def test_a_loop_that_stands_still_is_told_of_once_a_minute(
@@ -18,9 +18,7 @@ def test_a_loop_that_stands_still_is_told_of_once_a_minute(
 ) -> None:
     clock, real = Clock(), [50.0]
     monkeypatch.setattr("toolwire.server.handler_deadline.monotonic", lambda: real[0])
-    deadlines = Deadlines()
-    deadlines.running.add(Deadline(300.0, None, clock))  # type: ignore[arg-type]
-    deadlines.watch(clock)  # type: ignore[arg-type]
+    RunningHandlers(clock).start(300.0, None)  # type: ignore[arg-type]
     told = []
     for took in (1.0, 2.9, 3.5, 9.0, 60.0, 1.0):
         real[0] += took
@@ -32,28 +30,44 @@ def test_a_loop_that_stands_still_is_told_of_once_a_minute(
     assert "executor='process'" in told[2][0]
 
 
+class Timer:
+    def __init__(self, when: float, callback: Callable[[], None]) -> None:
+        self.when = when
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
 class Clock:
     """A loop of which only the time matters."""
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.timers: list[tuple[float, Any]] = []
+        self.timers: list[Timer] = []
 
     def time(self) -> float:
         return self.now
 
-    def call_later(self, delay: float, callback: Any, *arguments: Any) -> Any:
-        self.timers.append((self.now + delay, partial(callback, *arguments)))
-        return self
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        return self.call_at(self.now + delay, callback)
 
-    def cancel(self) -> None:
-        """Of a timer, which this stands for too: there is only one at a time."""
-        self.timers.clear()
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(when, callback)
+        self.timers.append(timer)
+        return timer
+
+    @property
+    def waiting(self) -> list[Timer]:
+        return sorted((each for each in self.timers if each.callback is not None), key=lambda timer: timer.when)
 
     def go_to(self, now: float) -> None:
-        while self.timers and self.timers[0][0] <= now:
-            self.now, callback = self.timers.pop(0)
-            callback()
+        while (waiting := self.waiting) and waiting[0].when <= now:
+            timer = waiting[0]
+            self.timers.remove(timer)
+            self.now = max(self.now, timer.when)
+            assert timer.callback is not None
+            timer.callback()
         self.now = now
 
 
@@ -64,14 +78,10 @@ class Task:
         self.cancelled += 1
 
 
-def running(seconds: float) -> tuple[Any, Any, Deadlines, Deadline]:
-    clock: Any = Clock()
-    task: Any = Task()
-    deadlines = Deadlines()
-    deadline = Deadline(seconds, task, clock)
-    deadlines.running.add(deadline)
-    deadlines.watch(clock)
-    return clock, task, deadlines, deadline
+def running(seconds: float) -> tuple[Clock, Task, RunningHandlers, Deadline]:
+    clock, task = Clock(), Task()
+    handlers = RunningHandlers(cast(Any, clock))
+    return clock, task, handlers, handlers.start(seconds, cast(Any, task))
 
 
 @pytest.mark.covers("R20")
@@ -85,37 +95,54 @@ def test_a_long_time_is_never_short_and_little_longer() -> None:
     assert task.cancelled == 1
 
 
+def test_a_short_time_is_exact_and_many_share_one_timer() -> None:
+    clock, task, handlers, deadline = running(5.0)
+    others = [handlers.start(5.0 + number, None) for number in range(10)]
+    assert len(clock.waiting) == 2, "the alarm of the deadlines, and the look at the loop"
+    clock.go_to(104.9)
+    assert not deadline.expired
+    clock.go_to(105.0)
+    assert (deadline.expired, task.cancelled) == (True, 1)
+    assert not any(other.expired for other in others), "they have no task that could be cancelled"
+
+
 def test_nobody_looks_when_nothing_runs() -> None:
-    clock, task, deadlines, deadline = running(300.0)
-    deadlines.running.discard(deadline)
+    clock, task, handlers, deadline = running(300.0)
+    handlers.deadlines.discard(deadline)
     deadline.stop()
     clock.go_to(1000.0)
-    assert not deadlines.watched
-    assert not clock.timers
+    assert not clock.waiting
     assert task.cancelled == 0
 
 
-def test_time_stands_still_while_it_is_paused() -> None:
-    clock, task, deadlines, deadline = running(300.0)
-    clock.go_to(200.0)
+@pytest.mark.parametrize("counted", [True, False])
+def test_time_stands_still_while_it_is_paused(counted: bool) -> None:
+    clock, task, _, deadline = running(300.0)
+    if counted:
+        clock.go_to(201.0)  # The first look, at 101, began to count.
     deadline.pause()
     deadline.pause()
     clock.go_to(1000.0)
     deadline.resume()
+    clock.go_to(2000.0)
     assert task.cancelled == 0
-    deadlines.running.clear()  # What is left has a timer of its own, and only that one is on this clock now.
-    clock.timers.clear()
     deadline.resume()
-    clock.go_to(1200.0)
+    left = 200.0 if counted else 300.0
+    clock.go_to(2000.0 + left - 1)
     assert not deadline.expired
-    clock.go_to(1202.0)
+    clock.go_to(2000.0 + left + 2)
     assert task.cancelled == 1
 
 
-def test_more_time_counts_from_now_on() -> None:
+@pytest.mark.parametrize("paused", [True, False])
+def test_more_time_counts_from_now_on(paused: bool) -> None:
     clock, task, _, deadline = running(300.0)
     clock.go_to(350.0)
+    if paused:
+        deadline.pause()
     deadline.allow(600.0)
+    if paused:
+        deadline.resume()
     clock.go_to(940.0)
     assert not deadline.expired
     clock.go_to(952.0)
@@ -125,7 +152,6 @@ def test_more_time_counts_from_now_on() -> None:
 @pytest.mark.parametrize("seconds", [0.01, 300.0])
 def test_what_has_come_to_its_end_is_left_alone(seconds: float) -> None:
     clock, task, _, deadline = running(seconds)
-    deadline.count()
     deadline.pause()
     deadline.stop()
     deadline.resume()

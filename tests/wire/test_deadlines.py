@@ -1,4 +1,4 @@
-"""Timeouts that share a timer."""
+"""The clock of deadlines, and timeouts that share a timer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from toolwire.wire.deadlines import SHARED, Timeouts, _of_loops, timeouts
+from toolwire.wire.deadlines import SHARED, StoppableClock, TimeoutClock, Timeouts, _of_loops, in_time, timeouts
 
 
 class Clock:
@@ -144,3 +144,63 @@ async def test_lengths_without_number_are_not_kept() -> None:
     alone = timeouts(loop, 0.0015)
     alone.start(ended.set)
     await ended.wait()
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def time(self) -> float:
+        return self.now
+
+
+def test_it_goes_with_the_loop_and_stands_while_anybody_holds_it() -> None:
+    loop = Loop()
+    clock = StoppableClock(cast(Any, loop))
+    loop.now = 101
+    assert (clock.time(), clock.stands) == (101, False)
+    clock.hold()
+    loop.now = 105
+    clock.hold()
+    loop.now = 110
+    clock.let_go()
+    assert (clock.time(), clock.stands) == (101, True)
+    loop.now = 111
+    clock.let_go()
+    assert (clock.time(), clock.stands, clock.behind) == (101, False, 10)
+    loop.now = 112
+    clock.hold()
+    loop.now = 115
+    clock.let_go()
+    loop.now = 116
+    assert (clock.time(), clock.behind) == (103, 13)
+
+
+@pytest.mark.parametrize("seconds", [None, 60.0])
+async def test_a_step_that_ends_is_in_time(seconds: float | None) -> None:
+    assert await in_time(seconds, asyncio.sleep(0))
+
+
+async def test_a_step_that_takes_too_long_is_cancelled() -> None:
+    step = asyncio.get_running_loop().create_future()
+    assert not await in_time(0.0, step)
+    assert step.cancelled()
+
+
+async def test_a_timeout_of_the_step_itself_is_raised() -> None:
+    async def fails() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await in_time(60.0, fails())
+
+
+async def test_the_clock_of_a_timeout_can_stand_still() -> None:
+    async with asyncio.timeout(60.0) as limit:
+        before = limit.when()
+        clock = TimeoutClock(limit)
+        clock.pause()
+        assert limit.when() is None
+        clock.resume()
+        after = limit.when()
+        assert before is not None and after is not None and after >= before

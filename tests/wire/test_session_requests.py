@@ -95,13 +95,13 @@ async def test_progress_moves_the_deadline_up_to_a_ceiling() -> None:
         await far.until(1)
         pending: Pending = session.peer.outgoing[1]
         assert pending.expires == math.inf  # A long time begins with the first look.
-        session._look()
+        session.deadlines.look()
         first, ceiling = pending.expires, pending.ceiling
         assert first < ceiling < math.inf
         far.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 3}})
         assert seen == [3]
         assert first < pending.expires <= ceiling
-        pending.timeout = 1000
+        pending.seconds = 1000
         far.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 4}})
         assert pending.expires == ceiling
         session.progressed(progress(5, token=99))  # Nobody's.
@@ -115,18 +115,18 @@ async def test_one_timer_serves_many_deadlines(seconds: float, more: float) -> N
     async with calling() as (far, session):
         slow = asyncio.create_task(session.request("tools/call", UNSET, timeout=seconds))
         await far.until(1)
-        session._look()
-        first = session._alarm
+        session.deadlines.look()
+        first = session.deadlines._alarm
         later = asyncio.create_task(session.request("tools/call", UNSET, timeout=more))
         await far.until(2)
-        session._look()
-        assert session._alarm is first
+        session.deadlines.look()
+        assert session.deadlines._alarm is first
         soon = asyncio.create_task(session.request("tools/call", UNSET, timeout=0.01))
         with pytest.raises(Timeout):
             await soon
         assert not slow.done()
-        assert session._alarm is not None
-        assert session._alarm.when() == session.peer.outgoing[1].expires
+        assert session.deadlines._alarm is not None
+        assert session.deadlines._alarm.when() == session.peer.outgoing[1].expires
         for identifier in (1, 2):
             far.send({"jsonrpc": "2.0", "id": identifier, "result": {}})
         await slow
@@ -141,7 +141,7 @@ async def test_progress_before_the_first_look_begins_to_count() -> None:
         pending: Pending = session.peer.outgoing[1]
         assert pending.expires < pending.ceiling < math.inf
         pending.expires = session.loop.time()
-        session._wake()
+        session.deadlines.ring()
         with pytest.raises(Timeout):
             await task
 

@@ -9,6 +9,7 @@ from typing import Any
 from toolwire.http.responses import Refused
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import Direct, Receive
+from toolwire.wire.deadlines import Timeouts, timeouts
 from toolwire.wire.shares import Caller, Shares
 
 
@@ -85,24 +86,25 @@ def _too_long(limit: int) -> Refused:
 
 
 class _Timer:
-    """Cancels the task that reads."""
+    """The time of a body. At its end the task that reads is cancelled."""
 
-    __slots__ = ("_handle", "_seconds", "expired", "task")
+    __slots__ = ("_seconds", "_timeouts", "expired", "task")
 
     def __init__(self, seconds: float) -> None:
         self.task: asyncio.Task[Any] | None = None
         self.expired = False
         self._seconds = seconds
-        self._handle: asyncio.TimerHandle | None = None
+        self._timeouts: Timeouts | None = None
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.task = asyncio.current_task(loop)
-        self._handle = loop.call_later(self._seconds, self._expire)
+        self._timeouts = timeouts(loop, self._seconds)
+        self._timeouts.start(self._expire)
 
     def stop(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
+        if self._timeouts is not None:
+            self._timeouts.stop(self._expire)
 
     def _expire(self) -> None:
         self.expired = True

@@ -14,7 +14,7 @@ from toolwire.protocol.errors import NotSupported
 from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.shaping import shape
-from toolwire.wire.deadlines import Timeouts, timeouts
+from toolwire.wire.deadlines import Timeouts, in_time, timeouts
 from toolwire.wire.shares import Caller, Shares
 
 KEEP_ALIVE: Final = 15.0
@@ -175,10 +175,7 @@ class ExchangeOutlet:
                 await self._flush()
             elif not self._open:
                 return
-            try:
-                async with asyncio.timeout(KEEP_ALIVE):
-                    await self._wake.wait()
-            except TimeoutError:
+            if not await in_time(KEEP_ALIVE, self._wake.wait()):
                 await self._body(encode_comment("keep-alive"))
             self._wake.clear()
 

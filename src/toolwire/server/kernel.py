@@ -36,7 +36,7 @@ from toolwire.server.components import Cache, Component, ResourceTemplate
 from toolwire.server.context import CURRENT, Context, Progress
 from toolwire.server.executors import context_in_thread
 from toolwire.server.failures import Failures, of_handler
-from toolwire.server.handler_deadline import Deadline, Deadlines, deadlines_on
+from toolwire.server.handler_deadline import RunningHandlers
 from toolwire.server.input_requests import Asking, Replay
 from toolwire.server.limits import Limits
 from toolwire.server.methods import LISTEN, Operations
@@ -45,7 +45,6 @@ from toolwire.server.mounted_middleware import around_mounted
 from toolwire.server.replay_state import Questions, asked
 from toolwire.server.subscriptions import LegacyClient
 from toolwire.stores import Stores
-from toolwire.wire.deadlines import LONG
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
 from toolwire.wire.session import Session
@@ -101,7 +100,7 @@ class Kernel(Operations):
         self._tasks: TaskMethods | None = None
         self._making_tasks = threading.Lock()
         # Of the loop that a handler ran on last; nearly always there is only one.
-        self._deadlines: tuple[asyncio.AbstractEventLoop, Deadlines] | None = None
+        self._handlers: RunningHandlers | None = None
         self._middleware: list[Middleware] = []
         self._observers: list[Middleware] = []
         self._names_are_checked = False
@@ -145,7 +144,9 @@ class Kernel(Operations):
         await self.leave_loop()
         if self._tasks is not None:
             await self._tasks.stop()
-        self._deadlines = None
+        if self._handlers is not None:
+            self._handlers.close()
+            self._handlers = None
         self.hub.end_streams()
         limits = self.limits
         workers, self.workers = self.workers, ThreadWorkers(limits.threads, limits.queue, limits.share)
@@ -312,17 +313,10 @@ class Kernel(Operations):
         connection = ctx._outlet.connection
         # To ask for the running loop is a system call on Python 3.11, and a session knows its own.
         loop = connection.loop if type(connection) is Session else asyncio.get_running_loop()
-        known = self._deadlines
-        if known is None or known[0] is not loop:
-            known = self._deadlines = (loop, deadlines_on(loop))
-        deadlines = known[1]
-        running = deadlines.running
-        deadline = ctx._deadline = Deadline(seconds, asyncio.current_task(loop), loop)
-        if seconds < LONG:
-            deadline.count()
-        running.add(deadline)
-        if not deadlines.watched:
-            deadlines.watch(loop)
+        handlers = self._handlers
+        if handlers is None or handlers.loop is not loop:
+            handlers = self._handlers = RunningHandlers(loop)
+        deadline = ctx._deadline = handlers.start(seconds, asyncio.current_task(loop))
         failure: Exception | None = None
         try:
             result = await coroutine
@@ -332,9 +326,7 @@ class Kernel(Operations):
                 return await self.questions.input_required(ctx)
             failure = of_handler(ctx, component, deadline, error)
         finally:
-            running.discard(deadline)
-            if deadline._timer is not None:
-                deadline.stop()
+            handlers.deadlines.discard(deadline)
             deadline.task = None
             asking = ctx._asking
             if type(asking) is Replay:

@@ -11,6 +11,7 @@ from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import LINE_LIMIT, LineDecoder
 from toolwire.wire.byte_streams import GONE, Sink, Source
 from toolwire.wire.channel import Channel, Ended, Feed, Inbox
+from toolwire.wire.deadlines import in_time
 
 # How many bytes go into one write call; also the step in which a long queue gets shorter.
 BATCH: Final = 256 * 1024
@@ -142,10 +143,7 @@ class ByteChannel(Channel):
         self._inbox.silence()
         self._stop_reading()
         try:
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await self._send_rest()
-        except TimeoutError:
-            pass
+            await in_time(CLOSE_SECONDS, self._send_rest())
         finally:
             self._stop_writing()
 

@@ -11,7 +11,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from msgspec import UNSET, Raw, Struct
@@ -34,10 +34,9 @@ from toolwire.protocol.peer import Answer, Cancel, Event, Garbage, Notice, Peer,
 from toolwire.protocol.shaping import shape
 from toolwire.wire.answer import encode_failure
 from toolwire.wire.channel import Channel, Feed
-from toolwire.wire.deadlines import LONG, LOOK_EVERY
+from toolwire.wire.deadlines import Deadlines
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.pausable_clock import StoppableClock
-from toolwire.wire.pending_requests import OnProgress, Pending, Timed
+from toolwire.wire.pending_requests import OnProgress, Pending
 from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
@@ -133,16 +132,12 @@ class Session:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._in_flight = in_flight
         self._max_result = max_result
-        self._ceiling = ceiling
         self.serving: dict[RequestId, ConnectionOutlet] = {}
         self._backlog: deque[Incoming] = deque()
         self._room: asyncio.Event | None = None  # There while reading is held back.
         self._ended: asyncio.Future[None] = self.loop.create_future()
-        # By which deadlines are reckoned.
-        self.clock: StoppableClock = StoppableClock(self.loop)
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = math.inf
-        self._looking = False
+        self.deadlines: Deadlines = Deadlines(self.loop, peer.outgoing.values, self._expire, ceiling)
+        """The time limits of the requests that this side has sent."""
         self._closed = False
         self._hurried: asyncio.Future[None] = self.loop.create_future()
         self._revision_told = isinstance(peer.lifecycle, ClientLifecycle)  # A client tells it by itself.
@@ -190,7 +185,8 @@ class Session:
             self._ended.set_result(None)
 
     def _fail_outgoing(self) -> None:
-        outgoing, self.peer.outgoing = self.peer.outgoing, {}
+        outgoing = self.peer.outgoing.copy()
+        self.peer.outgoing.clear()
         for identifier, waiter in outgoing.items():
             if self._closed:
                 # CAN-2: the other side stops what nobody waits for, instead of finishing it before it lets go.
@@ -346,14 +342,9 @@ class Session:
         if identifier is None:
             identifier = self.peer.next_id()
         future: asyncio.Future[Raw | None] = asyncio.Future(loop=self.loop)
-        if timeout is None:
-            pending = Pending(future, method, on_progress)
-        else:
-            pending = Pending(future, method, on_progress, timeout)
-            if timeout < LONG:
-                self._count(pending, self.clock.time())
-            elif not self._looking:
-                self._look_soon()
+        pending = Pending(future, identifier, method, on_progress, timeout)
+        if timeout is not None:
+            self.deadlines.start(pending)
         channel = self.channel
         try:
             channel.write(self.peer.request(identifier, method, params, pending))
@@ -372,75 +363,22 @@ class Session:
         pending = self.peer.outgoing.get(params.progress_token)
         if pending is None:
             return
-        if pending.timeout is not None:
-            self._count(pending, self.clock.time())
+        self.deadlines.restart(pending)
         if pending.on_progress is not None:
             pending.on_progress(params)
 
-    def _look_soon(self) -> None:
-        self._looking = True
-        self.loop.call_later(LOOK_EVERY, self._look)
+    def answering(self) -> AbstractContextManager[None]:
+        """Let no deadline pass while a question of the other side is answered: a person may take longer than a call."""
+        return self.deadlines.held()
 
-    def _look(self) -> None:
-        """Begin to count for those that are not answered at once, as nearly all are: so most never ask for the time."""
-        self._looking = False
-        now = self.clock.time()
-        for pending in self.peer.outgoing.values():
-            if pending.timeout is not None and pending.expires == math.inf:
-                self._count(pending, now)
-
-    def _count(self, pending: Timed, now: float) -> None:
-        """CAN-4: from now on; progress restarts the clock, up to a hard limit."""
-        assert pending.timeout is not None
-        if pending.expires == math.inf:
-            pending.ceiling = now + max(pending.timeout, self._ceiling)
-        pending.expires = min(now + pending.timeout, pending.ceiling)
-        if pending.expires < self._alarm_at:
-            self._wake_at(pending.expires)
-
-    def _wake_at(self, when: float) -> None:
-        """One timer serves all requests: it is set for the earliest deadline, and most calls find it set already."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = self.loop.call_at(when + self.clock.behind, self._wake)
-        self._alarm_at = when
-
-    def _wake(self) -> None:
-        self._alarm = None
-        self._alarm_at = math.inf
-        now = self.clock.time()
-        for identifier, pending in tuple(self.peer.outgoing.items()):
-            if pending.expires <= now:
-                self._expire(identifier, pending)
-        if not self.clock.stands:
-            self._set_alarm()
-
-    def _set_alarm(self) -> None:
-        following = min((pending.expires for pending in self.peer.outgoing.values()), default=math.inf)
-        if following < math.inf:
-            self._wake_at(following)
-
-    @contextmanager
-    def answering(self) -> Iterator[None]:
-        """While a question of the other side is answered, no deadline passes: a person may take longer than a call."""
-        self.clock.hold()
-        try:
-            yield
-        finally:
-            self.clock.let_go()
-            self._set_alarm()
-
-    def _expire(self, identifier: RequestId, pending: Pending) -> None:
-        if self.peer.forget(identifier):
-            self._tell_cancelled(identifier, pending.method, "The deadline passed")
+    def _expire(self, pending: Pending) -> None:
+        if self.peer.forget(pending.identifier):
+            self._tell_cancelled(pending.identifier, pending.method, "The deadline passed")
         pending.resolve(None, self._too_late(pending))
 
-    def _too_late(self, pending: Timed) -> Timeout:
-        assert pending.timeout is not None
-        # Where progress went on and on, it was the hard limit that ended it.
-        is_ceiling = pending.expires >= pending.ceiling
-        seconds = max(pending.timeout, self._ceiling) if is_ceiling else pending.timeout
-        return Timeout(f"{pending.method} was not answered within {counted(seconds, 'second')}")
+    def _too_late(self, request: Pending | Any) -> Timeout:
+        seconds = self.deadlines.allowance(request)
+        return Timeout(f"{request.method} was not answered within {counted(seconds, 'second')}")
 
     def _tell_cancelled(self, identifier: RequestId, method: str, reason: str) -> None:
         if method == "initialize":
@@ -507,8 +445,7 @@ class Session:
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)  # A handler that ignores its cancellation is left behind.
         self._fail_outgoing()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self.deadlines.close()
         await self.channel.close()
 
     async def _finish(self, grace: float) -> None:

@@ -10,15 +10,16 @@ import asyncio
 import os
 import subprocess
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, Literal, Self, TypeAlias
+from typing import IO, Final, Literal, Self, TypeAlias
 
 from toolwire import platforms
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
 from toolwire.wire.byte_channel import ByteChannel
 from toolwire.wire.byte_streams import ReadySink, ReadySource, Sink, Source, blocking_sink, blocking_source
+from toolwire.wire.deadlines import in_time
 from toolwire.wire.environment import child_environment
 from toolwire.wire.exit_reason import reason
 
@@ -161,7 +162,7 @@ class ProcessChannel(ByteChannel):
             self._tree.kill()
             self._stop_writing()
             try:
-                await self._within(LAST_WORDS_SECONDS, self._exited.wait())
+                await in_time(LAST_WORDS_SECONDS, self._exited.wait())
             finally:
                 self._let_go()
 
@@ -169,13 +170,13 @@ class ProcessChannel(ByteChannel):
         if not self._exited.is_set():
             # Now, because what a child that has ended started cannot be found any more.
             self._tree.look()
-            await self._within(self._grace, self._end_input())
+            await in_time(self._grace, self._end_input())
         self._stop_writing()
         if not (self._exited.is_set() and self._silent.is_set()):
             # What was started since, perhaps in order to clean up.
             self._tree.look()
             if self._tree.terminate():
-                await self._within(self._grace, self._gone())
+                await in_time(self._grace, self._gone())
 
     async def _end_input(self) -> None:
         await self._send_rest()
@@ -186,13 +187,6 @@ class ProcessChannel(ByteChannel):
         """The child has ended, and so has everybody who shares its output."""
         await self._exited.wait()
         await self._silent.wait()
-
-    async def _within(self, seconds: float, step: Coroutine[Any, Any, object]) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await step
-        except TimeoutError:
-            pass
 
     def _let_go(self) -> None:
         self._stop_watch()

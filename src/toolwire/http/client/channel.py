@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from toolwire.backoff import Backoff
-from toolwire.http.client.endpoint import Endpoint, TimeoutClock
+from toolwire.http.client.endpoint import Endpoint
 from toolwire.http.client.event_reader import EventReader
 from toolwire.http1.response import HttpResponse
 from toolwire.protocol.errors import InvalidResponse, ToolwireError, TransportError, Unauthorized, Unreachable
@@ -21,6 +21,7 @@ from toolwire.protocol.framing import Oversized, OversizedEvent
 from toolwire.protocol.http import SESSION, VERSION
 from toolwire.protocol.revisions import MODERN, is_modern, supports
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
+from toolwire.wire.deadlines import TimeoutClock
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -33,23 +33,6 @@ class Clock(Protocol):
     def resume(self) -> None: ...
 
 
-class TimeoutClock:
-    """The clock of an `asyncio.timeout()`."""
-
-    def __init__(self, timeout: asyncio.Timeout) -> None:
-        self._timeout = timeout
-        self._left = 0.0
-
-    def pause(self) -> None:
-        when = self._timeout.when()
-        assert when is not None
-        self._left = when - asyncio.get_running_loop().time()
-        self._timeout.reschedule(None)
-
-    def resume(self) -> None:
-        self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
-
-
 OnRefused: TypeAlias = Callable[[str, bytes | None, HttpResponse], None]
 
 

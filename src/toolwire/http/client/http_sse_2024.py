@@ -8,13 +8,14 @@ from typing import Any, Final
 from urllib.parse import urljoin
 
 from toolwire.http.client.channel import ACCEPT_STREAM, CONGESTED, EVENT_STREAM, POST_SECONDS
-from toolwire.http.client.endpoint import Endpoint, TimeoutClock, failure
+from toolwire.http.client.endpoint import Endpoint, failure
 from toolwire.http.client.event_reader import EventReader
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import ToolwireError, TransportError, Unreachable
 from toolwire.protocol.framing import Oversized, OversizedEvent
 from toolwire.wire.channel import UNREAD_MESSAGES, Channel, Ended, Feed, Inbox
+from toolwire.wire.deadlines import TimeoutClock
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -33,7 +33,6 @@ from toolwire.protocol.http import SESSION, standard_headers
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle
 from toolwire.protocol.peer import Peer
-from toolwire.wire.deadlines import LONG
 from toolwire.wire.pending_requests import OnProgress
 from toolwire.wire.session import ClientHandler, Session
 
@@ -56,7 +55,6 @@ class Exchange:
     __slots__ = (
         "_cancelling",
         "_interruption",
-        "_left",
         "_session",
         "_task",
         "ceiling",
@@ -64,10 +62,12 @@ class Exchange:
         "error",
         "expires",
         "identifier",
+        "left",
         "method",
         "on_progress",
+        "pauses",
         "result",
-        "timeout",
+        "seconds",
     )
 
     def __init__(
@@ -84,14 +84,15 @@ class Exchange:
         self.result: Raw | None = None
         self.error: BaseException | None = None
         self.on_progress: OnProgress | None = on_progress
-        self.timeout: float | None = timeout
+        self.seconds: float | None = timeout
         self.expires: float = math.inf
         self.ceiling: float = math.inf
+        self.pauses: int = 0
+        self.left: float = math.inf
         self._session = session
         self._task: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._interruption: BaseException | None = None
-        self._left = (timeout, math.inf)
 
     def __enter__(self) -> None:
         task = self._task = asyncio.current_task()
@@ -110,7 +111,7 @@ class Exchange:
         """Make whoever reads the answer stop, with this error; False where the answer is there already."""
         if self.done or self._interruption is not None or self._task is None:
             return False
-        self.timeout, self.expires = None, math.inf
+        self.seconds, self.expires = None, math.inf
         self._interruption = error
         self._task.cancel()
         return True
@@ -121,13 +122,10 @@ class Exchange:
     # --- the clock, while somebody signs in ---
 
     def pause(self) -> None:
-        self._left = (self.timeout, self.expires - self._session.clock.time())
-        self.timeout, self.expires = None, math.inf
+        self._session.deadlines.pause(self)
 
     def resume(self) -> None:
-        if self._interruption is None:
-            self.timeout, left = self._left
-            self._session.time_again(self, left)
+        self._session.deadlines.resume(self)
 
 
 class HttpSession(Session):
@@ -169,10 +167,7 @@ class HttpSession(Session):
             identifier = self.peer.next_id()
         exchange = Exchange(self, identifier, method, timeout, on_progress)
         if timeout is not None:
-            if timeout < LONG:
-                self._count(exchange, self.clock.time())
-            elif not self._looking:
-                self._look_soon()
+            self.deadlines.start(exchange)
         sent = self.channel.request_headers(method)
         if self.channel.modern or method == "server/discover":
             sent.update(standard_headers(method, params))
@@ -203,18 +198,9 @@ class HttpSession(Session):
         if not self.channel.modern and self.channel.revision is not None:
             self._tell_cancelled(exchange.identifier, exchange.method, reason)
 
-    def _expire(self, identifier: RequestId, exchange: Any) -> None:
+    def _expire(self, exchange: Any) -> None:
         if exchange.interrupt(self._too_late(exchange)):
             self._give_up(exchange, "The deadline passed")
-
-    def time_again(self, exchange: Exchange, left: float) -> None:
-        """Go on with a clock that stood still, from what was left of its time."""
-        if exchange.timeout is not None:
-            now = self.clock.time()
-            self._count(exchange, now)
-            exchange.expires = min(exchange.expires, now + left)
-            if exchange.expires < self._alarm_at:
-                self._wake_at(exchange.expires)
 
     # --- one exchange ---
 

@@ -7,7 +7,6 @@ belongs to the stream it names. The session is part of the key, so an id of anot
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import logging
 import re
@@ -19,6 +18,7 @@ from msgspec import Struct
 from toolwire.backoff import Backoff
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import Log, Position, StoreFailed, StoreFull
+from toolwire.wire.deadlines import in_time
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -111,9 +111,7 @@ class EventLog:
         self._waiting += size
         try:
             while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(backoff.after(None)):
-                        await self._hurried.wait()
+                await in_time(backoff.after(None), self._hurried.wait())
                 try:
                     # It may have been taken, and only the answer of the store been lost.
                     kept = await self._kept(session, stream)

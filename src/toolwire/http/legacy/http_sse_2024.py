@@ -7,7 +7,6 @@ reaches another process is handed on over the bus to the one that has the stream
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections import deque
@@ -31,6 +30,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import Bus, Stores
 from toolwire.wire.channel import Channel, Ended, Feed, Inbox
+from toolwire.wire.deadlines import in_time
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller, Shares
@@ -118,10 +118,7 @@ class SseChannel(Channel):
                 await self._body(data)
                 continue
             self._wake.clear()
-            try:
-                async with asyncio.timeout(KEEP_ALIVE):
-                    await self._wake.wait()
-            except TimeoutError:
+            if not await in_time(KEEP_ALIVE, self._wake.wait()):
                 await self._body(encode_comment("keep-alive"))
 
     async def _body(self, data: bytes) -> None:
@@ -243,9 +240,7 @@ class SseTransport:
         self.drain()
         if self._channels:
             self._emptied.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._limits.drain):
-                    await self._emptied.wait()
+            await in_time(self._limits.drain, self._emptied.wait())
         for channel in tuple(self._channels.values()):
             channel.end()
         if self._leave is not None:

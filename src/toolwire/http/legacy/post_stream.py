@@ -20,6 +20,7 @@ from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import RequestId, encode_batch, encode_error
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, StoreFailed, StoreFull
+from toolwire.wire.deadlines import in_time
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -264,10 +265,7 @@ class PostStream:
                 await self._close()
             if self._queue:
                 continue
-            try:
-                async with asyncio.timeout(KEEP_ALIVE):
-                    await self._wake.wait()
-            except TimeoutError:
+            if not await in_time(KEEP_ALIVE, self._wake.wait()):
                 await self._body(encode_comment("keep-alive"))
         await self._body(b"", more=False)
 

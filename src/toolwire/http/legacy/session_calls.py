@@ -245,7 +245,7 @@ class Calls:
         self._last_id += 1
         identifier = f"{self.name}.{self._last_id}"
         key = (call.connection.token.id, identifier)
-        pending = Pending(loop.create_future(), method)
+        pending = Pending(loop.create_future(), identifier, method)
         if not call.open or not call.stream.put(encode_request(identifier, method, params)):
             raise Unreachable("The client is gone")
         self._asked[key] = pending
