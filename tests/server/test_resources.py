@@ -100,7 +100,7 @@ def lambda_of(name: str, *parameters: str) -> Any:
     return namespace[name]
 
 
-@pytest.mark.covers("1.10.3", "J16", "E19")
+@pytest.mark.covers("1.10.3", "J16", "E19", "E24")
 async def test_a_template_is_listed_with_everything_it_was_given() -> None:
     template = ResourceTemplate(
         "note://{id}",

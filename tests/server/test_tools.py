@@ -12,7 +12,7 @@ from tests.wireclient import LEGACY, MODERN, REVISIONS, connect
 
 from toolwire import Prompt, Resource, ResourceTemplate, Server, Tool, types
 from toolwire.protocol.cursors import encode_cursor
-from toolwire.protocol.errors import ServerError
+from toolwire.protocol.errors import ProtocolError, ServerError
 from toolwire.server.components import Argument, Options
 from toolwire.server.components.decorating import PromptOptions, ResourceOptions, ToolOptions
 
@@ -560,11 +560,17 @@ async def test_a_change_made_elsewhere_is_announced_by_a_call() -> None:
 
 @pytest.mark.covers("E20")
 async def test_tools_are_listed_called_and_removed_locally() -> None:
-    server = Server("s", tools=[named("b"), named("a")])
-    assert [tool.name for tool in server.tools] == ["a", "b"]
+    async def double(number: int) -> int:
+        return 2 * number
+
+    server = Server("s", tools=[double, named("a")])
+    assert [tool.name for tool in server.tools] == ["a", "double"]
     assert (await server.call_tool("a")).text == "a"
+    assert (await server.call_tool("double", {"number": 4})).structured == 8
     server.remove(server.tools[0])
-    assert [tool.name for tool in server.tools] == ["b"]
+    assert [tool.name for tool in server.tools] == ["double"]
+    with pytest.raises(ProtocolError, match="Unknown tool: a"):
+        await server.call_tool("a")
 
 
 @pytest.mark.covers("2.2.24")
