@@ -50,7 +50,6 @@ class Case(NamedTuple):
     test: str
     outcome: str
     message: str
-    seconds: float
 
 
 class Verdict(NamedTuple):
@@ -59,7 +58,10 @@ class Verdict(NamedTuple):
     row: str
     noticed: bool
     text: str
-    seconds: float
+    """The test that noticed it, or why it counts as unnoticed."""
+    hung: bool = False
+    """Whether the test noticed it by never ending."""
+    seconds: float = 0.0
 
 
 class Workshop:
@@ -119,7 +121,7 @@ class Workshop:
         quiet = ("-q", "-p", "no:cacheprovider", "--assert=plain", f"--junitxml={report}")
         done = self._run("-c", PYTEST, *quiet, *options, *tests)
         if not report.exists():
-            return [Case("pytest", "error", done.stdout.strip()[-500:], 0.0)]
+            return [Case("pytest", "error", done.stdout.strip()[-500:])]
         return [_case(element) for element in ElementTree.parse(report).iter("testcase")]
 
     def try_out(self, breakage: Breakage, tests: list[str]) -> Verdict:
@@ -130,13 +132,14 @@ class Workshop:
         try:
             self._write(file, text)
             problem = self._careless(file)
-            limit = f"--timeout={TEST_SECONDS}"
-            noticed, said = (False, problem) if problem else _judged(self.test(tests, "-x", "-n", "0", limit))
+            limited = ("-x", "-n", "0", f"--timeout={TEST_SECONDS}")
+            cases = [Case(file.name, "error", problem)] if problem else self.test(tests, *limited)
+            verdict = _judged(breakage.row, cases)
         except subprocess.TimeoutExpired:
-            noticed, said = False, f"the tests did not end within {RUN_SECONDS} seconds"
+            verdict = Verdict(breakage.row, False, f"the tests did not end within {RUN_SECONDS} seconds")
         finally:
             self._write(file, whole)
-        return Verdict(breakage.row, noticed, said, time.monotonic() - started)
+        return verdict._replace(seconds=time.monotonic() - started)
 
     def _write(self, file: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8")
@@ -146,13 +149,15 @@ class Workshop:
 
     def _careless(self, file: Path) -> str:
         """Say why a broken file is no program; the empty string for one that is."""
-        ruff = [Path(sys.executable).with_name("ruff"), "check", "--isolated", "--quiet", "--select=F821,F823", file]
-        names = subprocess.run(ruff, capture_output=True, text=True)
+        ruff = str(Path(sys.executable).with_name("ruff"))
+        names = subprocess.run(
+            [ruff, "check", "--isolated", "--quiet", "--select=F821,F823", str(file)], capture_output=True, text=True
+        )
         if names.returncode:
-            return f"careless: {names.stdout.strip().splitlines()[0]}"
+            return names.stdout.strip().splitlines()[0]
         module = ".".join(file.relative_to(self.home / "src").with_suffix("").parts).removesuffix(".__init__")
         imported = self._run("-c", f"import {module}")
-        return f"careless: {imported.stdout.strip().splitlines()[-1]}" if imported.returncode else ""
+        return imported.stdout.strip().splitlines()[-1] if imported.returncode else ""
 
 
 def _case(element: ElementTree.Element) -> Case:
@@ -161,19 +166,19 @@ def _case(element: ElementTree.Element) -> Case:
         if child.tag in ("failure", "error", "skipped"):
             message = (child.get("message") or "").strip().splitlines()
             outcome = {"failure": "failed"}.get(child.tag, child.tag)
-            return Case(test, outcome, message[0] if message else "", float(element.get("time", 0)))
-    return Case(test, "passed", "", float(element.get("time", 0)))
+            return Case(test, outcome, message[0] if message else "")
+    return Case(test, "passed", "")
 
 
-def _judged(cases: list[Case]) -> tuple[bool, str]:
+def _judged(row: str, cases: list[Case]) -> Verdict:
     """Say whether a breakage was noticed, and by what."""
     for case in cases:
         if case.outcome == "failed" and not CARELESS.match(case.message):
-            return True, case.test
+            return Verdict(row, True, case.test, case.message.startswith("Failed: Timeout"))
         if case.outcome in ("failed", "error"):
-            return False, f"careless: {case.test}: {case.message[:200]}"
+            return Verdict(row, False, f"careless: {case.test}: {case.message[:200]}")
     passed = sum(case.outcome == "passed" for case in cases)
-    return False, f"{passed} of {len(cases)} tests passed, none failed"
+    return Verdict(row, False, f"{passed} of {len(cases)} tests passed, none failed")
 
 
 def _is_slow(test: str) -> int:
@@ -222,7 +227,7 @@ def main() -> None:
                 verdict = shop.try_out(breakage, sorted(proofs[breakage.row], key=_is_slow))
             finally:
                 shops.put(shop)
-            word = "noticed by" if verdict.noticed else "NOT NOTICED:"
+            word = "NOT NOTICED:" if not verdict.noticed else "hangs" if verdict.hung else "noticed by"
             print(f"{verdict.row:5} {verdict.seconds:6.1f} s  {word} {verdict.text}", flush=True)
             return verdict
 

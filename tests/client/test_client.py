@@ -100,9 +100,11 @@ async def test_a_tool_is_listed_and_called(revision: str) -> None:
             return text("cannot divide by zero", is_error=True)
         return text(str(arguments["a"] / arguments["b"]))
 
-    server = FakeServer({"tools/list": listing(tool("divide", description="a by b")), "tools/call": call})
+    listed = listing(tool("divide", description="a by b"), tool("other"))
+    server = FakeServer({"tools/list": listed, "tools/call": call})
     async with testing.connect(server, revision=revision) as (client, _):
-        [found] = await client.list_tools()
+        found, other = await client.list_tools()
+        assert other.name == "other"
         assert (found.name, found.description, found.input_schema) == ("divide", "a by b", OBJECT)
         good = await client.call_tool("divide", {"a": 6, "b": 3})
         assert (good.text, good.is_error) == ("2.0", False)

@@ -329,11 +329,17 @@ async def test_tools_are_found_and_called_on_every_revision(revision: str) -> No
     async def add(a: int, b: int) -> str:
         return str(a + b)
 
-    async with connect(Server("s", tools=add), revision) as client:
-        (tool,) = (await client.result("tools/list"))["tools"]
-        result = await client.call(tool["name"], {"a": 2, "b": 3})
-    assert result["content"] == [{"type": "text", "text": "5"}]
-    assert "isError" not in result
+    async def multiply(a: int, b: int) -> str:
+        return str(a * b)
+
+    async with connect(Server("s", tools=[add, multiply]), revision) as client:
+        tools = (await client.result("tools/list"))["tools"]
+        results = {tool["name"]: await client.call(tool["name"], {"a": 2, "b": 3}) for tool in tools}
+    assert {name: result["content"] for name, result in results.items()} == {
+        "add": [{"type": "text", "text": "5"}],
+        "multiply": [{"type": "text", "text": "6"}],
+    }
+    assert not [result for result in results.values() if "isError" in result]
 
 
 def named(name: str) -> Tool:
