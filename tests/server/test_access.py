@@ -220,7 +220,7 @@ SCOPED: list[tuple[str, dict[str, Any], set[str]]] = [
 ]
 
 
-@pytest.mark.covers("6.1.5", "6.1.7", "6.1.8", "3.4.10.2")
+@pytest.mark.covers("R15", "6.1.5", "6.1.7", "6.1.8", "3.4.10.2")
 @pytest.mark.parametrize(("method", "params", "scopes"), SCOPED)
 async def test_a_call_without_its_scopes(method: str, params: dict[str, Any], scopes: set[str]) -> None:
     async with serving(PLAIN) as client:
