@@ -56,7 +56,7 @@ async def test_a_call_is_shown_before_it_is_made() -> None:
     assert ran == [("ann", "")]
 
 
-@pytest.mark.covers("S1", "R27")
+@pytest.mark.covers("S1", "R22", "R27")
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [

@@ -259,6 +259,7 @@ def test_rules(rule: rules.Rule, good: list[Any], bad: list[Any]) -> None:
     assert [value for value in bad if rule(value) is None] == []
 
 
+@pytest.mark.covers("R18")
 def test_paths_stay_inside_whatever_they_are_made_of(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()

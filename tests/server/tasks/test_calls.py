@@ -198,7 +198,8 @@ async def test_a_client_of_2026_07_28_cannot_ask_for_a_task(over: Over, wish: An
 @pytest.mark.covers("J66", "TSK-2", "TSK-6", "TSK-7")
 @pytest.mark.usefixtures("clock")
 async def test_a_call_is_answered_at_once_with_a_task_and_goes_on(way: Way) -> None:
-    held = Held()
+    # On 2025-11-25 the client asks for the task, and the window in which calls may end first does not matter.
+    held = Held() if way.modern else Held(limits=Limits(task_window=0.5))
     async with way.talk(held.server) as client:
         created = task_in(await client.call("hold", {"label": "a"}, task={"ttl": 60_000}))
         assert created.keys() == TASK_FIELDS[way.revision]
@@ -216,7 +217,6 @@ async def test_a_call_is_answered_at_once_with_a_task_and_goes_on(way: Way) -> N
         assert text_in(await outcome(client, created["taskId"])) == "held a"
         assert held.seen == [("done", True)]
         if not way.modern:
-            # Who asks for a task gets one, also where the result is there at once.
             again = task_in(await client.call("hold", {"label": "b"}, task={}))
             assert text_in(await outcome(client, again["taskId"])) == "held b"
 
