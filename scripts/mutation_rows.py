@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT))
 from tests.breakages import Breakage, breakages, broken, proofs_of_rows  # noqa: E402
 
 # A test that hangs has noticed; a run that does not end at all has not.
-TEST_SECONDS = 90
+TEST_SECONDS = 60
 RUN_SECONDS = 900
 # Tests in these folders start processes, open sockets or compare much: they run after the others.
 LATER = ("interop", "acceptance", "testing_plugin", "cli", "wire", "tasks")
