@@ -8,6 +8,7 @@ arrive in the controlling process, the marks are the same in every worker.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -30,6 +31,10 @@ COVERS = pytest.StashKey[dict[str, list[str]]]()
 # No test asserts on a clock, and a busy machine is slow for reasons of its own.
 settings.register_profile("toolwire", deadline=None)
 settings.load_profile("toolwire")
+
+# Tests start hundreds of processes. Where this is set, each of them compiles the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A job in the background of a script inherits an ignored SIGINT, and so would every process that a test starts. With a
 # handler here they start with the default instead.
@@ -92,6 +97,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     target = config.getoption("--covers-map")
     if target:
         Path(target).write_text(json.dumps(covers), encoding="utf-8")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collected tests out of garbage collections, which would look through all of them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 class OutcomeCheck:
