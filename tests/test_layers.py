@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -71,13 +72,24 @@ def module_name(path: Path) -> str:
 
 
 SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8"), path) for name, path in SOURCES.items()}
 
 
-def imported(name: str) -> Iterator[str]:
-    """Every module that `name` imports, by absolute name; for our own package the submodule that is really meant."""
+@cache
+def nodes(name: str) -> list[ast.AST]:
+    """Return the nodes of a module; parsed when a test asks, not in every process that collects the tests."""
+    path = SOURCES[name]
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"), path)))
+
+
+@cache
+def imports(name: str) -> set[str]:
+    """Return what a module imports, by absolute name; for our own package the submodule that is really meant."""
+    return set(_imported(name))
+
+
+def _imported(name: str) -> Iterator[str]:
     package = name if SOURCES[name].name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(TREES[name]):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -90,11 +102,8 @@ def imported(name: str) -> Iterator[str]:
                 yield submodule if submodule in SOURCES else base
 
 
-IMPORTS = {name: set(imported(name)) for name in SOURCES}
-
-
 def part(name: str) -> str:
-    """The entry of LAYERS that a module of the package falls under."""
+    """Return the entry of LAYERS that a module of the package falls under."""
     inner = name.removeprefix("toolwire").lstrip(".")
     while inner and inner not in LAYERS:
         inner = inner.rpartition(".")[0]
@@ -106,7 +115,7 @@ def is_ours(name: str) -> bool:
 
 
 def third_party(name: str) -> set[str]:
-    roots = {target.partition(".")[0] for target in IMPORTS[name]}
+    roots = {target.partition(".")[0] for target in imports(name)}
     return roots - {"toolwire", "__future__"} - set(sys.stdlib_module_names)
 
 
@@ -115,45 +124,38 @@ def test_every_module_has_a_layer() -> None:
     assert homeless == []
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_imports_point_downwards(name: str) -> None:
-    own = part(name)
-    for target in filter(is_ours, IMPORTS[name]):
-        other = part(target)
-        assert LAYERS[other] <= LAYERS[own], f"{name} (layer {LAYERS[own]}) imports {target} (layer {LAYERS[other]})"
-        assert (own, other) not in STRANGERS, f"{name} imports {target}"
-
-
-@pytest.mark.parametrize("name", [name for name in SOURCES if part(name) == "http1"])
-def test_http1_knows_nothing_of_mcp(name: str) -> None:
-    ours = {part(target) for target in filter(is_ours, IMPORTS[name])}
-    assert ours <= {"http1", "base_errors", "extras", "hiding", "loops", "_version"}
+def test_imports_point_downwards() -> None:
+    wrong = []
+    for name in SOURCES:
+        own = part(name)
+        for target in filter(is_ours, imports(name)):
+            other = part(target)
+            if LAYERS[other] > LAYERS[own] or (own, other) in STRANGERS:
+                wrong.append(f"{name} (layer {LAYERS[own]}) imports {target} (layer {LAYERS[other]})")
+    assert wrong == []
 
 
 def test_no_import_cycles() -> None:
-    graph = {name: {target for target in targets if target in SOURCES} for name, targets in IMPORTS.items()}
+    graph = {name: {target for target in imports(name) if target in SOURCES} for name in SOURCES}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-PURE = [name for name in SOURCES if LAYERS[part(name)] == 0]
-
-
-@pytest.mark.parametrize("name", PURE)
-def test_the_core_is_pure(name: str) -> None:
-    coroutines = [node.name for node in ast.walk(TREES[name]) if isinstance(node, ast.AsyncFunctionDef)]
-    assert coroutines == []
-    assert {target.partition(".")[0] for target in IMPORTS[name]} & IMPURE == set()
-    assert third_party(name) <= {"msgspec"}
+def test_the_core_is_pure() -> None:
+    for name in [name for name in SOURCES if LAYERS[part(name)] == 0]:
+        coroutines = [node.name for node in nodes(name) if isinstance(node, ast.AsyncFunctionDef)]
+        assert coroutines == [], name
+        assert {target.partition(".")[0] for target in imports(name)} & IMPURE == set(), name
+        assert third_party(name) <= {"msgspec"}, name
 
 
 def test_one_context_variable() -> None:
     made = [
         name
-        for name, tree in TREES.items()
-        for node in ast.walk(tree)
+        for name in SOURCES
+        for node in nodes(name)
         if isinstance(node, ast.Call) and ast.unparse(node.func).partition("[")[0].split(".")[-1] == "ContextVar"
     ]
     assert len(made) == 1, made
@@ -167,8 +169,15 @@ def test_a_heavy_library_has_one_importer(library: str, home: str) -> None:
     assert {name for name in SOURCES if library in third_party(name)} <= {home}
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if LAYERS[part(name)] < 5])
-def test_the_library_never_prints(name: str) -> None:
+def test_the_library_never_prints() -> None:
     # 2026-07-28 basic/transports/stdio: stdout carries nothing but messages.
-    calls = (node.func for node in ast.walk(TREES[name]) if isinstance(node, ast.Call))
-    assert not any(isinstance(function, ast.Name) and function.id == "print" for function in calls)
+    printing = [
+        name
+        for name in SOURCES
+        for node in nodes(name)
+        if LAYERS[part(name)] < 5
+        and isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert printing == []
