@@ -36,25 +36,25 @@ from toolwire.protocol.shaping import shape
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
-def test_shape_never_changes_its_input(struct: type[types.Wire], revision: str) -> None:
-    value = sample(struct)
-    before = types.encode(value)
-    try:
-        shape(value, revision)
-    except ValueError:
-        assert struct in (types.ToolUseContent, types.ToolResultContent, types.InputRequiredResult)
-    assert types.encode(value) == before
+def test_shape_never_changes_its_input(revision: str) -> None:
+    for struct in STRUCTS:
+        value = sample(struct)
+        before = types.encode(value)
+        try:
+            shape(value, revision)
+        except ValueError:
+            assert struct in (types.ToolUseContent, types.ToolResultContent, types.InputRequiredResult)
+        assert types.encode(value) == before, struct
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
-def test_what_fits_already_is_returned_as_it_is(struct: type[types.Wire], revision: str) -> None:
-    try:
-        once = shape(sample(struct), revision)
-    except ValueError:
-        return
-    assert shape(once, revision) is once
+def test_what_fits_already_is_returned_as_it_is(revision: str) -> None:
+    for struct in STRUCTS:
+        try:
+            once = shape(sample(struct), revision)
+        except ValueError:
+            continue
+        assert shape(once, revision) is once, struct
 
 
 def test_a_plain_result_is_free_on_the_newest_revision() -> None:
