@@ -100,7 +100,9 @@ AGENTS = (
     ),
     Peer("pydantic-ai", ("pydantic-ai-slim[mcp]==2.66.0", "fastmcp-slim==4.1.8", "mcp==2.3.0"), "2026-07-28"),
 )
-BY_NAME = {peer.name: peer for peer in (*PEERS, VENDORS, *AGENTS)}
+# A client of HTTP that is not about MCP, for our own HTTP/1.1.
+AIOHTTP = Peer("aiohttp-3.14.5", ("aiohttp==3.14.5",), "")
+BY_NAME = {peer.name: peer for peer in (*PEERS, VENDORS, *AGENTS, AIOHTTP)}
 
 
 def node_folder() -> Path:
