@@ -36,7 +36,7 @@ async def test_a_tool_is_stopped_and_has_cleaned_up() -> None:
     assert stopped == testing.TimedOut("report did not finish within 30 seconds", 30.0)
     assert events == ["report ended", "connection closed"]
     # Nothing of the helper stays with the server.
-    assert server.kernel._middleware == []
+    assert server.kernel.middleware == []
     assert server.kernel._entry is None
 
 

@@ -10,8 +10,8 @@ from msgspec import UNSET
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused
 from toolwire.server.access import Access, View
+from toolwire.server.call import Call
 from toolwire.server.catalog import Catalog, Found
-from toolwire.server.context import Context
 
 _MAX_NAME: Final = 200
 
@@ -40,14 +40,14 @@ class Subject:
         return self._plain
 
 
-def subject_of(ctx: Context) -> Subject | None:
+def subject_of(call: Call) -> Subject | None:
     """None for requests that run nothing of the server's author: lists, subscriptions and the like.
 
     What the caller does not see is not found, so that nothing said about a call tells that it is there.
     """
-    if ctx._subject is None:
-        ctx._subject = _subject(ctx)
-    return cast("Subject | None", ctx._subject)
+    if call.target is None:
+        call.target = call.host.find_target(call)
+    return cast("Subject | None", call.target)
 
 
 def subject_of_read(access: Access, uri: str, view: View | None) -> Subject:
@@ -57,10 +57,10 @@ def subject_of_read(access: Access, uri: str, view: View | None) -> Subject:
     return Subject("resources/read", uri, params, *((None,) if matched is None else matched))
 
 
-def _subject(ctx: Context) -> Subject | None:
-    request, access = ctx._request, ctx._host.access
-    view = access.view(request, ctx._outlet) if access.active else None
-    catalog: Catalog = ctx._host.catalog
+def find_subject(access: Access, catalog: Catalog, call: Call) -> Subject | None:
+    """Look for what a request is about, among what its caller sees."""
+    request = call.request
+    view = access.view(request, call.outlet) if access.active else None
     sees, params, method = None if view is None else view.sees, request.params, request.method
     match method:
         case "tools/call":

@@ -9,11 +9,11 @@ from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
+from toolwire.server.call import Call
 from toolwire.server.call_target import subject_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.completion import matching
 from toolwire.server.components import Resource
-from toolwire.server.context import Context
 from toolwire.server.failures import Failures
 
 
@@ -24,13 +24,13 @@ class Completions:
         self._catalog = catalog
         self._failures = failures
 
-    async def complete(self, ctx: Context) -> Any:
-        params: t.CompleteRequestParams = ctx.params
+    async def complete(self, call: Call) -> Any:
+        params: t.CompleteRequestParams = call.params
         reference, argument = params.ref, params.argument.name
         is_prompt = isinstance(reference, t.PromptReference)
         name = reference.name if is_prompt else reference.uri  # type: ignore[union-attr]
         # The component comes first: only the servers on the way to it suggest anything.
-        subject = subject_of(ctx)
+        subject = subject_of(call)
         found = None if subject is None else subject.found
         if found is None:
             # 1.9.4: an unknown prompt, template or argument is an error.
@@ -43,14 +43,14 @@ class Completions:
             choices = _choices(found, name, argument)
             return t.CompleteResult(completion=matching(choices, params.argument.value))
         completion, owner = suggesting
-        ctx._owner = owner
+        call.owner = owner
         context = {} if params.context is UNSET or params.context.arguments is UNSET else params.context.arguments
         what = f"the completion of {argument[:200]}"
         try:
-            suggested = completion.complete(ctx, params.argument.value, context)
-            return t.CompleteResult(completion=await self._failures.in_time(ctx, suggested, what, guarded=True))
+            suggested = completion.complete(call, params.argument.value, context)
+            return t.CompleteResult(completion=await self._failures.in_time(call, suggested, what, guarded=True))
         except Exception as error:
-            return await self._failures.answer(ctx, error, what)
+            return await self._failures.answer(call, error, what)
 
 
 def _choices(found: Found[Any], name: str, argument: str) -> Sequence[str]:

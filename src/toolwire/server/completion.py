@@ -16,7 +16,8 @@ from msgspec import UNSET
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.server.binding import Binding, bind
-from toolwire.server.context import Context, is_context
+from toolwire.server.call import Call
+from toolwire.server.context import is_context
 from toolwire.server.executors import invoker, invoker_in_one_thread
 
 # 2024-11-05 server/utilities/completion onwards: at most a hundred values.
@@ -53,18 +54,18 @@ class Completion:
         else:
             raise ServerError("A completion is a function or a list of texts")
 
-    async def complete(self, ctx: Context, partial: str, arguments: dict[str, str]) -> t.Completion:
+    async def complete(self, call: Call, partial: str, arguments: dict[str, str]) -> t.Completion:
         if self._values is not None:
             return matching(self._values, partial)
         given: dict[str, Any] = {self._partial: partial}
         if self._takes_arguments:
             given["arguments"] = arguments
         if self._invoke_whole is not None:
-            return typing.cast("t.Completion", await self._invoke_whole(ctx, given, _limited))
+            return typing.cast("t.Completion", await self._invoke_whole(call, given, _limited))
         async with AsyncExitStack() as stack:
             # What dependencies opened is cleaned up when the answer is formed.
-            ctx.stack = stack
-            return _limited(await self._invoke(ctx, given))
+            call.stack = stack
+            return _limited(await self._invoke(call, given))
 
     def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
         """Have other functions make what it depends on; an empty mapping undoes it. Whether it concerns it."""

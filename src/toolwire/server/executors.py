@@ -12,17 +12,24 @@ from typing import Any, Literal, TypeAlias, cast
 from toolwire.protocol.errors import ServerError, Timeout, ToolError
 from toolwire.server import dependencies
 from toolwire.server.binding import Binding
-from toolwire.server.context import Context, SyncContext, is_blocking
+from toolwire.server.call import Call
+from toolwire.server.context import (
+    Context,
+    SyncContext,
+    context_of,
+    end_sync_context,
+    is_blocking,
+    sync_context_of,
+    wait_for,
+)
 from toolwire.server.context.in_process import ASKING, ProcessContext
 from toolwire.wire.process_workers import check_process_function
-from toolwire.wire.thread_workers import CancelToken, call_in_loop
-from toolwire.wire.threads import hand_over
 
 Executor: TypeAlias = Literal["loop", "thread", "process"]
 # The arguments are a dict, or a tuple where they are read in order.
-Invoke: TypeAlias = Callable[[Context, Any], Coroutine[Any, Any, Any]]
+Invoke: TypeAlias = Callable[[Call, Any], Coroutine[Any, Any, Any]]
 # The last is what forms the answer.
-InvokeWhole: TypeAlias = Callable[[Context, Any, Callable[[Any], Any]], Coroutine[Any, Any, Any]]
+InvokeWhole: TypeAlias = Callable[[Call, Any, Callable[[Any], Any]], Coroutine[Any, Any, Any]]
 
 
 def invoker(binding: Binding, executor: Executor | None, timeout: float | None) -> Invoke:
@@ -56,12 +63,12 @@ def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | No
         return None
     function = binding.function
     if binding.is_async:
-        return lambda ctx, arguments: function(*arguments)
+        return lambda call, arguments: function(*arguments)
     if executor not in (None, "thread"):
         return None
 
-    async def invoke(ctx: Context, arguments: tuple[Any, ...]) -> Any:
-        return await _settled(await _in_thread(ctx)(function, *arguments))
+    async def invoke(call: Call, arguments: tuple[Any, ...]) -> Any:
+        return await _settled(await _in_thread(call)(function, *arguments))
 
     return invoke
 
@@ -76,48 +83,48 @@ def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> Invoke
         return None
     run = partial(_run_generator, binding) if binding.is_generator else binding.call
 
-    async def invoke(ctx: Context, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
-        synchronous = threaded_context(ctx)
+    async def invoke(call: Call, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
+        ctx = sync_context_of(call)
 
         def work() -> Any:
             with ExitStack() as stack:
-                arguments.update(dependencies.resolve_here(plan, synchronous, stack))
-                returned = run(arguments, synchronous)
-                value = synchronous._call(lambda: returned) if isinstance(returned, CoroutineType) else returned
-                if synchronous._token.cancelled:
+                arguments.update(dependencies.resolve_here(plan, ctx, stack))
+                returned = run(arguments, ctx)
+                value = wait_for(ctx, returned) if isinstance(returned, CoroutineType) else returned
+                if ctx.cancelled:
                     raise asyncio.CancelledError  # Nobody hears of a success any more, so there is none to commit.
                 return answer(value)
 
         try:
-            return await _in_thread(ctx)(work)
+            return await _in_thread(call)(work)
         finally:
-            _let_go(synchronous)
+            end_sync_context(ctx)
 
     return invoke
 
 
-def _in_thread(ctx: Context) -> Callable[..., Awaitable[Any]]:
+def _in_thread(call: Call) -> Callable[..., Awaitable[Any]]:
     """What runs a function in a thread: a worker, unless one waits for it, as for a resource that its handler reads."""
-    workers = ctx._host.workers
-    if ctx._threaded:
+    workers = call.host.workers if call.workers is None else call.workers
+    if call.in_thread:
         return workers.run_beside
-    caller = ctx._request.caller
+    caller = call.request.caller
     return workers.run if caller is None else partial(workers.run_for, caller)
 
 
-def _with_dependencies(call: Invoke, plan: dependencies.Plan) -> Invoke:
-    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+def _with_dependencies(inner: Invoke, plan: dependencies.Plan) -> Invoke:
+    async def invoke(call: Call, arguments: dict[str, Any]) -> Any:
         # The stack is left by whoever forms the answer, so that clean-up comes after it (see `Component.run`).
-        stack = cast(AsyncExitStack, ctx.stack)
+        stack = cast(AsyncExitStack, call.stack)
 
-        def plain_context(ctx: Context) -> SyncContext:
-            synchronous = threaded_context(ctx)
-            stack.callback(_let_go, synchronous)
-            return synchronous
+        def sync_context(_: Context) -> SyncContext:
+            ctx = sync_context_of(call)
+            stack.callback(end_sync_context, ctx)
+            return ctx
 
-        values = await dependencies.resolve(plan, ctx, stack, _in_thread(ctx), plain_context)
+        values = await dependencies.resolve(plan, context_of(call), stack, _in_thread(call), sync_context)
         arguments.update(values)
-        return await call(ctx, arguments)
+        return await inner(call, arguments)
 
     return invoke
 
@@ -127,22 +134,22 @@ def _coroutine(binding: Binding) -> Invoke:
     if binding.call_plan.positional_only:
         return _generic(binding)
     if context is None:
-        return lambda ctx, arguments: function(**arguments)
+        return lambda call, arguments: function(**arguments)
 
-    def invoke(ctx: Context, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
-        arguments[context] = ctx
+    def invoke(call: Call, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        arguments[context] = context_of(call)
         return function(**arguments)  # type: ignore[no-any-return]
 
     return invoke
 
 
 def _generic(binding: Binding) -> Invoke:
-    return lambda ctx, arguments: cast("Coroutine[Any, Any, Any]", binding.call(arguments, ctx))
+    return lambda call, arguments: cast("Coroutine[Any, Any, Any]", binding.call(arguments, context_of(call)))
 
 
 def _plain(binding: Binding) -> Invoke:
-    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
-        return await _settled(binding.call(arguments, ctx))
+    async def invoke(call: Call, arguments: dict[str, Any]) -> Any:
+        return await _settled(binding.call(arguments, context_of(call)))
 
     return invoke
 
@@ -153,8 +160,8 @@ async def _settled(value: Any) -> Any:
 
 
 def _generator_on_loop(binding: Binding) -> Invoke:
-    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
-        return await _drive(ctx, _as_async(binding.call(arguments, ctx)))
+    async def invoke(call: Call, arguments: dict[str, Any]) -> Any:
+        return await _drive(context_of(call), _as_async(binding.call(arguments, context_of(call))))
 
     return invoke
 
@@ -171,8 +178,8 @@ async def _as_async(iterator: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 def _async_generator(binding: Binding) -> Invoke:
-    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
-        return await _drive(ctx, binding.call(arguments, ctx))
+    async def invoke(call: Call, arguments: dict[str, Any]) -> Any:
+        return await _drive(context_of(call), binding.call(arguments, context_of(call)))
 
     return invoke
 
@@ -208,26 +215,18 @@ def _is_number(value: Any) -> bool:
 def _threaded(binding: Binding) -> Invoke:
     wants_context = binding.context_parameter is not None or binding.is_generator
 
-    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+    async def invoke(call: Call, arguments: dict[str, Any]) -> Any:
         if not wants_context:
-            return await _settled(await _in_thread(ctx)(binding.call, arguments))
-        synchronous = threaded_context(ctx)
+            return await _settled(await _in_thread(call)(binding.call, arguments))
+        ctx = sync_context_of(call)
         run = _run_generator if binding.is_generator else binding.call
         first = (binding,) if binding.is_generator else ()
         try:
-            return await _settled(await _in_thread(ctx)(run, *first, arguments, synchronous))
+            return await _settled(await _in_thread(call)(run, *first, arguments, ctx))
         finally:
-            _let_go(synchronous)
+            end_sync_context(ctx)
 
     return invoke
-
-
-def _let_go(synchronous: SyncContext) -> None:
-    """The thread goes on when the call is cancelled; this is how it finds out."""
-    synchronous._cancelled = True
-    synchronous._token.cancel()
-    if synchronous._origin._blocking is synchronous:
-        synchronous._origin._blocking = None
 
 
 def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext) -> Any:
@@ -247,31 +246,6 @@ def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext
         count, last = count + 1, value
 
 
-def threaded_context(ctx: Context) -> SyncContext:
-    """The same request, for code in a worker thread."""
-    return _synchronous(ctx, asyncio.get_running_loop())
-
-
-def context_in_thread(ctx: Context) -> Context:
-    """The same from within a thread, for code that was not handed a context: there is one until the call is over."""
-    deadline = ctx._deadline
-    if ctx._blocking is not None or deadline is None:
-        return ctx._blocking or ctx
-    synchronous, task = _synchronous(ctx, deadline.loop), deadline.task
-    if task is None or not hand_over(deadline.loop, task.add_done_callback, lambda _: _let_go(synchronous)):
-        _let_go(synchronous)
-    return synchronous
-
-
-def _synchronous(ctx: Context, loop: asyncio.AbstractEventLoop) -> SyncContext:
-    synchronous = SyncContext(ctx._host, ctx._request, ctx._outlet)
-    synchronous.adopt(ctx)
-    token = synchronous._token = CancelToken()
-    synchronous._call = lambda factory: call_in_loop(loop, factory, token)
-    ctx._blocking = synchronous
-    return synchronous
-
-
 def _process(binding: Binding, timeout: float | None) -> Invoke:
     function, context = binding.function, binding.context_parameter
     check_process_function(function)
@@ -283,19 +257,19 @@ def _process(binding: Binding, timeout: float | None) -> Invoke:
     if context is not None and asks:
         raise ServerError(f"{binding.name!r}: a handler in a process cannot ask, so not ctx.{min(asks)}()")
 
-    async def invoke(ctx: Context, arguments: dict[str, Any]) -> Any:
+    async def invoke(call: Call, arguments: dict[str, Any]) -> Any:
         if context is not None:
-            arguments[context] = ProcessContext(ctx.request_id, ctx.revision, ctx.meta, ctx.principal)
+            arguments[context] = ProcessContext(call)
         positional = [arguments.pop(name) for name in binding.call_plan.positional_only]
-        reports: list[asyncio.Task[Any]] = []
+        ctx, reports = context_of(call), list[asyncio.Task[Any]]()
 
         def on_message(message: Any) -> None:
             kind, *details = message
             reports.append(asyncio.ensure_future(ctx.progress(*details) if kind == "progress" else ctx.log(*details)))
 
         try:
-            result = await ctx._host.processes.run(
-                function, positional, arguments, on_message=on_message, caller=ctx._request.caller
+            result = await call.host.processes.run(
+                function, positional, arguments, on_message=on_message, caller=call.request.caller
             )
         except Timeout as error:
             raise ToolError(str(error)) from None

@@ -17,8 +17,9 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import Method, methods
 from toolwire.protocol.revisions import MODERN, REVISIONS
+from toolwire.server.call import Call
 from toolwire.server.callbacks import plain
-from toolwire.server.context import Context
+from toolwire.server.context import context_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,20 +91,20 @@ class Extension:
         extensions = capabilities.get("extensions")
         return isinstance(extensions, Mapping) and self.identifier in extensions
 
-    async def handle(self, ctx: Context) -> Any:
-        request = ctx._request
+    async def handle(self, call: Call) -> Any:
+        request = call.request
         if isinstance(request.params, OpenParams) and not isinstance(request.raw, UnsetType):
             request.params = t.decode(OpenParams, request.raw)
-        result = await self.handlers[ctx.method](ctx.params, ctx)
+        result = await self.handlers[call.method](call.params, context_of(call))
         if result is None:
             return t.Result()
         if isinstance(result, t.Wire):
             return result
         members = result if isinstance(result, dict) else msgspec.to_builtins(result)
         if not isinstance(members, dict):
-            raise TypeError(f"{ctx.method} returned {type(result).__name__}; a result is an object")
+            raise TypeError(f"{call.method} returned {type(result).__name__}; a result is an object")
         kind = members.get("resultType", "complete")
         if kind != "complete" and kind not in self.result_types:
             # RPC-7: a client takes a result type it was not promised for an invalid answer.
-            raise TypeError(f"{ctx.method} answered with the result type {kind!r}, which was not registered")
+            raise TypeError(f"{call.method} answered with the result type {kind!r}, which was not registered")
         return members

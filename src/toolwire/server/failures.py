@@ -30,8 +30,9 @@ from toolwire.protocol.errors import (
     counted,
 )
 from toolwire.protocol.revisions import supports
+from toolwire.server.call import Call
 from toolwire.server.components import Component, error_result, failed_result
-from toolwire.server.context import Context, check_url
+from toolwire.server.context import check_url
 from toolwire.server.handler_deadline import Deadline
 from toolwire.server.input_requests import Replay, Unwind, sendable
 from toolwire.server.replay_state import Questions, uncancel
@@ -51,50 +52,50 @@ class Failures:
         self._seconds = seconds
         self.debug = debug
 
-    async def in_time(self, ctx: Context, work: Coroutine[Any, Any, T], what: str, *, guarded: bool = False) -> T:
+    async def in_time(self, call: Call, work: Coroutine[Any, Any, T], what: str, *, guarded: bool = False) -> T:
         """Wait for a handler that is no component, such as a completion, as long as for any other.
 
         `guarded`: the policies of the request hold for it.
         """
         seconds = self._seconds
-        if guarded and ctx._guard is not None:
-            seconds, work = ctx._guard(seconds, work)
+        if guarded and call.guard is not None:
+            seconds, work = call.guard(seconds, work)
         try:
             async with asyncio.timeout(seconds) as limit:
                 return await work
         except TimeoutError:
             if not limit.expired():
                 raise
-            ctx._cancelled = True
+            call.cancelled = True
             raise ToolError(_not_in_time(what, seconds)) from None
 
-    async def answer(self, ctx: Context, failure: Exception, what: str) -> Any:
+    async def answer(self, call: Call, failure: Exception, what: str) -> Any:
         """The answer to a request that failed."""
-        if isinstance(failure, ResourceNotFound) and ctx.method == "tools/call":
+        if isinstance(failure, ResourceNotFound) and call.method == "tools/call":
             return error_result(failure.message)
         if isinstance(failure, ProtocolError):
-            raise as_revision_has_it(ctx, failure)
+            raise as_revision_has_it(call, failure)
         if isinstance(failure, UrlRequired):
-            return await self._url_required(ctx, failure)
-        return self._told(ctx, failure, what)
+            return await self._url_required(call, failure)
+        return self._told(call, failure, what)
 
-    def _told(self, ctx: Context, error: Exception, what: str) -> t.CallToolResult:
+    def _told(self, call: Call, error: Exception, what: str) -> t.CallToolResult:
         """What the wire may know of an exception: an error for the protocol, a result for a tool."""
-        modern = ctx._request.modern
-        is_tool = ctx.method == "tools/call"
+        modern = call.request.modern
+        is_tool = call.method == "tools/call"
         if isinstance(error, NotSupported) and modern and error.required:
             # CAP-1
             raise ProtocolError(
                 MISSING_CLIENT_CAPABILITY, str(error), {"requiredCapabilities": error.required}
             ) from None
         if isinstance(error, CallRefused):
-            return self.refused(ctx, error)
+            return self.refused(call, error)
         if isinstance(error, ToolError | NotSupported | Busy):
             if is_tool:
                 return failed_result(error) if isinstance(error, ToolError) else error_result(str(error))
             raise ProtocolError(INTERNAL_ERROR, str(error) or f"{what} failed") from None
         # D12, R19: the cause stays here, under an id that the other side can quote.
-        identifier = ctx._error_id = secrets.token_hex(6)
+        identifier = call.error_id = secrets.token_hex(6)
         log.error("error %s in %s", identifier, what, exc_info=error)
         text = f"Internal error in {what} (error id {identifier})"
         if self.debug:
@@ -103,23 +104,23 @@ class Failures:
             return error_result(text)
         raise ProtocolError(INTERNAL_ERROR, text) from None
 
-    def refused(self, ctx: Context, refusal: CallRefused) -> t.CallToolResult:
+    def refused(self, call: Call, refusal: CallRefused) -> t.CallToolResult:
         """A refusal says when to try again: to the model in its text, to programs as a number."""
-        ctx._refusal = refusal.reason
+        call.refusal = refusal.reason
         later = refusal.retry_after
         hint = {} if later is None else {"retryAfterMs": math.ceil(later * 1000)}
-        if ctx.method == "tools/call":
+        if call.method == "tools/call":
             result = error_result(str(refusal))
             result.meta = {f"toolwire/{key}": value for key, value in hint.items()} or UNSET
             return result
         code = CALL_FORBIDDEN if later is None else TOO_MANY_CALLS
         raise ProtocolError(code, str(refusal), hint or UNSET) from None
 
-    async def _url_required(self, ctx: Context, error: UrlRequired) -> Any:
+    async def _url_required(self, call: Call, error: UrlRequired) -> Any:
         """Where a page must be opened first: its own error on 2025-11-25, a question on 2026-07-28, else a text."""
         check_url(error.url)
-        if ctx._can("elicitation.url"):
-            if not ctx._request.modern:
+        if call.client_can("elicitation.url"):
+            if not call.request.modern:
                 entry = {
                     "mode": "url",
                     "elicitationId": error.id or secrets.token_urlsafe(16),
@@ -127,54 +128,54 @@ class Failures:
                     "message": error.message,
                 }
                 raise ProtocolError(URL_ELICITATION_REQUIRED, error.message, {"elicitations": [entry]})
-            asking = (ctx._asking or await ctx._open_asking()) if ctx._request.row.rounds else None
+            asking = (call.asking or await call.open_asking()) if call.request.row.rounds else None
             params = sendable(t.ElicitRequestParams(mode="url", message=error.message, url=error.url))
             if type(asking) is Replay and asking.rounds.ask("elicitation/create", params) is None:
-                return await self._questions.input_required(ctx)
-        elif ctx._request.modern:
+                return await self._questions.input_required(call)
+        elif call.request.modern:
             required: dict[str, Any] = {"elicitation": {"url": {}}}
             raise ProtocolError(MISSING_CLIENT_CAPABILITY, error.message, {"requiredCapabilities": required})
         text = f"{error.message}\nOpen {error.url} and try again."
-        if ctx.method == "tools/call":
+        if call.method == "tools/call":
             return error_result(text)
         raise ProtocolError(INTERNAL_ERROR, text)
 
 
-def as_revision_has_it(ctx: Context, error: ProtocolError) -> ProtocolError:
+def as_revision_has_it(call: Call, error: ProtocolError) -> ProtocolError:
     """RES-1, 1.10.8: the code of a resource that is not there changed with 2026-07-28, which never says the old one."""
     if error.code != RESOURCE_NOT_FOUND and not isinstance(error, ResourceNotFound):
         return error
-    code = RESOURCE_NOT_FOUND if supports(ctx.revision, "resource_not_found_code") else INVALID_PARAMS
+    code = RESOURCE_NOT_FOUND if supports(call.revision, "resource_not_found_code") else INVALID_PARAMS
     data = error.data
-    if data is UNSET and ctx.method == "resources/read":
-        data = {"uri": ctx.params.uri[:8192]}
+    if data is UNSET and call.method == "resources/read":
+        data = {"uri": call.params.uri[:8192]}
     return ResourceNotFound(error.message, data, code=code)
 
 
-def of_handler(ctx: Context, component: Component, deadline: Deadline, error: BaseException) -> Exception:
+def of_handler(call: Call, component: Component, deadline: Deadline, error: BaseException) -> Exception:
     """What went wrong in a handler; what is not the handler's to answer for is raised on."""
     if isinstance(error, Exception):
         telling = _telling(error)
         if not deadline.expired or isinstance(telling, ToolwireError):
             return telling
         log.warning("%s failed to clean up after its timeout", component.key, exc_info=error)
-        return _out_of_time(ctx, component, deadline)
+        return _out_of_time(call, component, deadline)
     if is_abandoned(error):
         raise error
     if not isinstance(error, asyncio.CancelledError | Unwind):
         # SystemExit and its like are the failure of this call, never the end of the server.
         return _caused(RuntimeError(f"the handler raised {type(error).__name__}"), error)
     if deadline.expired:
-        return _out_of_time(ctx, component, deadline)
-    ctx._cancelled = True
+        return _out_of_time(call, component, deadline)
+    call.cancelled = True
     if _is_cancelled():
         raise error
     # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
     return _caused(RuntimeError("the handler was cancelled from within"), error)
 
 
-def _out_of_time(ctx: Context, component: Component, deadline: Deadline) -> ToolError:
-    ctx._cancelled = True
+def _out_of_time(call: Call, component: Component, deadline: Deadline) -> ToolError:
+    call.cancelled = True
     uncancel()
     return ToolError(_not_in_time(component.key, deadline.seconds))
 

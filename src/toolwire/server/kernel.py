@@ -7,7 +7,6 @@ and shapes the result for the revision of the request. The era of a request is i
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -30,17 +29,24 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.sealing import Sealer
 from toolwire.protocol.shaping import shape
 from toolwire.server.access import Access
-from toolwire.server.call_target import subject_of_read
+from toolwire.server.call import CURRENT, Call
+from toolwire.server.call_target import Subject, find_subject, subject_of_read
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Cache, Component, ResourceTemplate
-from toolwire.server.context import CURRENT, Context, Progress
-from toolwire.server.executors import context_in_thread
+from toolwire.server.context import Progress
 from toolwire.server.failures import Failures, of_handler
 from toolwire.server.handler_deadline import RunningHandlers
 from toolwire.server.input_requests import Asking, Replay
 from toolwire.server.limits import Limits
 from toolwire.server.methods import LISTEN, Operations
-from toolwire.server.middleware import Middleware, Next, answering, checked, compose
+from toolwire.server.middleware import (
+    Middleware,
+    Observer,
+    Operation,
+    check_middleware,
+    with_middleware,
+    with_observers,
+)
 from toolwire.server.mounted_middleware import around_mounted
 from toolwire.server.replay_state import Questions, asked
 from toolwire.server.subscriptions import LegacyClient
@@ -101,15 +107,16 @@ class Kernel(Operations):
         self._making_tasks = threading.Lock()
         # Of the loop that a handler ran on last; nearly always there is only one.
         self._handlers: RunningHandlers | None = None
-        self._middleware: list[Middleware] = []
-        self._observers: list[Middleware] = []
+        self.middleware: list[Middleware] = []
+        self._enforcer: Observer | None = None
+        self._observers: list[Observer] = []
         self._names_are_checked = False
-        self._chain: Next | None = None
-        self._entry: Next | None = None
+        self._chain: Operation | None = None
+        self._entry: Operation | None = None
         # META-8: every modern result names its server; encoded once.
         self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
         self._result_meta = Raw(msgspec.json.encode(self._server_info))
-        self._operations: dict[str, Next] = self._own_operations
+        self._operations: dict[str, Operation] = self._own_operations
 
     @property
     def tasks(self) -> TaskMethods:
@@ -163,54 +170,58 @@ class Kernel(Operations):
 
     # --- the one function ---
 
-    def use(self, middleware: Middleware, *, outermost: bool = False) -> None:
-        # Somebody else's may look into a list, or change it; ours lets it pass as it goes on the wire.
-        self._results_are_read = self._results_are_read or not outermost
-        self._middleware.insert(0 if outermost else len(self._middleware), checked(middleware))
+    def use(self, middleware: Middleware) -> None:
+        """Add a middleware inside of those that are there."""
+        check_middleware(middleware)
+        # Somebody else's code may look into a list, or change it; ours lets it pass as it goes on the wire.
+        self._results_are_read = True
+        self.middleware.append(middleware)
         self.compose()
 
     def use_no_more(self, middleware: Middleware) -> None:
-        self._middleware.remove(middleware)
+        self.middleware.remove(middleware)
         self.compose()
 
-    def observe(self, observer: Middleware) -> None:
-        """Add what watches requests and the answers to them, from outside of all middleware."""
+    def enforce(self, enforcer: Observer) -> None:
+        """Hold calls to policies, outside of all middleware: a refused call costs nothing, an answer is masked."""
+        self._enforcer = enforcer
+        self.compose()
+
+    def observe(self, observer: Observer) -> None:
+        """Add an observer of requests and their answers, outside of policies and middleware."""
         self._observers.append(observer)
         self.compose()
 
     def compose(self) -> None:
-        """Put together what runs around operations; anew when that changes, here or in what is mounted here."""
-        middleware = [answering(each) for each in self._middleware]
-        self._chain = compose(middleware, self._operate) if middleware else None
-        watched = self._chain is not None or self._observers
-        self._entry = compose(self._observers, self._admitted) if watched else None
+        """Put together what runs around operations; again when that changes, here or in a mounted server."""
+        chain = with_middleware(self.middleware, self._operate) if self.middleware else None
+        if self._enforcer is not None:
+            chain = with_observers([self._enforcer], chain or self._operate)
+        self._chain = chain
+        is_watched = chain is not None or self._observers
+        self._entry = with_observers(self._observers, self._admitted) if is_watched else None
         self._operations = around_mounted(self.catalog, self._own_operations, self._guarded)
 
-    @property
-    def own_middleware(self) -> list[Middleware]:
-        """All but what enforces policies, which a server that mounts this one does itself."""
-        return [each for each in self._middleware if each is not self.server.enforcer]
-
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
-        ctx = Context(self, request, outlet)
-        CURRENT.set(ctx)
+        call = Call(self, request, outlet)
+        CURRENT.set(call)
         if self._entry is None:
             if self.access.active:
                 self.access.admit(request, outlet)
-            result = await (self._operations.get(request.method) or self._extended)(ctx)
+            result = await (self._operations.get(request.method) or self._extended)(call)
         else:
-            result = await self._entry(ctx)
+            result = await self._entry(call)
         return self.finish(request.revision, result)
 
-    async def _admitted(self, ctx: Context) -> Any:
-        """Refuse who may not do this, before a middleware says a word; whoever watches sees the refusal."""
+    async def _admitted(self, call: Call) -> Any:
+        """Refuse a caller who lacks a scope before any middleware runs; observers see the refusal."""
         if self.access.active:
             try:
-                self.access.admit(ctx._request, ctx._outlet)
+                self.access.admit(call.request, call.outlet)
             except InsufficientScope:
-                ctx._refusal = "scope"
+                call.refusal = "scope"
                 raise
-        return await (self._operate(ctx) if self._chain is None else self._guarded(ctx, self._chain))
+        return await (self._operate(call) if self._chain is None else self._guarded(call, self._chain))
 
     def finish(self, revision: str, result: Any) -> Any:
         """Shape a result for its revision; a modern one says which server it is from."""
@@ -233,33 +244,33 @@ class Kernel(Operations):
             return {"resultType": "complete", **result, "_meta": {**self._server_info, **result.get("_meta", {})}}
         return result
 
-    async def _guarded(self, ctx: Context, chain: Next) -> Any:
-        """What is answered where a middleware asks, or fails."""
-        ctx._task = asyncio.current_task()
+    async def _guarded(self, call: Call, chain: Operation) -> Any:
+        """Run middleware, and return the answer when it asks the client a question or raises."""
+        call.task = asyncio.current_task()
         try:
-            return await chain(ctx)
+            return await chain(call)
         except ProtocolError as error:
-            return await self.failures.answer(ctx, error, "the request")
+            return await self.failures.answer(call, error, "the request")
         except asyncio.CancelledError:
-            if asked(ctx):
-                return await self.questions.input_required(ctx)
+            if asked(call):
+                return await self.questions.input_required(call)
             raise
         except Exception as error:
-            if asked(ctx) and not isinstance(error, UrlRequired):
-                return await self.questions.input_required(ctx)
-            return await self.failures.answer(ctx, error, "the request")
+            if asked(call) and not isinstance(error, UrlRequired):
+                return await self.questions.input_required(call)
+            return await self.failures.answer(call, error, "the request")
 
-    async def _operate(self, ctx: Context) -> Any:
-        return await self._operations.get(ctx.method, self._extended)(ctx)
+    async def _operate(self, call: Call) -> Any:
+        return await self._operations.get(call.method, self._extended)(call)
 
-    async def _extended(self, ctx: Context) -> Any:
+    async def _extended(self, call: Call) -> Any:
         for extension in self.extensions.values():
-            if ctx.method in extension.handlers:
+            if call.method in extension.handlers:
                 try:
-                    return await self.failures.in_time(ctx, extension.handle(ctx), ctx.method)
+                    return await self.failures.in_time(call, extension.handle(call), call.method)
                 except Exception as error:
-                    return await self.failures.answer(ctx, error, ctx.method)
-        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {ctx.method}")
+                    return await self.failures.answer(call, error, call.method)
+        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
 
     # --- connections ---
 
@@ -290,89 +301,79 @@ class Kernel(Operations):
 
     # --- running a component ---
 
-    async def _run(self, ctx: Context, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    async def _run(self, call: Call, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a handler under its deadline; unwinding it for an answer ends as `input_required`."""
         component: Component = found.component
-        ctx._owner = found.owner
+        call.owner = found.owner
         if not component.replay:
-            ctx.replay = False
-        request = ctx._request
-        if request.revision == MODERN and (ctx._asking is not None or request.params.request_state is not UNSET):
+            call.replay = False
+        request = call.request
+        if request.revision == MODERN and (call.asking is not None or request.params.request_state is not UNSET):
             try:
-                await self.questions.take_up(ctx)
+                await self.questions.take_up(call)
             except BaseException:
                 coroutine.close()
                 raise
-            if asked(ctx):
+            if asked(call):
                 # A middleware asked, and kept its unwinding to itself: the handler has no business running.
                 coroutine.close()
-                return await self.questions.input_required(ctx)
+                return await self.questions.input_required(call)
         seconds = component.timeout if component.timeout is not None else self.limits.tool
-        if ctx._guard is not None:
-            seconds, coroutine = ctx._guard(seconds, coroutine)
-        connection = ctx._outlet.connection
+        if call.guard is not None:
+            seconds, coroutine = call.guard(seconds, coroutine)
+        connection = call.outlet.connection
         # To ask for the running loop is a system call on Python 3.11, and a session knows its own.
         loop = connection.loop if type(connection) is Session else asyncio.get_running_loop()
         handlers = self._handlers
         if handlers is None or handlers.loop is not loop:
             handlers = self._handlers = RunningHandlers(loop)
-        deadline = ctx._deadline = handlers.start(seconds, asyncio.current_task(loop))
+        deadline = call.deadline = handlers.start(seconds, asyncio.current_task(loop))
         failure: Exception | None = None
         try:
             result = await coroutine
         except BaseException as error:
-            if asked(ctx):
+            if asked(call):
                 # Unwinding passes through the handler as an exception; what it made of that does not matter.
-                return await self.questions.input_required(ctx)
-            failure = of_handler(ctx, component, deadline, error)
+                return await self.questions.input_required(call)
+            failure = of_handler(call, component, deadline, error)
         finally:
             handlers.deadlines.discard(deadline)
             deadline.task = None
-            asking = ctx._asking
+            asking = call.asking
             if type(asking) is Replay:
                 if not asking.unwinding:
                     asking.forget()
-                asking.task = ctx._task
+                asking.task = call.task
         if failure is not None:
-            return await self.failures.answer(ctx, failure, f"the {component.noun} {name[:200]}")
-        return result if asking is None or not asked(ctx) else await self.questions.input_required(ctx)
+            return await self.failures.answer(call, failure, f"the {component.noun} {name[:200]}")
+        return result if asking is None or not asked(call) else await self.questions.input_required(call)
 
-    # --- for handlers ---
+    # --- for calls ---
 
-    async def asking(self, ctx: Context) -> Asking:
-        return await self.questions.asking(ctx)
+    async def open_asking(self, call: Call) -> Asking:
+        return await self.questions.asking(call)
 
-    def new_id(self) -> str:
-        return secrets.token_urlsafe(16)
+    def find_target(self, call: Call) -> Subject | None:
+        return find_subject(self.access, self.catalog, call)
 
-    def elicitation_complete(self, outlet: Outlet, elicitation_id: str) -> bool:
-        params = t.ElicitationCompleteNotificationParams(elicitation_id=elicitation_id)
-        notify = getattr(outlet.connection, "notify", None)
-        return bool(notify and notify("notifications/elicitation/complete", params))
-
-    async def read_for(self, ctx: Context, uri: str) -> list[t.ResourceContents]:
+    async def read_for(self, call: Call, uri: str, in_thread: bool) -> list[t.ResourceContents]:
         """Read for a handler, on behalf of its caller: a tool is no way around what the caller may read."""
-        view = self._view(ctx)
+        view = self._view(call)
         if view is not None:
-            self.access.check_read(ctx._request, ctx._outlet, uri)
+            self.access.check_read(call.request, call.outlet, uri)
         subject = subject_of_read(self.access, uri, view)
         if subject.found is None:
             raise ResourceNotFound(f"There is no resource {uri[:200]}")
-        inner = Context(self, ctx._request, ctx._outlet)
-        inner.replay, inner._deadline, inner._state = ctx.replay, ctx._deadline, ctx.state
-        inner._threaded, inner._mask = ctx._threaded, ctx._mask
-        if ctx._request.row.rounds:
-            inner._asking = ctx._asking or await ctx._open_asking()
-        inner._owner, inner._subject = subject.found.owner, subject
+        inner = call.nested(subject.found.owner, subject, in_thread)
+        # Where questions are rounds, those of both are rounds of one request.
+        inner.asking = await call.open_asking() if call.request.row.rounds else None
         enforcer = self.server.enforcer
-        result = await (_read(inner) if enforcer is None else enforcer.read_inside(ctx, inner, subject, _read))
+        result = await (_read(inner) if enforcer is None else enforcer.read_inside(call, inner, subject, _read))
         return cast("list[t.ResourceContents]", result.contents)
 
-    def context_in_thread(self, ctx: Context) -> Context:
-        return context_in_thread(ctx)
-
-    def log_threshold(self, request: Incoming, outlet: Outlet) -> int | None:
-        """The least severe level the client of a request wants; None for no messages at all."""
+    def log_threshold(self, call: Call) -> int | None:
+        """Return the least severe level that the client wants; None for no messages at all."""
+        request = call.request
         if not self.offers_logging:
             return None  # 2025-06-18 basic/lifecycle: only what was negotiated is used.
         if request.modern:
@@ -380,15 +381,16 @@ class Kernel(Operations):
             if request.log_level is UNSET or request.method == LISTEN:
                 return None
             return t.severity(request.log_level)
-        client = getattr(outlet.connection, "state", None)
+        client = getattr(call.outlet.connection, "state", None)
         # Where there is no connection, log messages were not promised.
         return t.severity(client.level) if isinstance(client, LegacyClient) else None
 
 
-async def _read(ctx: Context) -> t.ReadResourceResult:
-    """Read what the subject of a context names, with no check of its own."""
-    subject = ctx._subject
+async def _read(call: Call) -> t.ReadResourceResult:
+    """Read what a call is about, with no check of its own."""
+    subject: Subject = call.target
+    assert subject.found is not None
     component, uri = subject.found.component, subject.params.uri
     is_template = isinstance(component, ResourceTemplate)
-    contents = await (component.read(ctx, uri, subject.variables) if is_template else component.read(ctx, uri))
+    contents = await (component.read(call, uri, subject.variables) if is_template else component.read(call, uri))
     return t.ReadResourceResult(contents=contents)

@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, counted
-from toolwire.server.context import Context
+from toolwire.server.call import Call
 from toolwire.server.extensions import Extension
 from toolwire.server.limits import Limits
 from toolwire.server.subscriptions import Hub, Stream
@@ -20,7 +20,7 @@ from toolwire.wire.session import Session
 
 
 async def listen(
-    ctx: Context,
+    call: Call,
     hub: Hub,
     limits: Limits,
     declared: Mapping[str, Any],
@@ -29,16 +29,16 @@ async def listen(
     hears: Callable[[str], bool],
 ) -> t.SubscriptionsListenResult:
     """Keep a stream open until either side ends it. `more` is what else was asked for and is honoured."""
-    caller = ctx._request.caller
+    caller = call.request.caller
     hub.shares.take(caller)
     try:
-        return await _listen(ctx, hub, limits, declared, extensions, more, hears)
+        return await _listen(call, hub, limits, declared, extensions, more, hears)
     finally:
         hub.shares.give_back(caller)
 
 
 async def _listen(
-    ctx: Context,
+    call: Call,
     hub: Hub,
     limits: Limits,
     declared: Mapping[str, Any],
@@ -46,11 +46,11 @@ async def _listen(
     more: Mapping[str, Any],
     hears: Callable[[str], bool],
 ) -> t.SubscriptionsListenResult:
-    stream = Stream(ctx, _accepted(ctx.params.notifications, limits, declared), hears)
-    stream.extra = {**_extension_filters(ctx, extensions), **more}
+    stream = Stream(call, _accepted(call.params.notifications, limits, declared), hears)
+    stream.extra = {**_extension_filters(call, extensions), **more}
     stream.acknowledge()
     hub.streams.add(stream)
-    connection = ctx._outlet.connection
+    connection = call.outlet.connection
     # `Limits.listeners` bounds the streams; what else a connection asks for must not wait for their end.
     aside = connection.set_aside() if isinstance(connection, Session) else nullcontext()
     try:
@@ -61,9 +61,9 @@ async def _listen(
     # 2026-07-28 basic/patterns/cancellation: on stdio the end is announced by this notification too.
     notify = getattr(connection, "notify", None)
     if notify is not None:
-        gone = t.CancelledNotificationParams(request_id=ctx.request_id, reason="The subscription ended")
+        gone = t.CancelledNotificationParams(request_id=call.request_id, reason="The subscription ended")
         asyncio.get_running_loop().call_soon(notify, "notifications/cancelled", gone)
-    return t.SubscriptionsListenResult(meta={t.SUBSCRIPTION_ID_KEY: ctx.request_id})
+    return t.SubscriptionsListenResult(meta={t.SUBSCRIPTION_ID_KEY: call.request_id})
 
 
 def _accepted(wanted: t.SubscriptionFilter, limits: Limits, declared: Mapping[str, Any]) -> t.SubscriptionFilter:
@@ -83,15 +83,15 @@ def _honoured(wanted: bool | UnsetType, declared: Mapping[str, Any], capability:
     return True if wanted is True and t.has_capability(declared, capability) else UNSET
 
 
-def _extension_filters(ctx: Context, extensions: Iterable[Extension]) -> dict[str, Any]:
+def _extension_filters(call: Call, extensions: Iterable[Extension]) -> dict[str, Any]:
     filters = {
         name: accept
         for extension in extensions
-        if extension.filters and extension.declared_by(ctx.client_capabilities)
+        if extension.filters and extension.declared_by(call.request.capabilities)
         for name, accept in extension.filters.items()
     }
     if not filters:
         return {}
-    asked = msgspec.json.decode(cast(Raw, ctx._request.raw)).get("notifications", {})
+    asked = msgspec.json.decode(cast(Raw, call.request.raw)).get("notifications", {})
     accepted = {name: accept(asked[name]) for name, accept in filters.items() if name in asked}
     return {name: value for name, value in accepted.items() if value is not None}

@@ -13,10 +13,11 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import methods
 from toolwire.protocol.shaping import shape
+from toolwire.server.call import Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
 from toolwire.server.components.tools import output_schema_for
-from toolwire.server.context import Context
+from toolwire.server.context import Context, context_of
 from toolwire.server.replay_state import principal_key
 
 _LIST: Final = "tools/list"
@@ -59,31 +60,31 @@ class LowLevel:
             raise ServerError("The call handler takes (name, arguments) or (name, arguments, ctx)")
         self._call = handler
 
-    async def tools(self, ctx: Context) -> list[t.Tool]:
+    async def tools(self, call: Call) -> list[t.Tool]:
         """Ask the list handler what it lists for a caller now."""
         assert self._list is not None
         if self._call is None:
             raise ServerError("A list handler needs a call handler: @server.on_call_tool")
-        listed = self._list(_as_list_request(ctx)) if self.looks_at_caller else self._list()
+        listed = self._list(_list_context(call)) if self.looks_at_caller else self._list()
         if inspect.isawaitable(listed):
             listed = await listed
         return [each if isinstance(each, t.Tool) else msgspec.convert(each, t.Tool) for each in listed]
 
-    async def listed(self, ctx: Context) -> list[Any]:
+    async def listed(self, call: Call) -> list[Any]:
         """The tools as the client of a request gets to see them."""
-        return [_for_revision(each, ctx.revision) for each in await self.tools(ctx)]
+        return [_for_revision(each, call.revision) for each in await self.tools(call)]
 
-    async def find(self, name: str, ctx: Context) -> Found[Tool] | None:
+    async def find(self, name: str, call: Call) -> Found[Tool] | None:
         """The tool of a name, if the list handler lists it for this caller now; arguments are checked against it."""
         if self._list is None:
             return None
-        definition = next((each for each in reversed(await self.tools(ctx)) if each.name == name), None)
+        definition = next((each for each in reversed(await self.tools(call)) if each.name == name), None)
         if definition is None:
             return None
-        key = (principal_key(ctx.principal), name)
+        key = (principal_key(call.principal), name)
         compiled = self._compiled.pop(key, None)
         if compiled is None or compiled[0] != definition:
-            compiled = (definition, self._tool(definition, ctx.server))
+            compiled = (definition, self._tool(definition, call.server))
         self._compiled[key] = compiled
         while len(self._compiled) > MAX_TOOLS:
             self._compiled.pop(next(iter(self._compiled)), None)
@@ -112,16 +113,15 @@ class LowLevel:
         )
 
 
-def _as_list_request(ctx: Context) -> Context:
-    """The context that a list handler gets: that of `tools/list`, also where a call made us ask."""
-    request = ctx._request
+def _list_context(call: Call) -> Context:
+    """Return the context that a list handler gets: that of `tools/list`, also where a call made us ask."""
+    request = call.request
     if request.method == _LIST:
-        return ctx
+        return context_of(call)
     row = methods(request.revision)[_LIST]
-    request = msgspec.structs.replace(request, method=_LIST, row=row, params=_NO_CURSOR)
-    listing = Context(ctx._host, request, ctx._outlet)
-    listing._state = ctx.state
-    return listing
+    listing = Call(call.host, msgspec.structs.replace(request, method=_LIST, row=row, params=_NO_CURSOR), call.outlet)
+    listing.state = call.state
+    return context_of(listing)
 
 
 def _for_revision(definition: t.Tool, revision: str) -> Any:

@@ -18,15 +18,16 @@ from toolwire.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND, ProtocolE
 from toolwire.protocol.lifecycle import SUPPORTED
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.access import Access, View
+from toolwire.server.call import Call
+from toolwire.server.call_target import Subject
 from toolwire.server.catalog import Catalog, Found, Sees
 from toolwire.server.completing import Completions
 from toolwire.server.components import Cache
-from toolwire.server.context import Context
 from toolwire.server.failures import Failures, as_revision_has_it
 from toolwire.server.limits import Limits
 from toolwire.server.list_pages import Pages
 from toolwire.server.listening import listen
-from toolwire.server.middleware import Next
+from toolwire.server.middleware import Operation
 from toolwire.server.offer import Offering
 from toolwire.server.subscriptions import Hub, LegacyClient
 
@@ -60,7 +61,7 @@ class Operations(Offering, ABC):
         self.pages: Pages = Pages(catalog, page_size)
         self.hub: Hub = Hub(limits)
         self._results_are_read = False
-        self._own_operations: dict[str, Next] = {
+        self._own_operations: dict[str, Operation] = {
             "server/discover": self._discover,
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -85,7 +86,7 @@ class Operations(Offering, ABC):
         """Made when the first is wanted."""
 
     @abstractmethod
-    async def _run(self, ctx: Context, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    async def _run(self, call: Call, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a handler."""
 
     @abstractmethod
@@ -94,75 +95,75 @@ class Operations(Offering, ABC):
 
     # --- tools ---
 
-    def _call_tool(self, ctx: Context) -> Awaitable[Any]:
-        params: t.CallToolRequestParams = ctx._request.params
-        found = self.catalog.tool(params.name, self._sees(ctx) if self.access.active else None)
+    def _call_tool(self, call: Call) -> Awaitable[Any]:
+        params: t.CallToolRequestParams = call.request.params
+        found = self.catalog.tool(params.name, self._sees(call) if self.access.active else None)
         if found is None:
-            return self._call_unlisted(ctx, params)
+            return self._call_unlisted(call, params)
         if found.component.task is not None or params.task is not UNSET:
-            return self.tasks.tool_called(ctx, found)
-        return self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
+            return self.tasks.tool_called(call, found)
+        return self._run(call, found, params.name, found.component.call(call, params.arguments))
 
-    async def _call_unlisted(self, ctx: Context, params: t.CallToolRequestParams) -> Any:
+    async def _call_unlisted(self, call: Call, params: t.CallToolRequestParams) -> Any:
         """A tool that is not in the catalogue: one of the low-level handlers, or of nobody."""
         found = None
         try:
             if self.lowlevel.active:
-                judged = ctx._subject
+                judged: Subject | None = call.target
                 if judged is not None and judged.found is not None:
                     found = judged.found
                 else:
-                    found = await self.failures.in_time(ctx, self.lowlevel.find(params.name, ctx), "tools/list")
+                    found = await self.failures.in_time(call, self.lowlevel.find(params.name, call), "tools/list")
         except Exception as error:
-            return await self.failures.answer(ctx, error, f"the tool {params.name[:200]}")
+            return await self.failures.answer(call, error, f"the tool {params.name[:200]}")
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
         if found.component.task is not None or params.task is not UNSET:
-            return await self.tasks.tool_called(ctx, found)
-        return await self._run(ctx, found, params.name, found.component.call(ctx, params.arguments))
+            return await self.tasks.tool_called(call, found)
+        return await self._run(call, found, params.name, found.component.call(call, params.arguments))
 
-    async def _about_tasks(self, ctx: Context) -> Any:
-        return await self.tasks.handle(ctx)
+    async def _about_tasks(self, call: Call) -> Any:
+        return await self.tasks.handle(call)
 
-    async def _list_tools(self, ctx: Context) -> Any:
+    async def _list_tools(self, call: Call) -> Any:
         if self.lowlevel.lists:
             try:
-                tools = await self.failures.in_time(ctx, self.lowlevel.listed(ctx), "tools/list")
+                tools = await self.failures.in_time(call, self.lowlevel.listed(call), "tools/list")
             except Exception as error:
-                return await self.failures.answer(ctx, error, "the list of tools")
+                return await self.failures.answer(call, error, "the list of tools")
             result = t.ListToolsResult(tools=tools)
             return self._cached(result, self._private(self.cache) if self.lowlevel.looks_at_caller else None)
-        return self._listed(ctx, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
+        return self._listed(call, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
 
     # --- resources ---
 
-    async def _list_resources(self, ctx: Context) -> Any:
+    async def _list_resources(self, call: Call) -> Any:
         return self._listed(
-            ctx, "resources", lambda items, cursor: t.ListResourcesResult(resources=items, next_cursor=cursor)
+            call, "resources", lambda items, cursor: t.ListResourcesResult(resources=items, next_cursor=cursor)
         )
 
-    async def _list_templates(self, ctx: Context) -> Any:
+    async def _list_templates(self, call: Call) -> Any:
         return self._listed(
-            ctx,
+            call,
             "templates",
             lambda items, cursor: t.ListResourceTemplatesResult(resource_templates=items, next_cursor=cursor),
         )
 
-    async def _read_resource(self, ctx: Context) -> Any:
-        uri = ctx.params.uri
-        sees = self._sees(ctx)
+    async def _read_resource(self, call: Call) -> Any:
+        uri = call.params.uri
+        sees = self._sees(call)
         found: Found[Any] | None = self.catalog.resource(uri, sees)
         if found is not None:
             resource = found.component
-            contents = await self._run(ctx, found, uri, resource.read(ctx, uri))
+            contents = await self._run(call, found, uri, resource.read(call, uri))
         else:
             matched = self.catalog.template(uri, sees)
             if matched is None:
                 # RES-2: never an empty list.
-                raise as_revision_has_it(ctx, ResourceNotFound())
+                raise as_revision_has_it(call, ResourceNotFound())
             found, variables = matched
             resource = found.component
-            contents = await self._run(ctx, found, uri, resource.read(ctx, uri, variables))
+            contents = await self._run(call, found, uri, resource.read(call, uri, variables))
         if not isinstance(contents, list):
             return contents
         hint = resource.cache or self.cache
@@ -178,65 +179,65 @@ class Operations(Offering, ABC):
         differ = any(each is not None and each.by_principal is not None for each in policies)
         return bool(demand.audiences or demand.scopes or differ)
 
-    async def _subscribe(self, ctx: Context) -> Any:
-        client = _client_of(ctx)
-        if self.access.active and not self.access.hears(ctx._request, ctx._outlet, ctx.params.uri):
+    async def _subscribe(self, call: Call) -> Any:
+        client = _client_of(call)
+        if self.access.active and not self.access.hears(call.request, call.outlet, call.params.uri):
             return t.Result()  # What an address gets at which nothing is.
-        if len(client.uris) >= self.limits.uris and ctx.params.uri not in client.uris:
+        if len(client.uris) >= self.limits.uris and call.params.uri not in client.uris:
             raise ProtocolError(
                 INVALID_PARAMS, f"At most {counted(self.limits.uris, 'resource')} can be subscribed to at once"
             )
-        client.uris.add(ctx.params.uri)
+        client.uris.add(call.params.uri)
         return t.Result()
 
-    async def _unsubscribe(self, ctx: Context) -> Any:
-        _client_of(ctx).uris.discard(ctx.params.uri)
+    async def _unsubscribe(self, call: Call) -> Any:
+        _client_of(call).uris.discard(call.params.uri)
         return t.Result()
 
     # --- prompts and completions ---
 
-    async def _list_prompts(self, ctx: Context) -> Any:
+    async def _list_prompts(self, call: Call) -> Any:
         return self._listed(
-            ctx, "prompts", lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor)
+            call, "prompts", lambda items, cursor: t.ListPromptsResult(prompts=items, next_cursor=cursor)
         )
 
-    async def _get_prompt(self, ctx: Context) -> Any:
-        params: t.GetPromptRequestParams = ctx.params
-        found = self.catalog.prompt(params.name, self._sees(ctx))
+    async def _get_prompt(self, call: Call) -> Any:
+        params: t.GetPromptRequestParams = call.params
+        found = self.catalog.prompt(params.name, self._sees(call))
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         prompt = found.component
         values = _strings(params.arguments)
-        return await self._run(ctx, found, params.name, prompt.get(ctx, values))
+        return await self._run(call, found, params.name, prompt.get(call, values))
 
     # --- logging ---
 
-    async def _set_level(self, ctx: Context) -> Any:
-        _client_of(ctx).level = ctx.params.level
-        if ctx._outlet.is_local:
+    async def _set_level(self, call: Call) -> Any:
+        _client_of(call).level = call.params.level
+        if call.outlet.is_local:
             # A handler that the program installed follows the one client that there is. Over HTTP there are many, and
             # none of them may silence, or flood, what whoever runs the server reads.
-            logs.set_level(ctx.params.level)
+            logs.set_level(call.params.level)
         return t.Result()
 
     # --- subscriptions ---
 
-    async def _listen(self, ctx: Context) -> Any:
-        request, outlet = ctx._request, ctx._outlet
-        tasks = ctx.params.notifications.task_ids
+    async def _listen(self, call: Call) -> Any:
+        request, outlet = call.request, call.outlet
+        tasks = call.params.notifications.task_ids
         return await listen(
-            ctx,
+            call,
             self.hub,
             self.limits,
             self.capabilities(MODERN),
             self.extensions.values(),
-            more=await self.tasks.listened(ctx, tasks) if tasks is not UNSET and self._offers_tasks() else {},
+            more=await self.tasks.listened(call, tasks) if tasks is not UNSET and self._offers_tasks() else {},
             hears=lambda uri: self.access.hears(request, outlet, uri),
         )
 
     # --- lists ---
 
-    async def _discover(self, ctx: Context) -> Any:
+    async def _discover(self, call: Call) -> Any:
         return self._cached(
             t.DiscoverResult(
                 supported_versions=list(SUPPORTED),
@@ -245,19 +246,19 @@ class Operations(Offering, ABC):
             )
         )
 
-    def _view(self, ctx: Context) -> View | None:
+    def _view(self, call: Call) -> View | None:
         """What the caller sees; None for everything."""
-        return self.access.view(ctx._request, ctx._outlet) if self.access.active else None
+        return self.access.view(call.request, call.outlet) if self.access.active else None
 
-    def _sees(self, ctx: Context) -> Sees | None:
-        view = self._view(ctx)
+    def _sees(self, call: Call) -> Sees | None:
+        view = self._view(call)
         return None if view is None else view.sees
 
-    def _listed(self, ctx: Context, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
-        revision = ctx.revision
+    def _listed(self, call: Call, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
+        revision = call.revision
         # "" is no cursor of ours: it is how some clients write that they have none.
-        cursor = ctx.params.cursor or None
-        view = self._view(ctx)
+        cursor = call.params.cursor or None
+        view = self._view(call)
         cache = None if view is None else self._private(self.cache)
 
         def answer(items: list[Any], following: str | None) -> Any:
@@ -279,10 +280,10 @@ class Operations(Offering, ABC):
         return result
 
 
-def _client_of(ctx: Context) -> LegacyClient:
-    client = getattr(ctx._outlet.connection, "state", None)
+def _client_of(call: Call) -> LegacyClient:
+    client = getattr(call.outlet.connection, "state", None)
     if not isinstance(client, LegacyClient):
-        raise ProtocolError(METHOD_NOT_FOUND, f"{ctx.method} needs a connection")
+        raise ProtocolError(METHOD_NOT_FOUND, f"{call.method} needs a connection")
     return client
 
 

@@ -8,43 +8,47 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from toolwire.protocol import types as t
+from toolwire.server.call import Call
 from toolwire.server.call_target import subject_of
 from toolwire.server.catalog import Catalog, Mount
-from toolwire.server.context import Context
-from toolwire.server.middleware import Next, answering, compose
+from toolwire.server.context import Context, MountedContext, call_of
+from toolwire.server.middleware import Operation, chain_of
 
-Guard: TypeAlias = Callable[[Context, Next], Awaitable[Any]]
+Guarded: TypeAlias = Callable[[Call, Operation], Awaitable[Any]]
 
-# Those that run something of a component. Lists are of all servers together, and so of none that is mounted.
+# The methods that run something of a component. Lists are of all servers together, and so of none that is mounted.
 _METHODS: Final = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
 
-def around_mounted(catalog: Catalog, operations: Mapping[str, Next], guard: Guard) -> dict[str, Next]:
-    """The operations of a server, within the middleware of mounted ones if there is any; `guard` runs a chain of it."""
-    if not any(each.owner.kernel.own_middleware for each in catalog.family()):
+def around_mounted(catalog: Catalog, operations: Mapping[str, Operation], guarded: Guarded) -> dict[str, Operation]:
+    """Return the operations of a server, within the middleware of mounted servers if there is any.
+
+    `guarded` runs a chain of middleware, and answers when it fails or asks.
+    """
+    if not any(each.owner.kernel.middleware for each in catalog.family()):
         return dict(operations)
-    return {**operations, **{method: _Around(operations[method], guard) for method in _METHODS}}
+    return {**operations, **{method: _Around(operations[method], guarded) for method in _METHODS}}
 
 
 class _Around:
-    """One operation. What belongs to a mounted server passes the middleware of every server on the way to it."""
+    """One operation. A call of a mounted server's component passes the middleware of every server on the way to it."""
 
-    def __init__(self, operation: Next, guard: Guard) -> None:
+    def __init__(self, operation: Operation, guarded: Guarded) -> None:
         self._operation = operation
-        self._guard = guard
-        self._chains: dict[tuple[Mount, ...], Next] = {}
+        self._guarded = guarded
+        self._chains: dict[tuple[Mount, ...], Operation] = {}
 
-    def __call__(self, ctx: Context) -> Awaitable[Any]:
-        subject = subject_of(ctx)
+    def __call__(self, call: Call) -> Awaitable[Any]:
+        subject = subject_of(call)
         found = None if subject is None else subject.found
         if found is None or not found.way:
-            return self._operation(ctx)
+            return self._operation(call)
         chain = self._chains.get(found.way)
         if chain is None:
             chain = self._chains[found.way] = self._chain(found.way)
-        return self._guard(ctx, chain)
+        return self._guarded(call, chain)
 
-    def _chain(self, way: tuple[Mount, ...]) -> Next:
+    def _chain(self, way: tuple[Mount, ...]) -> Operation:
         chain = self._operation
         for depth in range(len(way), 0, -1):
             prefix = "".join(mount.prefix for mount in way[:depth])
@@ -52,29 +56,22 @@ class _Around:
         return chain
 
 
-def _around(server: Any, prefix: str, following: Next) -> Next:
-    middleware = [answering(each) for each in server.kernel.own_middleware]
+def _around(server: Any, prefix: str, operation: Operation) -> Operation:
+    """Return the operation within the middleware of one mounted server, which knows its components by its own names."""
+    if not server.kernel.middleware:
+        return operation
 
-    async def leave(inside: Any) -> Any:
-        ctx: Context = inside._outside
-        ctx._request.params = _renamed(inside.params, lambda name: prefix + name)
-        return await following(ctx)
+    def leave(ctx: Context) -> Awaitable[Any]:
+        call = call_of(ctx)
+        call.request.params = _renamed(ctx.params, lambda name: prefix + name)
+        return operation(call)
 
-    chain = compose(middleware, leave)
-    return (lambda ctx: chain(_Inside(ctx, server, prefix))) if middleware else following
+    chain = chain_of(server.kernel.middleware, leave)
 
+    def enter(call: Call) -> Awaitable[Any]:
+        return chain(MountedContext(call, server, _renamed(call.params, lambda name: name.removeprefix(prefix))))
 
-class _Inside(Context):
-    """A request as a mounted server knows it: under its own names. All else is that of the request itself."""
-
-    __slots__ = ("_outside", "_owner", "_request")
-
-    def __init__(self, ctx: Context, server: Any, prefix: str) -> None:
-        self.__dict__ = ctx.__dict__
-        self._outside = ctx
-        self._owner = server
-        params = _renamed(ctx.params, lambda name: name.removeprefix(prefix))
-        self._request = msgspec.structs.replace(ctx._request, params=params)
+    return enter
 
 
 def _renamed(params: Any, rename: Callable[[str], str]) -> Any:

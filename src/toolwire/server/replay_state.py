@@ -21,7 +21,7 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.rounds import Rounds, State, digest, dump_state, invalid_state, request_digest, used_state
 from toolwire.protocol.sealing import BadSeal, Sealer
-from toolwire.server.context import Context
+from toolwire.server.call import Call
 from toolwire.server.input_requests import Asking, BackChannel, NoReplay, Replay
 from toolwire.server.limits import Limits
 from toolwire.server.storage_budget import Keeping
@@ -52,38 +52,41 @@ class Questions:
         self._kept = Keeping(MAX_KEPT, limits.share)
         self._used = Keeping(MAX_USED, limits.share)
 
-    async def asking(self, ctx: Context) -> Asking:
-        if not ctx._request.modern:
-            return BackChannel(ctx._outlet, self._limits.state)
-        if not ctx._request.row.rounds:
+    async def asking(self, call: Call) -> Asking:
+        """Return the way in which a call asks its client."""
+        if call.task_run is not None and (asking := call.task_run.asking) is not None:
+            return asking
+        if not call.request.modern:
+            return BackChannel(call.outlet, self._limits.state)
+        if not call.request.row.rounds:
             # MRTR-1
-            raise NotSupported(f"{ctx.method} cannot ask the client: only tools, prompts and resources can")
+            raise NotSupported(f"{call.method} cannot ask the client: only tools, prompts and resources can")
         rounds = Rounds(
-            request_digest(ctx.method, ctx.params), principal_key(ctx.principal), max_rounds=self._limits.rounds
+            request_digest(call.method, call.params), principal_key(call.principal), max_rounds=self._limits.rounds
         )
-        if ctx.params.request_state is not UNSET:
-            await self._resume(rounds, ctx)
-        elif ctx.params.input_responses is not UNSET:
-            rounds.offer(ctx.params.input_responses)
-        if not ctx.replay and rounds.unfinished is None:
+        if call.params.request_state is not UNSET:
+            await self._resume(rounds, call)
+        elif call.params.input_responses is not UNSET:
+            rounds.offer(call.params.input_responses)
+        if not call.replay and rounds.unfinished is None:
             return NoReplay()
         # Whoever asks may be a child task of the handler, whose own task its deadline knows.
-        task = ctx._task if ctx._deadline is None else ctx._deadline.task
+        task = call.task if call.deadline is None else call.deadline.task
         return Replay(rounds, task or asyncio.current_task())
 
-    async def take_up(self, ctx: Context) -> None:
+    async def take_up(self, call: Call) -> None:
         """Before a handler runs: check the state it is sent, and make its questions its own."""
-        asking = ctx._asking or await ctx._open_asking()
-        if asked(ctx):
+        asking = call.asking or await call.open_asking()
+        if asked(call):
             return
-        if not ctx.replay:
-            ctx._asking = NoReplay()
+        if not call.replay:
+            call.asking = NoReplay()
         elif type(asking) is Replay:
             asking.task = asyncio.current_task()
 
-    async def _resume(self, rounds: Rounds, ctx: Context) -> None:
+    async def _resume(self, rounds: Rounds, call: Call) -> None:
         """MRTR-5: what comes back is the client's word until its seal is checked."""
-        params: t.RoundRequestParams = ctx.params
+        params: t.RoundRequestParams = call.params
         try:
             payload = self.sealer.open(cast(str, params.request_state), self._context)
         except BadSeal:
@@ -95,19 +98,19 @@ class Questions:
             payload = stored
         responses = {} if params.input_responses is UNSET else params.input_responses
         # A request that this server runs again was in time when it came.
-        state = rounds.resume(payload[1:], responses, 0.0 if ctx._request.again else time.time())
+        state = rounds.resume(payload[1:], responses, 0.0 if call.request.again else time.time())
         for asked in state.asked.values():
-            _check_capability(ctx, _CAPABILITIES[asked.kind])
+            _check_capability(call, _CAPABILITIES[asked.kind])
         for _, question in rounds.pending.values():
             if isinstance(question, t.ElicitRequest) and question.params.mode == "url":
-                _check_capability(ctx, "elicitation.url")
-        if rounds.unfinished is None and not ctx._request.again:
-            await self._use_up(ctx, state)
+                _check_capability(call, "elicitation.url")
+        if rounds.unfinished is None and not call.request.again:
+            await self._use_up(call, state)
 
-    async def _use_up(self, ctx: Context, state: State) -> None:
+    async def _use_up(self, call: Call, state: State) -> None:
         """MRTR-7: let one request, on whichever replica, run with the answers to a state."""
         seconds = max(state.expires - time.time(), 0.0) + _SLACK
-        if not self._used.has_room(ctx._request.caller, 1):
+        if not self._used.has_room(call.request.caller, 1):
             raise ProtocolError(INTERNAL_ERROR, "Too many calls were answered in a short time; try again later")
         try:
             is_first = await self._stores.kv.put(f"toolwire:used:{state.id}", b"1", ttl=seconds, if_absent=True)
@@ -116,22 +119,22 @@ class Questions:
             raise ProtocolError(INTERNAL_ERROR, "The answers cannot be taken now; try again later") from None
         if not is_first:
             raise used_state()
-        self._used.admit(ctx._request.caller, 1, seconds)
+        self._used.admit(call.request.caller, 1, seconds)
 
-    async def input_required(self, ctx: Context) -> t.InputRequiredResult:
-        asking = ctx._asking
+    async def input_required(self, call: Call) -> t.InputRequiredResult:
+        asking = call.asking
         assert isinstance(asking, Replay)
         seconds = self._limits.tool
-        if ctx._deadline is not None:
-            ctx._deadline.stop()
-            seconds = ctx._deadline.seconds
+        if call.deadline is not None:
+            call.deadline.stop()
+            seconds = call.deadline.seconds
         if asking.unwinding and asking.rounds.unfinished is None:
             uncancel()
         await asking.unwound(seconds)
         state = asking.rounds.next_state(secrets.token_urlsafe(16), time.time(), self._limits.state)
-        return asking.rounds.result(await self._sealed(ctx, state))
+        return asking.rounds.result(await self._sealed(call, state))
 
-    async def _sealed(self, ctx: Context, state: State) -> str:
+    async def _sealed(self, call: Call, state: State) -> str:
         payload = _INLINE + dump_state(state)
         if len(payload) > MAX_STATE:
             text = f"The answers to this call's questions, and its steps, are over the limit of {MAX_STATE} bytes"
@@ -139,7 +142,7 @@ class Questions:
         # What a step returned is the server's own business: it travels encrypted, or not at all.
         if len(payload) <= MAX_SEALED and (self.sealer.confidential or not state.steps):
             return self.sealer.seal(payload, self._context)
-        if not self._kept.admit(ctx._request.caller, len(payload), self._limits.state):
+        if not self._kept.admit(call.request.caller, len(payload), self._limits.state):
             text = "Too many calls wait for long answers to be carried on; try again later, or with shorter answers"
             raise ProtocolError(INTERNAL_ERROR, text)
         name = secrets.token_urlsafe(24)
@@ -154,9 +157,9 @@ _CAPABILITIES: Final = {
 }
 
 
-def _check_capability(ctx: Context, capability: str) -> None:
+def _check_capability(call: Call, capability: str) -> None:
     """MRTR-4: a question is asked again only if this request allows it, whatever the one before did."""
-    if not t.has_capability(ctx.client_capabilities, capability):
+    if not t.has_capability(call.request.capabilities, capability):
         text = f"The questions of this request need the client capability {capability}"
         required: dict[str, Any] = {}
         for name in reversed(capability.split(".")):
@@ -164,8 +167,8 @@ def _check_capability(ctx: Context, capability: str) -> None:
         raise ProtocolError(MISSING_CLIENT_CAPABILITY, text, {"requiredCapabilities": required})
 
 
-def asked(ctx: Context) -> bool:
-    asking = ctx._asking
+def asked(call: Call) -> bool:
+    asking = call.asking
     return type(asking) is Replay and asking.unwinding
 
 

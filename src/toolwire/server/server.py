@@ -297,8 +297,7 @@ class Server(Registering, Serving):
             from toolwire.server.policy.enforcement import Enforcer
 
             self.enforcer = Enforcer(self)
-            # Before any other middleware, so that what is refused costs nothing and what is answered is masked.
-            self.kernel.use(self.enforcer, outermost=True)
+            self.kernel.enforce(self.enforcer)
 
     def notify_changed(self, family: str) -> None:
         """Say that the list of `tools`, `resources` or `prompts` changed, where it changed behind the server's back."""

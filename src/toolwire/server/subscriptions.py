@@ -24,7 +24,7 @@ from toolwire.protocol.changes import (
     updated_params,
 )
 from toolwire.protocol.lifecycle import ServerLifecycle
-from toolwire.server.context import Context
+from toolwire.server.call import Call
 from toolwire.server.limits import Limits
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
@@ -122,16 +122,16 @@ class LegacyClient:
 class Stream:
     """One `subscriptions/listen` that is open."""
 
-    def __init__(self, ctx: Context, accepted: t.SubscriptionFilter, hears: Callable[[str], bool]) -> None:
+    def __init__(self, call: Call, accepted: t.SubscriptionFilter, hears: Callable[[str], bool]) -> None:
         """`hears`: whether the listener may know what happens at an address."""
-        self.ctx = ctx
-        self.outlet: Outlet = ctx._outlet
+        self.call = call
+        self.outlet: Outlet = call.outlet
         self._hears = hears
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.accepted = accepted
         self.extra: dict[str, Any] = {}
         self.ended: asyncio.Future[None] = self.loop.create_future()
-        self._meta = {t.SUBSCRIPTION_ID_KEY: ctx.request_id}
+        self._meta = {t.SUBSCRIPTION_ID_KEY: call.request_id}
         self.uris: set[str] = (
             set() if accepted.resource_subscriptions is UNSET else set(accepted.resource_subscriptions)
         )

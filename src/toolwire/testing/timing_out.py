@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from toolwire.content import ToolResult
-from toolwire.server.context import Context
+from toolwire.server.call import Call
+from toolwire.server.context import Context, call_of
 from toolwire.server.middleware import Next
 from toolwire.testing.connecting import connect
 
@@ -70,14 +71,15 @@ class _Stopper:
 
     async def __call__(self, ctx: Context, call_next: Next) -> Any:
         if ctx.method == "tools/call":
-            earlier = ctx._guard
+            call = call_of(ctx)
+            earlier = call.guard
 
             def guard(seconds: float, handler: Coroutine[Any, Any, Any]) -> tuple[float, Coroutine[Any, Any, Any]]:
                 self.allowed, handler = (seconds, handler) if earlier is None else earlier(seconds, handler)
-                self._stopping = asyncio.ensure_future(self._stop(ctx))
+                self._stopping = asyncio.ensure_future(self._stop(call))
                 return self.allowed, self._watched(handler)
 
-            ctx._guard = guard
+            call.guard = guard
         return await call_next(ctx)
 
     async def _watched(self, handler: Coroutine[Any, Any, Any]) -> Any:
@@ -86,12 +88,13 @@ class _Stopper:
         finally:
             self._ended = True
 
-    async def _stop(self, ctx: Context) -> None:
+    async def _stop(self, call: Call) -> None:
         if self._when is not None:
             await self._when()
         if not self._ended:
             self.stopped = True
-            ctx._deadline.expire()
+            assert call.deadline is not None
+            call.deadline.expire()
         self._told.set()
 
     async def settled(self, call: asyncio.Future[ToolResult], patience: float) -> ToolResult:

@@ -124,5 +124,11 @@ async def test_metrics_without_a_token_name_only_what_every_caller_sees(place: s
 def test_a_plan_keeps_the_policies_whose_identities_it_is_found_by() -> None:
     policy = Policy(mask=["secret"])
     before = sys.getrefcount(policy)
-    plan = Plan([Placement("s", policy)], lambda: Counters(CounterMemory()), Gates(), SharedCounters(Stores.memory()))
+    plan = Plan(
+        [Placement("s", policy)],
+        lambda: Counters(CounterMemory()),
+        Gates(),
+        SharedCounters(Stores.memory()),
+        Server("s").kernel.lowlevel,
+    )
     assert sys.getrefcount(policy) > before, f"another policy may get its place in memory, and {plan} with it"

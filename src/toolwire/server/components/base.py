@@ -15,9 +15,9 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.shaping import shape
 from toolwire.server.binding import Binding
+from toolwire.server.call import Call
 from toolwire.server.components.options import Icons
 from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
-from toolwire.server.context import Context
 from toolwire.server.executors import Executor, Invoke, InvokeWhole, invoker, invoker_in_one_thread
 
 if TYPE_CHECKING:
@@ -122,17 +122,17 @@ class Component(ABC):
         """Decoded arguments as what the function will read them as; raises what a call with them would answer."""
         return sent
 
-    async def run(self, ctx: Context, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
+    async def run(self, call: Call, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
         """Call the function and form the answer; clean up what its dependencies opened after that."""
         if self._invoke is None:
             raise ProtocolError(INVALID_PARAMS, f"{self.key} cannot be read")
         if not self._has_dependencies:
-            return answer(await self._invoke(ctx, arguments))
+            return answer(await self._invoke(call, arguments))
         if self._invoke_whole is not None:
-            return await self._invoke_whole(ctx, arguments, answer)
+            return await self._invoke_whole(call, arguments, answer)
         async with AsyncExitStack() as stack:
-            ctx.stack = stack
-            return answer(await self._invoke(ctx, arguments))
+            call.stack = stack
+            return answer(await self._invoke(call, arguments))
 
     def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
         """Have other functions make what the handler depends on; an empty mapping undoes it. Whether it concerns it."""

@@ -12,10 +12,11 @@ from toolwire.content import InvalidMessage, Message, check_role
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.server.binding import InvalidArguments, bind
+from toolwire.server.call import Call
 from toolwire.server.completion import choices_in
 from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
 from toolwire.server.components.options import Options
-from toolwire.server.context import Context, is_context
+from toolwire.server.context import is_context
 from toolwire.server.prompt_templates import PromptText
 
 T = TypeVar("T")
@@ -108,7 +109,7 @@ class Prompt(Component):
     def _misfit(self, error: InvalidArguments) -> ProtocolError:
         return ProtocolError(INVALID_PARAMS, f"Invalid arguments for the prompt {self.name}: {error}")
 
-    async def get(self, ctx: Context, values: dict[str, str]) -> t.GetPromptResult:
+    async def get(self, call: Call, values: dict[str, str]) -> t.GetPromptResult:
         missing = [each.name for each in self.arguments if each.required is True and each.name not in values]
         if missing:
             # PRM-1
@@ -119,7 +120,7 @@ class Prompt(Component):
             arguments = self.binding.arguments_from_strings(self._own(values))
         except InvalidArguments as error:
             raise self._misfit(error) from None
-        return cast("t.GetPromptResult", await self.run(ctx, arguments, self._result))
+        return cast("t.GetPromptResult", await self.run(call, arguments, self._result))
 
     def _result(self, value: Any) -> t.GetPromptResult:
         if isinstance(value, t.GetPromptResult):

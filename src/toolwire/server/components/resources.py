@@ -16,10 +16,11 @@ from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.uri_template import MAX_URI_LENGTH, UriTemplate
 from toolwire.server.binding import Binding, InvalidArguments, ResultError, bind, is_lambda
+from toolwire.server.call import Call
 from toolwire.server.completion import choices_in
 from toolwire.server.components.base import Cache, Component, annotations_of, given
 from toolwire.server.components.options import Options
-from toolwire.server.context import Context, is_context
+from toolwire.server.context import is_context
 
 
 class Resource(Component):
@@ -78,13 +79,13 @@ class Resource(Component):
             meta=self.meta,
         )
 
-    async def read(self, ctx: Context, uri: str) -> list[t.ResourceContents]:
+    async def read(self, call: Call, uri: str) -> list[t.ResourceContents]:
         if self._invoke is None:
             return to_contents(self.content, uri, self.mime_type)
         arguments: dict[str, Any] = {"uri": uri} if self._takes_uri else {}
         return cast(
             "list[t.ResourceContents]",
-            await self.run(ctx, arguments, lambda value: to_contents(value, uri, self.mime_type)),
+            await self.run(call, arguments, lambda value: to_contents(value, uri, self.mime_type)),
         )
 
 
@@ -147,7 +148,7 @@ class ResourceTemplate(Component):
             meta=self.meta,
         )
 
-    async def read(self, ctx: Context, uri: str, variables: dict[str, str]) -> list[t.ResourceContents]:
+    async def read(self, call: Call, uri: str, variables: dict[str, str]) -> list[t.ResourceContents]:
         assert self.binding is not None
         try:
             arguments = self.binding.arguments(msgspec.json.encode(self._taken(uri, variables)))
@@ -155,7 +156,7 @@ class ResourceTemplate(Component):
             raise _misfit(uri, error) from None
         return cast(
             "list[t.ResourceContents]",
-            await self.run(ctx, arguments, lambda value: to_contents(value, uri, self.mime_type)),
+            await self.run(call, arguments, lambda value: to_contents(value, uri, self.mime_type)),
         )
 
     def _taken(self, uri: str, variables: dict[str, str]) -> dict[str, Any]:

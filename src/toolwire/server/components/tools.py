@@ -18,9 +18,10 @@ from toolwire.protocol.revisions import MODERN, supports
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
 from toolwire.server.binding import Binding, InvalidArguments, bind
+from toolwire.server.call import Call
 from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
 from toolwire.server.components.options import Options
-from toolwire.server.context import Context, is_context
+from toolwire.server.context import is_context
 from toolwire.server.executors import invoker_in_order
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -134,7 +135,7 @@ class Tool(Component):
         if short is not None and binding.arguments_in_order is not None:
             self._read, self._invoke = binding.arguments_in_order, short
 
-    async def call(self, ctx: Context, raw: Raw | UnsetType) -> t.CallToolResult:
+    async def call(self, call: Call, raw: Raw | UnsetType) -> t.CallToolResult:
         """Validate, call, convert."""
         try:
             arguments = self._read(raw)
@@ -142,11 +143,11 @@ class Tool(Component):
             # 2025-11-25 server/tools onwards: the model sees what was wrong and can mend its call.
             return error_result(str(error))
         if self._has_dependencies:
-            result: t.CallToolResult = await self.run(ctx, arguments, self.binding.convert)
+            result: t.CallToolResult = await self.run(call, arguments, self.binding.convert)
         else:
-            result = self.binding.convert(await self._invoke(ctx, arguments))  # type: ignore[misc]
-        if ctx._request.revision != MODERN and result.structured_content is not UNSET:
-            result.structured_content = as_object(result.structured_content, self.wraps, ctx._request.revision)
+            result = self.binding.convert(await self._invoke(call, arguments))  # type: ignore[misc]
+        if call.request.revision != MODERN and result.structured_content is not UNSET:
+            result.structured_content = as_object(result.structured_content, self.wraps, call.request.revision)
         return result
 
 

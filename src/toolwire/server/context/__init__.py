@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
-from toolwire.server.context.context import CURRENT, Context, is_context
+from toolwire.server.context.context import (
+    Context,
+    MountedContext,
+    SyncContext,
+    call_of,
+    context_of,
+    end_sync_context,
+    is_blocking,
+    is_context,
+    sync_context_of,
+    wait_for,
+)
 from toolwire.server.context.forms import Elicited, check_url
 from toolwire.server.context.progress import Progress
-from toolwire.server.context.sync_context import SyncContext, is_blocking
 
-__all__ = ["CURRENT", "Context", "Elicited", "Progress", "SyncContext", "check_url", "is_blocking", "is_context"]
+__all__ = [
+    "Context",
+    "Elicited",
+    "MountedContext",
+    "Progress",
+    "SyncContext",
+    "call_of",
+    "check_url",
+    "context_of",
+    "end_sync_context",
+    "is_blocking",
+    "is_context",
+    "sync_context_of",
+    "wait_for",
+]

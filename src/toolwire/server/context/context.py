@@ -1,15 +1,12 @@
-"""`Context`: what a handler knows of its request, and the ways it can speak to the client while it runs."""
+"""`Context` and `SyncContext`: what handlers and middleware know of their request, and how they speak to the client."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from contextvars import ContextVar
-from math import inf, isfinite
-from typing import Any, Final, Literal, Protocol, TypeVar, cast, overload
-from weakref import WeakSet
+import secrets
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -17,18 +14,17 @@ from msgspec import UNSET, Raw
 from toolwire import adapters
 from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import INVALID_PARAMS, NotSupported, ProtocolError, ToolError
-from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ToolError
 from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Kind
 from toolwire.protocol.sampling import check_tool_turns
+from toolwire.server.call import CURRENT, Call, OwnServer
 from toolwire.server.context.conversation import conversation, preferences
 from toolwire.server.context.deprecation import warn_deprecated
 from toolwire.server.context.forms import Elicited, check_url, form_of
 from toolwire.server.context.progress import Progress
-from toolwire.server.input_requests import Asking, sendable
-from toolwire.wire.outlet import Outlet
-from toolwire.wire.process_workers import ProcessWorkers
+from toolwire.wire.thread_workers import CancelToken, call_in_loop
+from toolwire.wire.threads import hand_over
 
 T = TypeVar("T")
 _ELICIT: Final = msgspec.json.Decoder(t.ElicitResult)
@@ -36,150 +32,81 @@ _SAMPLE: Final = msgspec.json.Decoder(t.CreateMessageResult)
 _ROOTS: Final = msgspec.json.Decoder(t.ListRootsResult)
 
 
-class TaskRun(Protocol):
-    """A call that is a task, or may become one."""
-
-    policy_timeout: float | None
-
-    @property
-    def is_task(self) -> bool: ...
-
-    def report(self, progress: float, total: float | None, message: str | None) -> bool: ...
-
-    async def detach(self, ctx: Context) -> None: ...
-
-
-class Workers(Protocol):
-    """The threads that `def` handlers run in (see `wire.thread_workers`)."""
-
-    def run(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
-
-    def run_for(self, caller: Hashable, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
-
-    def run_beside(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
-
-
-class Host(Protocol):
-    """What a context needs of the server that made it."""
-
-    server: Any
-    catalog: Any
-    access: Any
-    lowlevel: Any
-    processes: ProcessWorkers
-    tracked: WeakSet[Progress]
-
-    @property
-    def workers(self) -> Workers: ...
-
-    def context_in_thread(self, ctx: Context) -> Context: ...
-
-    def log_threshold(self, request: Incoming, outlet: Outlet) -> int | None: ...
-
-    async def asking(self, ctx: Context) -> Asking: ...
-
-    async def read_for(self, ctx: Context, uri: str) -> list[t.ResourceContents]: ...
-
-    def new_id(self) -> str: ...
-
-    def elicitation_complete(self, outlet: Outlet, elicitation_id: str) -> bool: ...
-
-
 class Context:
     """The request a handler serves. Take it as a parameter annotated `Context`."""
 
-    # Defaults of the class, so that a request pays only for what differs from them.
-    _asking: Asking | None = None
-    _blocking: Context | None = None
-    _cancelled: bool = False
-    _deadline: Any = None
-    _error_id: str | None = None
-    _guard: Callable[[float, Coroutine[Any, Any, Any]], tuple[float, Coroutine[Any, Any, Any]]] | None = None
-    _last_progress: float | None = None
-    _mask: Callable[[Any], Any] | None = None
-    _owner: Any = None
-    _meta: dict[str, Any] | None = None
-    _refusal: str | None = None
-    _state: dict[str, Any] | None = None
-    _subject: Any = None
-    _task: asyncio.Task[Any] | None = None
-    _task_run: TaskRun | None = None
-    _threaded: bool = False
-    _trace: str | None = None
-    replay: bool = True
-    stack: AsyncExitStack | None = None
+    __slots__ = ("__weakref__", "_call")
 
-    def __init__(self, host: Host, request: Incoming, outlet: Outlet) -> None:
-        self._host = host
-        self._request = request
-        self._outlet = outlet
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    @property
+    def _in_thread(self) -> bool:
+        """Whether a worker thread waits for what is asked here."""
+        return self._call.in_thread
 
     # --- what is known ---
 
     @staticmethod
     def current() -> Context:
-        """The context of the request that is being handled here; `LookupError` where there is none.
+        """Return the context of the request that is being handled here; `LookupError` where there is none.
 
         In a worker thread it is a `SyncContext`, whose calls are plain.
         """
-        ctx = CURRENT.get()
-        return ctx if asyncio._get_running_loop() is not None else ctx._host.context_in_thread(ctx)
+        call = CURRENT.get()
+        return context_of(call) if asyncio._get_running_loop() is not None else _context_in_thread(call)
 
     @property
     def request_id(self) -> str | int:
-        return self._request.id
+        return self._call.request.id
 
     @property
     def revision(self) -> str:
         """The protocol revision this request is served under."""
-        return self._request.revision
+        return self._call.request.revision
 
     @property
     def client(self) -> t.Implementation | None:
         """How the client calls itself: for display and logs, never for decisions (META-5)."""
-        return None if self._request.client is UNSET else self._request.client
+        return None if self._call.request.client is UNSET else self._call.request.client
 
     @property
     def client_capabilities(self) -> Mapping[str, Any]:
-        return self._request.capabilities
+        return self._call.request.capabilities
 
     @property
     def principal(self) -> Principal | None:
         """Who is calling, as far as it was verified; None on an unauthenticated transport."""
-        return cast("Principal | None", self._request.principal)
+        return self._call.principal
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The HTTP headers of the request; empty on other transports."""
-        return cast("Mapping[str, str]", self._request.headers or {})
+        return cast("Mapping[str, str]", self._call.request.headers or {})
 
     @property
     def session_id(self) -> str | None:
         """The id of the legacy session, where there is one."""
-        return getattr(self._outlet.connection, "session_id", None)
+        return self._call.session_id
 
     @property
     def progress_token(self) -> str | int | None:
-        token = self._request.progress_token
-        return None if token is UNSET else token
+        return self._call.progress_token
 
     @property
     def meta(self) -> dict[str, Any]:
         """The `_meta` that came with the request, as sent."""
-        if self._meta is None:
-            raw = self._request.raw
-            self._meta = {} if raw is UNSET else t.request_meta(raw)
-        return self._meta
+        return self._call.meta
 
     @property
     def cancelled(self) -> bool:
         """Return whether the client cancelled the request. A `def` handler looks here; an `async` one is cancelled."""
-        return self._cancelled
+        return self._call.cancelled
 
     @property
     def is_task(self) -> bool:
         """Return whether the call goes on as a task after its request was answered."""
-        return self._task_run is not None and self._task_run.is_task
+        return self._call.is_task
 
     @property
     def lifespan(self) -> Any:
@@ -189,24 +116,22 @@ class Context:
     @property
     def server(self) -> Any:
         """The server whose component runs; for a mounted one, that server."""
-        return self._host.server if self._owner is None else self._owner
+        return self._call.server
 
     @property
     def method(self) -> str:
         """The method of the request, such as `tools/call`."""
-        return self._request.method
+        return self._call.request.method
 
     @property
     def params(self) -> Any:
         """The typed params of the request, such as `types.CallToolRequestParams`."""
-        return self._request.params
+        return self._call.request.params
 
     @property
     def state(self) -> dict[str, Any]:
         """A place for middleware, dependencies and the handler to leave things for each other during this call."""
-        if self._state is None:
-            self._state = {}
-        return self._state
+        return self._call.state
 
     def supports(self, feature: str) -> bool:
         """Return whether this client has a capability, or its revision has a feature of `toolwire.types.supports`.
@@ -215,74 +140,38 @@ class Context:
         """
         family = feature.partition(".")[0]
         if family in ("elicitation", "sampling", "roots", "extensions"):
-            return self._can(feature)
-        return supports(self._request.revision, feature)
-
-    def _can(self, capability: str) -> bool:
-        path = "elicitation.form" if capability == "elicitation" else capability
-        revision = self._request.revision
-        if path.startswith("elicitation") and not supports(revision, "elicitation"):
-            return False
-        if path == "elicitation.url" and not supports(revision, "url_elicitation"):
-            return False
-        if path in ("sampling.tools", "sampling.context") and not supports(revision, "sampling_tools"):
-            return False
-        return t.has_capability(self._request.capabilities, path)
+            return self._call.client_can(feature)
+        return supports(self._call.request.revision, feature)
 
     # --- reports ---
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report progress; False when the client did not ask for it or the value did not rise (PRG-1)."""
-        sent = self.tell_progress(progress, total, message)
-        if self._outlet.congested:
-            await self._outlet.drain()
+        call = self._call
+        sent = call.tell_progress(progress, total, message)
+        if call.outlet.congested:
+            await call.outlet.drain()
         return sent
 
     report_progress = progress
 
     def track(self, total: float | None = None) -> Progress:
         """Make an object that reports the progress of this call, from any thread, in code that has no context."""
-        made = Progress(self, total)
-        self._host.tracked.add(made)
+        made = Progress(self._call, total)
+        self._call.host.tracked.add(made)
         return made
-
-    def tell_progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report progress without waiting for a client that is slow to read."""
-        token = self._request.progress_token
-        if self._mask is not None:
-            message = self._mask(message)
-        if self._task_run is not None and self._task_run.report(progress, total, message):
-            return True
-        if self._request.method == "subscriptions/listen":
-            return False  # SUB-7
-        # JSON has neither NaN nor infinity, and nothing rises above either.
-        if token is UNSET or not isfinite(progress):
-            return False
-        if self._last_progress is not None and progress <= self._last_progress:
-            return False
-        self._last_progress = progress
-        params = t.ProgressNotificationParams(
-            progress_token=token,
-            progress=progress,
-            total=UNSET if total is None or not isfinite(total) else total,
-            message=UNSET if message is None else message,
-        )
-        return self._outlet.notify("notifications/progress", params)
 
     async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bool:
         """Send a log message to the client, if it wants messages of this level; whether it was sent."""
-        rank = t.severity(level)
-        threshold = self._host.log_threshold(self._request, self._outlet)
-        if self._request.modern and threshold is not None:
+        call, rank = self._call, t.severity(level)
+        threshold = call.host.log_threshold(call)
+        if call.request.modern and threshold is not None:
             warn_deprecated("Logging to the client")
         if threshold is None or rank < threshold:
             return False
-        if self._mask is not None:
-            data = self._mask(data)
-        params = t.LoggingMessageNotificationParams(level=level, data=data, logger=UNSET if logger is None else logger)
-        sent = self._outlet.notify("notifications/message", params)
-        if self._outlet.congested:
-            await self._outlet.drain()
+        sent = call.tell_log(level, data, logger)
+        if call.outlet.congested:
+            await call.outlet.drain()
         return sent
 
     async def debug(self, data: Any, logger: str | None = None) -> bool:
@@ -328,7 +217,7 @@ class Context:
         The user has `timeout` seconds to answer (by default `Limits.state`, ten minutes). On 2026-07-28 a later answer
         is refused; elsewhere, and in a task, `Refused` is raised here.
         """
-        self._require("elicitation.form", {"elicitation": {"form": {}}}, "forms (elicitation)")
+        self._call.require("elicitation.form", {"elicitation": {"form": {}}}, "forms (elicitation)")
         schema, unpack = form_of(type)
         params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
         answer = self._decode(_ELICIT, await self._ask("elicitation/create", params, key, timeout), "elicitation")
@@ -339,7 +228,7 @@ class Context:
             return Elicited("accept", unpack({} if answer.content is UNSET else answer.content))
         except adapters.Invalid as error:
             text = f"The answer does not fit the form: {error}"
-            if self._request.modern and not self.is_task:
+            if self._call.request.modern and not self.is_task:
                 # MRTR-9: there the answer is part of the request. The call has run with it, so it cannot be mended.
                 raise ProtocolError(INVALID_PARAMS, f"{text}; start again without requestState") from None
             raise ToolError(text) from None
@@ -348,9 +237,9 @@ class Context:
         self, message: str, url: str, *, key: str | None = None, timeout: float | None = None
     ) -> Elicited[None]:
         """Ask the user to open a page; accepting means that they agreed to, not that they finished there."""
-        self._require("elicitation.url", {"elicitation": {"url": {}}}, "URL elicitation")
+        self._call.require("elicitation.url", {"elicitation": {"url": {}}}, "URL elicitation")
         check_url(url)
-        identifier = None if self._request.modern else self._host.new_id()
+        identifier = None if self._call.request.modern else secrets.token_urlsafe(16)
         params = t.ElicitRequestParams(
             mode="url", message=message, url=url, elicitation_id=UNSET if identifier is None else identifier
         )
@@ -359,9 +248,11 @@ class Context:
 
     async def elicitation_complete(self, id: str | None) -> bool:
         """Tell the client that the page of `elicit_url` was finished; whether it was told (2025-11-25 only)."""
-        if id is None or not supports(self._request.revision, "elicitation_complete"):
+        if id is None or not supports(self._call.request.revision, "elicitation_complete"):
             return False
-        return self._host.elicitation_complete(self._outlet, id)
+        params = t.ElicitationCompleteNotificationParams(elicitation_id=id)
+        notify = getattr(self._call.outlet.connection, "notify", None)
+        return bool(notify and notify("notifications/elicitation/complete", params))
 
     async def sample(
         self,
@@ -383,14 +274,14 @@ class Context:
 
         `model_preferences` may be the name of a model, or several, best first.
         """
-        self._require("sampling", {"sampling": {}}, "sampling")
+        self._call.require("sampling", {"sampling": {}}, "sampling")
         if tools is not None or tool_choice is not None:
             # SMP-1: tools are sent only to a client that declared them.
-            self._require("sampling.tools", {"sampling": {"tools": {}}}, "sampling with tools")
-        if include_context not in (None, "none") and supports(self._request.revision, "sampling_tools"):
+            self._call.require("sampling.tools", {"sampling": {"tools": {}}}, "sampling with tools")
+        if include_context not in (None, "none") and supports(self._call.request.revision, "sampling_tools"):
             # 2025-11-25 client/sampling: from there on it takes a capability of its own.
-            self._require("sampling.context", {"sampling": {"context": {}}}, "sampling with context")
-        if self._request.modern:
+            self._call.require("sampling.context", {"sampling": {"context": {}}}, "sampling with context")
+        if self._call.request.modern:
             warn_deprecated("Sampling")
         turns = conversation(messages)
         check_tool_turns(turns)
@@ -411,8 +302,8 @@ class Context:
 
     async def list_roots(self, *, key: str | None = None, timeout: float | None = None) -> list[t.Root]:
         """The directories the client lets this server know of. Information, not a boundary that anyone enforces."""
-        self._require("roots", {"roots": {}}, "roots")
-        if self._request.modern:
+        self._call.require("roots", {"roots": {}}, "roots")
+        if self._call.request.modern:
             warn_deprecated("Roots")
         raw = await self._ask("roots/list", None, key, timeout)
         return cast("list[t.Root]", self._decode(_ROOTS, raw, "roots").roots)
@@ -427,56 +318,31 @@ class Context:
             value = function()
             return await value if inspect.isawaitable(value) else value
 
-        asking = self._asking or await self._open_asking()
+        asking = self._call.asking or await self._call.open_asking()
         return await asking.step(name, run)
 
     async def read_resource(self, uri: str) -> list[t.ResourceContents]:
         """Read a resource of this server as the caller would; `ResourceNotFound` when there is none."""
-        return await self._host.read_for(self, uri)
+        return await self._call.host.read_for(self._call, uri, self._in_thread)
 
     async def detach(self) -> None:
         """Let the call go on as a task, where the client can take one; does nothing elsewhere.
 
         Questions asked before are rounds of the original call, questions asked afterwards those of the task.
         """
-        if self._task_run is not None:
-            await self._task_run.detach(self)
+        if self._call.task_run is not None:
+            await self._call.task_run.detach()
 
     async def close_stream(self, *, retry_ms: int | None = None) -> None:
         """Close the HTTP stream of this request and let the client come back for the rest; nothing elsewhere."""
-        close = getattr(self._outlet, "close_stream", None)
+        close = getattr(self._call.outlet, "close_stream", None)
         if close is not None:
             await close(retry_ms)
 
     # --- inside ---
 
-    def _require(self, capability: str, required: dict[str, Any], name: str) -> None:
-        if not self._can(capability):
-            raise NotSupported(f"The client does not support {name}", required)
-
-    async def _open_asking(self) -> Asking:
-        opened = await self._host.asking(self)
-        # Another question may have opened the way meanwhile; all of a call go the same way.
-        self._asking = self._asking or opened
-        return self._asking
-
     async def _ask(self, kind: Kind, params: t.Wire | None, key: str | None, timeout: float | None) -> Raw:
-        if timeout is not None and not 0 < timeout < inf:
-            raise ValueError(f"The timeout of a question is a number of seconds above zero, not {timeout!r:.100}")
-        if self._mask is not None:
-            params = self._mask(params)
-        if params is not None:
-            params = sendable(params)
-        asking = self._asking or await self._open_asking()
-        deadline = self._deadline
-        if deadline is None:
-            return await asking.ask(kind, params, key, self._threaded, timeout)
-        # A person may take longer than a tool: the tool's own time stands still while it waits.
-        deadline.pause()
-        try:
-            return await asking.ask(kind, params, key, self._threaded, timeout)
-        finally:
-            deadline.resume()
+        return await self._call.ask(kind, params, key, timeout, self._in_thread)
 
     @staticmethod
     def _decode(decoder: msgspec.json.Decoder[Any], raw: Raw, what: str) -> Any:
@@ -486,7 +352,179 @@ class Context:
             raise ToolError(f"The client's answer to the {what} request cannot be read") from None
 
 
-CURRENT: ContextVar[Context] = ContextVar("toolwire_context")
+class SyncContext(Context):
+    """The context of a `def` handler: the same calls, plain. They hand over to the loop and wait there."""
+
+    __slots__ = ("_loop", "_token")
+
+    def __init__(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(call)
+        self._loop = loop
+        self._token = CancelToken()
+        call.sync_context = self
+
+    @property
+    def _in_thread(self) -> bool:
+        return True
+
+    @property
+    def cancelled(self) -> bool:
+        return self._token.cancelled or self._call.cancelled
+
+    @staticmethod
+    def current() -> SyncContext:
+        """Return the context of the request that is handled in this thread; `LookupError` where there is none."""
+        ctx = Context.current()
+        if not isinstance(ctx, SyncContext):
+            raise LookupError("this is no worker thread: on the loop use Context.current(), and await its calls")
+        return ctx
+
+    def _wait_for(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the loop of the call and wait for its result in this thread."""
+        return call_in_loop(self._loop, work, self._token)
+
+    def progress(  # type: ignore[override]
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> bool:
+        if self._call.request.progress_token is UNSET and self._call.task_run is None:
+            return False
+        return self._wait_for(lambda: Context.progress(self, progress, total, message))
+
+    report_progress = progress  # type: ignore[assignment]
+
+    def track(self, total: float | None = None) -> Progress:
+        async def made() -> Progress:
+            return Context.track(self, total)
+
+        return self._wait_for(made)
+
+    def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
+        return self._wait_for(lambda: Context.log(self, level, data, logger))
+
+    def debug(self, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
+        return self.log("debug", data, logger)
+
+    def info(self, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
+        return self.log("info", data, logger)
+
+    def warning(self, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
+        return self.log("warning", data, logger)
+
+    def error(self, data: Any, logger: str | None = None) -> bool:  # type: ignore[override]
+        return self.log("error", data, logger)
+
+    @overload  # type: ignore[override]
+    def elicit(self, message: str, *, key: str | None = None, timeout: float | None = None) -> Elicited[bool]: ...
+
+    @overload
+    def elicit(
+        self, message: str, type: list[str], *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[str]: ...
+
+    @overload
+    def elicit(
+        self, message: str, type: type[T], *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[T]: ...
+
+    @overload
+    def elicit(
+        self, message: str, type: Any, *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[Any]: ...
+
+    def elicit(
+        self, message: str, type: Any = bool, *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[Any]:
+        return self._wait_for(lambda: Context.elicit(self, message, type, key=key, timeout=timeout))
+
+    def elicit_url(  # type: ignore[override]
+        self, message: str, url: str, *, key: str | None = None, timeout: float | None = None
+    ) -> Elicited[None]:
+        return self._wait_for(lambda: Context.elicit_url(self, message, url, key=key, timeout=timeout))
+
+    def elicitation_complete(self, id: str | None) -> bool:  # type: ignore[override]
+        return self._wait_for(lambda: Context.elicitation_complete(self, id))
+
+    def sample(self, messages: Any, **options: Any) -> t.CreateMessageResult:  # type: ignore[override]
+        return self._wait_for(lambda: Context.sample(self, messages, **options))
+
+    def list_roots(  # type: ignore[override]
+        self, *, key: str | None = None, timeout: float | None = None
+    ) -> list[t.Root]:
+        return self._wait_for(lambda: Context.list_roots(self, key=key, timeout=timeout))
+
+    def step(self, name: str, function: Callable[[], Any]) -> Any:
+        async def in_thread() -> Any:
+            # The step itself may block, so it stays in a thread.
+            return await asyncio.to_thread(function)
+
+        return self._wait_for(lambda: Context.step(self, name, in_thread))
+
+    def read_resource(self, uri: str) -> list[t.ResourceContents]:  # type: ignore[override]
+        return self._wait_for(lambda: Context.read_resource(self, uri))
+
+    def detach(self) -> None:  # type: ignore[override]
+        self._wait_for(lambda: Context.detach(self))
+
+    def close_stream(self, *, retry_ms: int | None = None) -> None:  # type: ignore[override]
+        self._wait_for(lambda: Context.close_stream(self, retry_ms=retry_ms))
+
+
+class MountedContext(Context):
+    """The context for the middleware of a mounted server, which knows its components by names without the prefix."""
+
+    __slots__ = ("_params", "_server")
+
+    def __init__(self, call: Call, server: OwnServer, params: Any) -> None:
+        super().__init__(call)
+        self._server = server
+        self._params = params
+
+    @property
+    def server(self) -> Any:
+        return self._server
+
+    @property
+    def params(self) -> Any:
+        return self._params
+
+
+def context_of(call: Call) -> Context:
+    """Return a context for handlers and middleware of a call. All contexts of a call show the same state."""
+    return Context(call)
+
+
+def call_of(ctx: Context) -> Call:
+    """Return the call that a context shows."""
+    return ctx._call
+
+
+def sync_context_of(call: Call) -> SyncContext:
+    """Return a context for code in a worker thread. Whoever makes it ends it."""
+    return SyncContext(call, asyncio.get_running_loop())
+
+
+def end_sync_context(ctx: SyncContext) -> None:
+    """Tell the thread that its call is over: what it waits for on the loop ends, and `ctx.cancelled` is true."""
+    ctx._token.cancel()
+    if ctx._call.sync_context is ctx:
+        ctx._call.sync_context = None
+
+
+def wait_for(ctx: SyncContext, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the loop for the thread of a context, and wait for it there."""
+    return ctx._wait_for(lambda: work)
+
+
+def _context_in_thread(call: Call) -> Context:
+    """Return the context for code in a thread that was not handed one; it ends with the call."""
+    known: SyncContext | None = call.sync_context
+    deadline = call.deadline
+    if known is not None or deadline is None:
+        return known or context_of(call)
+    ctx, task = SyncContext(call, deadline.loop), deadline.task
+    if task is None or not hand_over(deadline.loop, task.add_done_callback, lambda _: end_sync_context(ctx)):
+        end_sync_context(ctx)
+    return ctx
 
 
 def _given(value: Any) -> Any:
@@ -498,3 +536,8 @@ def is_context(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return annotation.rpartition(".")[2] in ("Context", "SyncContext")
     return isinstance(annotation, type) and issubclass(annotation, Context)
+
+
+def is_blocking(annotation: Any) -> bool:
+    """Whether a parameter of this annotation receives the context of a `def` handler, and no other."""
+    return isinstance(annotation, type) and issubclass(annotation, SyncContext)

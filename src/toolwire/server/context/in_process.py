@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolwire.protocol.errors import NotSupported
+from toolwire.server.call import Call
 from toolwire.wire.process_workers import report
 
 ASKING = frozenset({"elicit", "elicit_url", "sample", "list_roots"})
@@ -13,11 +14,12 @@ ASKING = frozenset({"elicit", "elicit_url", "sample", "list_roots"})
 class ProcessContext:
     """Crosses the process boundary with the call; its reports travel back over the worker's own pipe."""
 
-    def __init__(self, request_id: Any, revision: str, meta: dict[str, Any], principal: Any) -> None:
-        self.request_id = request_id
-        self.revision = revision
-        self.meta = meta
-        self.principal = principal
+    def __init__(self, call: Call) -> None:
+        """Copy what can be pickled: the call itself stays in the server's process."""
+        self.request_id = call.request_id
+        self.revision = call.revision
+        self.meta = call.meta
+        self.principal = call.principal
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         report(("progress", progress, total, message))

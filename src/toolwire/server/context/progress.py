@@ -9,7 +9,7 @@ from toolwire.wire.threads import call_on
 
 
 class Reports(Protocol):
-    """The context of a call, as far as its progress needs it."""
+    """A call, as far as its progress needs it."""
 
     @property
     def request_id(self) -> str | int: ...
@@ -27,10 +27,10 @@ class Progress:
     latest one is sent. They do nothing where the client asked for no progress, or when the call is over.
     """
 
-    __slots__ = ("__weakref__", "_ctx", "_is_waiting", "_loop", "done", "message", "total")
+    __slots__ = ("__weakref__", "_call", "_is_waiting", "_loop", "done", "message", "total")
 
-    def __init__(self, ctx: Reports, total: float | None = None) -> None:
-        self._ctx = ctx
+    def __init__(self, call: Reports, total: float | None = None) -> None:
+        self._call = call
         self._loop = asyncio.get_running_loop()
         self._is_waiting = False
         self.done: float = 0
@@ -40,12 +40,12 @@ class Progress:
     @property
     def request_id(self) -> str | int:
         """The id of the request."""
-        return self._ctx.request_id
+        return self._call.request_id
 
     @property
     def token(self) -> str | int | None:
         """The token under which the client asked for progress; None where it did not."""
-        return self._ctx.progress_token
+        return self._call.progress_token
 
     def report(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far the call is."""
@@ -63,7 +63,7 @@ class Progress:
 
     def _send(self) -> None:
         self._is_waiting = False
-        self._ctx.tell_progress(self.done, self.total, self.message)
+        self._call.tell_progress(self.done, self.total, self.message)
 
     def __repr__(self) -> str:
         of: Any = "" if self.total is None else f" of {self.total:g}"

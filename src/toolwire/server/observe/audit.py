@@ -13,11 +13,11 @@ from msgspec import UNSET, Raw
 from toolwire.audit.log import AuditLog, now
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.redaction import Redaction
+from toolwire.server.call import Call
 from toolwire.server.call_target import Subject, subject_of
 from toolwire.server.catalog import Found
-from toolwire.server.context import Context
 from toolwire.server.kernel import Kernel
-from toolwire.server.middleware import Next
+from toolwire.server.middleware import Operation
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
 
 _MAX_MERGED: Final = 1024
@@ -42,55 +42,56 @@ class AuditObserver:
         self._merged: dict[tuple[Redaction, ...], Redaction] = {}
         log.describe(server=server.name, version=server.version)
 
-    async def __call__(self, ctx: Context, call_next: Next) -> Any:
-        subject = subject_of(ctx)
+    async def __call__(self, call: Call, call_next: Operation) -> Any:
+        subject = subject_of(call)
         if subject is None:
-            return await call_next(ctx)
+            return await call_next(call)
         if self._log.required and not self._log.ready:
             text = "Calls cannot be recorded at the moment, so none are made. Try again in 10 seconds."
-            return self._kernel.failures.refused(ctx, CallRefused(text, reason="audit", retry_after=10.0))
+            return self._kernel.failures.refused(call, CallRefused(text, reason="audit", retry_after=10.0))
         # Before the handler, which may change what it was given.
-        entry = self._begun(ctx, subject)
+        entry = self._begun(call, subject)
         started = time.perf_counter()
         try:
-            result = await call_next(ctx)
+            result = await call_next(call)
         except BaseException as error:
-            self._ended(ctx, entry, started, of_error(ctx, error))
+            self._ended(call, entry, started, of_error(call, error))
             raise
-        outcome = of_result(ctx, result)
+        outcome = of_result(call, result)
         if outcome.word == "task":
-            run: Any = ctx._task_run
+            run = call.task_run
+            assert run is not None
             entry["task"] = run.id
             # The call is answered and goes on: its end has a line of its own.
-            run.when_over(lambda worker: self._task_ended(ctx, dict(entry), started, worker))
-        self._ended(ctx, entry, started, outcome)
+            run.when_over(lambda worker: self._task_ended(call, dict(entry), started, worker))
+        self._ended(call, entry, started, outcome)
         return result
 
-    def _task_ended(self, ctx: Context, entry: dict[str, Any], started: float, worker: asyncio.Future[Any]) -> None:
+    def _task_ended(self, call: Call, entry: dict[str, Any], started: float, worker: asyncio.Future[Any]) -> None:
         entry["time"] = now()
         try:
             answer = worker.result()
         except BaseException as error:
             answer = error
         ending = of_error if isinstance(answer, BaseException) else of_result
-        self._ended(ctx, entry, started, ending(ctx, answer))
+        self._ended(call, entry, started, ending(call, answer))
 
-    def _ended(self, ctx: Context, entry: dict[str, Any], started: float, outcome: Outcome) -> None:
+    def _ended(self, call: Call, entry: dict[str, Any], started: float, outcome: Outcome) -> None:
         entry["ms"] = round((time.perf_counter() - started) * 1000, 3)
         entry["outcome"] = outcome.word
         if outcome.code is not None:
             entry["code"] = outcome.code
-        if ctx._refusal is not None:
-            entry["reason"] = ctx._refusal
-        if ctx._error_id is not None:
-            entry["errorId"] = ctx._error_id
-        if ctx._trace is not None:
-            entry["trace"] = ctx._trace
+        if call.refusal is not None:
+            entry["reason"] = call.refusal
+        if call.error_id is not None:
+            entry["errorId"] = call.error_id
+        if call.trace is not None:
+            entry["trace"] = call.trace
         self._log.record(entry)
 
-    def _begun(self, ctx: Context, subject: Subject) -> dict[str, Any]:
-        request = ctx._request
-        redaction = self._redaction(ctx, subject)
+    def _begun(self, call: Call, subject: Subject) -> dict[str, Any]:
+        request = call.request
+        redaction = self._redaction(call, subject)
         name, arguments = subject.name, self._arguments(request.params, subject, redaction)
         if any(redaction.hides(each, value) for each, value in subject.variables.items()):
             # The address contains what must not be shown, so the pattern of its template stands for it.
@@ -107,7 +108,7 @@ class AuditObserver:
         }
         if request.client is not UNSET:
             entry["client"] = redaction.text(f"{request.client.name} {request.client.version}"[:_MAX_TEXT])
-        if (session := ctx.session_id) is not None:
+        if (session := call.session_id) is not None:
             entry["session"] = session_tag(session)
         return entry
 
@@ -119,11 +120,11 @@ class AuditObserver:
         except CallRefused:
             return {"unreadable": size}
 
-    def _redaction(self, ctx: Context, subject: Subject) -> Redaction:
+    def _redaction(self, call: Call, subject: Subject) -> Redaction:
         """What the log leaves out, and what the policies and the mounted servers on the way say on top of it."""
         own = self._log.redaction
         enforcer = self._server.enforcer
-        theirs = [] if enforcer is None else [enforcer.redaction(ctx, subject)]
+        theirs = [] if enforcer is None else [enforcer.redaction(call, subject)]
         way = () if subject.found is None else subject.found.way
         logs = (mount.catalog.owner.kernel.audit for mount in way)
         key = tuple(each for each in (*theirs, *(log.redaction for log in logs if log is not None)) if each is not None)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from toolwire.http.responses import TEXT_TYPE, Page, Reply
+from toolwire.server.call import Call
 from toolwire.server.call_target import subject_of
-from toolwire.server.context import Context
-from toolwire.server.middleware import Next
+from toolwire.server.middleware import Operation
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
 
 #: Upper bounds in seconds: a tool may answer from memory, or call a model.
@@ -71,28 +71,28 @@ class Metrics:
         """Say which names every caller may know. `public()` is asked for each page, what it returns for each name."""
         self._public = public
 
-    async def __call__(self, ctx: Context, call_next: Next) -> Any:
+    async def __call__(self, call: Call, call_next: Operation) -> Any:
         self.in_flight += 1
         started = time.perf_counter()
         try:
-            result = await call_next(ctx)
+            result = await call_next(call)
         except BaseException as error:
-            self._count(ctx, time.perf_counter() - started, of_error(ctx, error))
+            self._count(call, time.perf_counter() - started, of_error(call, error))
             raise
-        self._count(ctx, time.perf_counter() - started, of_result(ctx, result))
+        self._count(call, time.perf_counter() - started, of_result(call, result))
         return result
 
-    def _count(self, ctx: Context, seconds: float, outcome: Outcome) -> None:
+    def _count(self, call: Call, seconds: float, outcome: Outcome) -> None:
         self.in_flight -= 1
-        series = self._of(ctx.method, self._name(ctx))
+        series = self._of(call.method, self._name(call))
         series.outcomes[outcome.word] = series.outcomes.get(outcome.word, 0) + 1
         series.buckets[bisect_left(self._bounds, seconds)] += 1
         series.seconds += seconds
-        if ctx._refusal is not None:
-            self._refusals[ctx._refusal] = self._refusals.get(ctx._refusal, 0) + 1
+        if call.refusal is not None:
+            self._refusals[call.refusal] = self._refusals.get(call.refusal, 0) + 1
 
-    def _name(self, ctx: Context) -> str:
-        subject = subject_of(ctx)
+    def _name(self, call: Call) -> str:
+        subject = subject_of(call)
         if subject is None or subject.found is None:
             return ""
         component = subject.found.component

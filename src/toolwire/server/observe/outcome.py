@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
-from toolwire.server.context import Context
+from toolwire.server.call import Call
 
 #: `error` is one that the handler or the protocol meant to tell, `failed` one that was hidden behind an error id.
 Word: TypeAlias = Literal["ok", "error", "failed", "refused", "asked", "cancelled", "task"]
@@ -25,10 +25,10 @@ _REFUSED, _ASKED, _CANCELLED = Outcome("refused"), Outcome("asked"), Outcome("ca
 _TASK = Outcome("task")
 
 
-def of_result(ctx: Context, result: Any) -> Outcome:
-    if ctx._refusal is not None:
+def of_result(call: Call, result: Any) -> Outcome:
+    if call.refusal is not None:
         return _REFUSED
-    if ctx._error_id is not None:
+    if call.error_id is not None:
         return _FAILED
     if isinstance(result, t.CallToolResult):
         return _ERROR if result.is_error is True else _OK
@@ -37,10 +37,10 @@ def of_result(ctx: Context, result: Any) -> Outcome:
     return _ASKED if isinstance(result, t.InputRequiredResult) else _OK
 
 
-def of_error(ctx: Context, error: BaseException) -> Outcome:
+def of_error(call: Call, error: BaseException) -> Outcome:
     if isinstance(error, asyncio.CancelledError):
         return _CANCELLED
     if not isinstance(error, ProtocolError):
         return _FAILED
-    word: Word = "refused" if ctx._refusal is not None else "failed" if ctx._error_id is not None else "error"
+    word: Word = "refused" if call.refusal is not None else "failed" if call.error_id is not None else "error"
     return Outcome(word, error.code)

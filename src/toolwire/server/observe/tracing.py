@@ -9,9 +9,9 @@ from msgspec import UNSET
 from toolwire._version import __version__
 from toolwire.extras import require
 from toolwire.protocol.trace import trace_in
+from toolwire.server.call import Call
 from toolwire.server.call_target import subject_of
-from toolwire.server.context import Context
-from toolwire.server.middleware import Next
+from toolwire.server.middleware import Operation
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
 
 _TARGET: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
@@ -29,42 +29,42 @@ class Tracing:
             "toolwire", __version__, tracer_provider=None if provider is True else provider
         )
 
-    async def __call__(self, ctx: Context, call_next: Next) -> Any:
-        name, attributes = self._described(ctx)
-        parent = self._parent(ctx)
+    async def __call__(self, call: Call, call_next: Operation) -> Any:
+        name, attributes = self._described(call)
+        parent = self._parent(call)
         kind = self._trace.SpanKind.SERVER
         span = self._tracer.start_span(name, context=parent, kind=kind, attributes=attributes)
-        ctx._trace = f"{span.get_span_context().trace_id:032x}"
+        call.trace = f"{span.get_span_context().trace_id:032x}"
         before = self._context.attach(self._trace.set_span_in_context(span, parent))
         try:
-            result = await call_next(ctx)
+            result = await call_next(call)
         except BaseException as error:
-            self._ended(span, ctx, of_error(ctx, error))
+            self._ended(span, call, of_error(call, error))
             raise
         else:
-            self._ended(span, ctx, of_result(ctx, result))
+            self._ended(span, call, of_result(call, result))
             return result
         finally:
             self._context.detach(before)
             span.end()
 
-    def _parent(self, ctx: Context) -> Any:
+    def _parent(self, call: Call) -> Any:
         """SEP-414: what the request itself carries comes first, since HTTP may end at a proxy on the way."""
-        request = ctx._request
-        carried = trace_in(ctx.meta) if request.raw is not UNSET else {}
+        request = call.request
+        carried = trace_in(call.meta) if request.raw is not UNSET else {}
         if "traceparent" not in carried and request.headers is not None:
             carried = trace_in(request.headers) or carried
         return self._extract(carried) if carried else None
 
-    def _described(self, ctx: Context) -> tuple[str, dict[str, Any]]:
+    def _described(self, call: Call) -> tuple[str, dict[str, Any]]:
         # The names of OpenTelemetry's conventions for MCP. Arguments and results are in no span.
-        method = ctx.method
+        method = call.method
         attributes: dict[str, Any] = {
             "mcp.method.name": method,
-            "mcp.protocol.version": ctx.revision,
-            "jsonrpc.request.id": str(ctx.request_id)[:200],
+            "mcp.protocol.version": call.revision,
+            "jsonrpc.request.id": str(call.request_id)[:200],
         }
-        subject = subject_of(ctx)
+        subject = subject_of(call)
         # A name that anybody can make up would make up as many spans.
         if subject is None or subject.found is None or method not in _TARGET:
             return method, attributes
@@ -73,13 +73,13 @@ class Tracing:
             attributes["gen_ai.operation.name"] = "execute_tool"
         return f"{method} {subject.name}", attributes
 
-    def _ended(self, span: Any, ctx: Context, outcome: Outcome) -> None:
+    def _ended(self, span: Any, call: Call, outcome: Outcome) -> None:
         if outcome.code is not None:
             span.set_attribute("rpc.response.status_code", str(outcome.code))
-        if ctx._error_id is not None:
-            span.set_attribute("toolwire.error_id", ctx._error_id)
-        if ctx._refusal is not None:
-            span.set_attribute("toolwire.refusal", ctx._refusal)
+        if call.error_id is not None:
+            span.set_attribute("toolwire.error_id", call.error_id)
+        if call.refusal is not None:
+            span.set_attribute("toolwire.refusal", call.refusal)
         if outcome.word in ("ok", "asked"):
             return
         kind = str(outcome.code) if outcome.code is not None else outcome.word

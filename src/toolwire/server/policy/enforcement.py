@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from toolwire.redaction import Redaction
+from toolwire.server.call import Call
 from toolwire.server.call_target import Subject, subject_of
-from toolwire.server.context import Context
-from toolwire.server.middleware import Next
+from toolwire.server.middleware import Operation
 from toolwire.server.policy.concurrency import Gates
 from toolwire.server.policy.plan import Placement, Plan
 from toolwire.server.policy.policy import Policy
@@ -35,22 +35,22 @@ class Enforcer:
         self._counting = Counting(cache(_memory_counters), SharedCounters(server.stores))
         self.gates: Gates = Gates()
 
-    async def __call__(self, ctx: Context, call_next: Next) -> Any:
-        subject = subject_of(ctx)
+    async def __call__(self, call: Call, call_next: Operation) -> Any:
+        subject = subject_of(call)
         if subject is None:
-            return await call_next(ctx)
-        plan = self._plan(ctx.principal, subject)
-        return await (call_next(ctx) if plan is None else plan.run(ctx, subject, call_next))
+            return await call_next(call)
+        plan = self._plan(call.principal, subject)
+        return await (call_next(call) if plan is None else plan.run(call, subject, call_next))
 
-    async def read_inside(self, ctx: Context, inner: Context, subject: Subject, read: Next) -> Any:
-        """Read a resource for the handler of `ctx`, in the context `inner`, under the policies of that resource.
+    async def read_inside(self, call: Call, inner: Call, subject: Subject, read: Operation) -> Any:
+        """Read a resource for the handler of `call`, as the call `inner`, under the policies of that resource.
 
         A policy that the call of the handler has passed does not count this once more, and does not ask for another
         slot, which the call itself may hold. All else holds as for any read.
         """
-        outer = subject_of(ctx)
+        outer = subject_of(call)
         passed = frozenset() if outer is None else frozenset(place for place, _ in self._places(outer))
-        plan = self._plan(ctx.principal, subject, passed)
+        plan = self._plan(call.principal, subject, passed)
         return await (read(inner) if plan is None else plan.run_inside(inner, subject, read))
 
     def count_with(self, counting: Counting) -> Counting:
@@ -59,9 +59,9 @@ class Enforcer:
         self._plans.clear()
         return before
 
-    def redaction(self, ctx: Context, subject: Subject) -> Redaction | None:
+    def redaction(self, call: Call, subject: Subject) -> Redaction | None:
         """What records of a call must not show; None where no policy says anything."""
-        plan = self._plan(ctx.principal, subject)
+        plan = self._plan(call.principal, subject)
         return None if plan is None else plan.redaction
 
     def _plan(self, principal: Any, subject: Subject, passed: frozenset[str] = frozenset()) -> Plan | None:
@@ -74,7 +74,9 @@ class Enforcer:
             if len(self._plans) >= _MAX_PLANS:
                 # A plan can be made again at any time: what was counted is kept elsewhere.
                 self._plans.clear()
-            plan = self._plans[key] = Plan(placements, self._counting.own, self.gates, self._counting.shared)
+            plan = self._plans[key] = Plan(
+                placements, self._counting.own, self.gates, self._counting.shared, self._server.kernel.lowlevel
+            )
         return plan
 
     def _placements(self, principal: Any, subject: Subject, passed: frozenset[str]) -> list[Placement]:

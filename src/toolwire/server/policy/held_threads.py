@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any
 
-from toolwire.server.context.context import Host, Workers
+from toolwire.server.call import Workers
 
 
 class HeldThreads:
@@ -51,14 +51,3 @@ class HeldThreads:
                 job.add_done_callback(lambda _: self.when_ended(callback))
                 return
         callback()
-
-
-class HeldHost:
-    """What the context of a call that holds slots needs of its server: the same as any other, but for the threads."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self.workers: HeldThreads = HeldThreads(host.workers)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._host, name)

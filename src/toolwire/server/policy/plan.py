@@ -14,13 +14,16 @@ from msgspec import UNSET, Raw
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError, counted
 from toolwire.redaction import Redaction
+from toolwire.server.call import Call
 from toolwire.server.call_target import Subject
-from toolwire.server.context import Context
-from toolwire.server.middleware import Next
+from toolwire.server.context import context_of
+from toolwire.server.lowlevel import LowLevel
+from toolwire.server.middleware import Operation
 from toolwire.server.policy.concurrency import Gates, Placed, compile_slots
-from toolwire.server.policy.held_threads import HeldHost
+from toolwire.server.policy.held_threads import HeldThreads
 from toolwire.server.policy.masking import masked, masked_error
-from toolwire.server.policy.policy import Call, Policy, rules_of
+from toolwire.server.policy.policy import Call as JudgedCall
+from toolwire.server.policy.policy import Policy, rules_of
 from toolwire.server.policy.rates import Counted, Counters, compile_rates
 from toolwire.server.policy.rules import Rule, check, passes
 from toolwire.server.policy.shared_rates import SharedCounters
@@ -50,6 +53,7 @@ class Plan:
         counters: Callable[[], Counters],
         gates: Gates,
         shared_counters: SharedCounters,
+        lowlevel: LowLevel,
     ) -> None:
         # Kept, because a plan is found by the identities of its policies, which nobody else may get meanwhile.
         self._policies = policies = [each.policy for each in placements]
@@ -67,6 +71,7 @@ class Plan:
         self._shared = [each for each in counted if each.shared]
         self._shared_counters = shared_counters
         self._gates = gates
+        self._lowlevel = lowlevel
         self._slots: list[Placed] = [
             slots for place, policy in counting for slots in compile_slots(policy.concurrency, place)
         ]
@@ -85,41 +90,41 @@ class Plan:
             self._slots or self._timeout is not None or self._result is not None or self.redaction.patterns
         )
 
-    async def run(self, ctx: Context, subject: Subject, call_next: Next) -> Any:
+    async def run(self, call: Call, subject: Subject, call_next: Operation) -> Any:
         """A request, from outside of everything else that has to do with it."""
-        self._mask(ctx)
+        self._mask(call)
         try:
-            await self._admit(ctx, subject)
-            return self._leaving(await call_next(ctx), subject)
+            await self._admit(call, subject)
+            return self._leaving(await call_next(call), subject)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
-    async def run_inside(self, ctx: Context, subject: Subject, read: Next) -> Any:
+    async def run_inside(self, call: Call, subject: Subject, read: Operation) -> Any:
         """A read for a handler that runs: what `Kernel` does for the handler of a request is done here."""
-        self._mask(ctx)
+        self._mask(call)
         try:
-            await self._admit(ctx, subject)
-            reading = _in_time(read, ctx, self._timeout, subject.name)
-            return self._leaving(await self._within(ctx, subject, principal_key(ctx.principal), reading), subject)
+            await self._admit(call, subject)
+            reading = _in_time(read, call, self._timeout, subject.name)
+            return self._leaving(await self._within(call, subject, principal_key(call.principal), reading), subject)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
-    def _mask(self, ctx: Context) -> None:
+    def _mask(self, call: Call) -> None:
         if self.redaction.patterns:
-            outer, own = ctx._mask, partial(masked, self.redaction)
+            outer, own = call.mask, partial(masked, self.redaction)
             # A context within another keeps what is masked there.
-            ctx._mask = own if outer is None else lambda value: own(outer(value))
+            call.mask = own if outer is None else lambda value: own(outer(value))
 
-    async def _admit(self, ctx: Context, subject: Subject) -> None:
-        caller = principal_key(ctx.principal)
+    async def _admit(self, call: Call, subject: Subject) -> None:
+        caller = principal_key(call.principal)
         judges = bool(self._rules or self._approvers)
-        if (self._shared or self._counters is not None) and not await _goes_on(ctx, subject, judges):
+        if (self._shared or self._counters is not None) and not await self._goes_on(call, subject, judges):
             if self._shared:
                 await self._count_everywhere(caller, subject.name)
             elif self._counters is not None:
                 self._counters.take(self._counted, caller, subject.name)
         if judges:
-            arguments = await _judged(ctx, subject)
+            arguments = await self._judged(call, subject)
             if subject.method != _COMPLETE:  # Half a word is no value yet: there the suggestions are judged.
                 check(self._rules, arguments, subject.name)
             if self._approvers:
@@ -127,9 +132,42 @@ class Plan:
                 for slots in self._slots:
                     self._gates.check(slots, caller, subject.name)
             for policy in self._approvers:
-                await _approval(policy, ctx, Call(subject.method, subject.name, arguments, ctx.principal))
+                judged = JudgedCall(subject.method, subject.name, arguments, call.principal)
+                await _approval(policy, call, judged)
         if self._holds_while_running:
-            ctx._guard = lambda seconds, coroutine: self._running(ctx, subject, caller, seconds, coroutine)
+            call.guard = lambda seconds, coroutine: self._running(call, subject, caller, seconds, coroutine)
+
+    async def _goes_on(self, call: Call, subject: Subject, judges: bool) -> bool:
+        """Return whether a request only brings the answers to questions of a call that was counted when it began.
+
+        MRTR-7: such a state is used up here, so that it stands for one request.
+        """
+        request = call.request
+        if not request.modern or not request.row.rounds or request.params.request_state is UNSET:
+            return False
+        if judges:
+            # A state belongs to the arguments of its request as they were judged when the question was asked.
+            await self._judged(call, subject)
+        if call.asking is None:
+            await call.open_asking()
+        if asked(call):
+            raise asyncio.CancelledError  # Answers are missing: nothing runs, and the client is asked for the rest.
+        return True
+
+    async def _judged(self, call: Call, subject: Subject) -> dict[str, Any]:
+        """The arguments as the handler will get them: JSON in a string may stand for what a rule would not allow."""
+        found = subject.found
+        if subject.method == _COMPLETE:
+            return subject.arguments
+        if found is None and subject.method == "tools/call" and self._lowlevel.active:
+            # Kept, so that what is judged here is what runs, and the list handler is asked once.
+            found = subject.found = await self._lowlevel.find(call.params.name, call)
+        sent = subject.arguments
+        meant: dict[str, Any] = sent if found is None else found.component.meant(sent)
+        if meant != sent and subject.method == "tools/call":
+            # What was judged is what the handler gets, whatever else its types would have made of what was sent.
+            call.params.arguments = Raw(msgspec.json.encode(meant))
+        return meant
 
     async def _count_everywhere(self, caller: str, name: str) -> None:
         taken = await self._shared_counters.take(self._shared, caller, name)
@@ -141,18 +179,18 @@ class Plan:
                 raise
 
     def _running(
-        self, ctx: Context, subject: Subject, caller: str, seconds: float, coroutine: Handler
+        self, call: Call, subject: Subject, caller: str, seconds: float, coroutine: Handler
     ) -> tuple[float, Handler]:
         """What the handler may take, and the handler within its slots."""
-        if ctx._task_run is not None:
-            ctx._task_run.policy_timeout = self._timeout
+        if call.task_run is not None:
+            call.task_run.policy_timeout = self._timeout
         shorter = seconds if self._timeout is None else min(seconds, self._timeout)
-        return shorter, self._within(ctx, subject, caller, coroutine)
+        return shorter, self._within(call, subject, caller, coroutine)
 
-    async def _within(self, ctx: Context, subject: Subject, caller: str, coroutine: Handler) -> Any:
+    async def _within(self, call: Call, subject: Subject, caller: str, coroutine: Handler) -> Any:
         with ExitStack() as held:
             # The time in a queue is not the handler's.
-            deadline = ctx._deadline
+            deadline = call.deadline
             if deadline is not None:
                 deadline.pause()
             try:
@@ -165,12 +203,12 @@ class Plan:
                 if deadline is not None:
                     deadline.resume()
             if self._slots:
-                host = ctx._host = HeldHost(ctx._host)
-                held.callback(host.workers.when_ended, held.pop_all().close)
+                workers = call.workers = HeldThreads(call.workers or call.host.workers)
+                held.callback(workers.when_ended, held.pop_all().close)
             try:
                 result = await coroutine
                 # What goes on as a task leaves later, and not by the request that began it.
-                return self._leaving(result, subject) if ctx.is_task else result
+                return self._leaving(result, subject) if call.is_task else result
             except (ProtocolError, ToolError) as error:
                 raise masked_error(self.redaction, error) from None
 
@@ -182,44 +220,10 @@ class Plan:
         return masked(self.redaction, result) if self.redaction.patterns else result
 
 
-async def _goes_on(ctx: Context, subject: Subject, judges: bool) -> bool:
-    """Return whether a request only brings the answers to questions of a call that was counted when it began.
-
-    MRTR-7: such a state is used up here, so that it stands for one request.
-    """
-    request = ctx._request
-    if not request.modern or not request.row.rounds or request.params.request_state is UNSET:
-        return False
-    if judges:
-        # A state belongs to the arguments of its request as they were judged when the question was asked.
-        await _judged(ctx, subject)
-    if ctx._asking is None:
-        await ctx._open_asking()
-    if asked(ctx):
-        raise asyncio.CancelledError  # Answers are missing: nothing runs, and the client is asked for the rest.
-    return True
-
-
-async def _judged(ctx: Context, subject: Subject) -> dict[str, Any]:
-    """The arguments as the handler will get them: JSON in a string may stand for what a rule would not allow."""
-    found, host = subject.found, ctx._host
-    if subject.method == _COMPLETE:
-        return subject.arguments
-    if found is None and subject.method == "tools/call" and host.lowlevel.active:
-        # Kept, so that what is judged here is what runs, and the list handler is asked once.
-        found = subject.found = await host.lowlevel.find(ctx.params.name, ctx)
-    sent = subject.arguments
-    meant: dict[str, Any] = sent if found is None else found.component.meant(sent)
-    if meant != sent and subject.method == "tools/call":
-        # What was judged is what the handler gets, whatever else its types would have made of what was sent.
-        ctx.params.arguments = Raw(msgspec.json.encode(meant))
-    return meant
-
-
-async def _in_time(read: Next, ctx: Context, seconds: float | None, name: str) -> Any:
+async def _in_time(read: Operation, call: Call, seconds: float | None, name: str) -> Any:
     try:
         async with asyncio.timeout(seconds) as limit:
-            return await read(ctx)
+            return await read(call)
     except TimeoutError:
         if not limit.expired():
             raise
@@ -244,20 +248,20 @@ def _readings(text: str) -> list[Any]:
     return [text, value] if isinstance(value, int | float) else [text]
 
 
-async def _approval(policy: Policy, ctx: Context, call: Call) -> None:
+async def _approval(policy: Policy, call: Call, judged: JudgedCall) -> None:
     """Ask; whatever is not a plain yes is a no."""
     assert policy.approve is not None
     try:
         async with asyncio.timeout(policy.approval_timeout) as limit:
-            answer = await policy.approve(ctx, call)
+            answer = await policy.approve(context_of(call), judged)
     except TimeoutError:
         if not limit.expired():
             raise
-        text = f"Nobody approved the call of {call.name} within {counted(policy.approval_timeout, 'second')}."
+        text = f"Nobody approved the call of {judged.name} within {counted(policy.approval_timeout, 'second')}."
         raise CallRefused(text, reason="approval") from None
     if answer is not True:
         why = f": {answer}" if isinstance(answer, str) and answer else "."
-        raise CallRefused(f"The call of {call.name} was not approved{why}", reason="approval")
+        raise CallRefused(f"The call of {judged.name} was not approved{why}", reason="approval")
 
 
 def _check_size(result: Any, limit: int, name: str) -> None:

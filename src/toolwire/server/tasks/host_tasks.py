@@ -14,7 +14,7 @@ from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ServerError
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.tasks import Record
-from toolwire.server.context import Context
+from toolwire.server.context import Context, call_of
 from toolwire.server.replay_state import principal_key
 from toolwire.server.tasks.manager import Tasks, called_tool
 from toolwire.server.tasks.owners import owner_of
@@ -55,13 +55,14 @@ class HostTasks:
         `metadata`, in JSON types, are for the host: `get` returns them, and clients do not see them.
         """
         limits = self._tasks.limits
-        owner = owner_of(ctx) if ctx is not None else principal_key(principal) or "local"
         if ctx is None:
-            followed, tool = Followed(None, MODERN), ""
+            owner, tool, followed = principal_key(principal) or "local", "", Followed(None, MODERN)
         else:
-            outlet = ctx._outlet
-            may_tell = partial(self._tasks.may_tell, ctx.principal, outlet.is_local)
-            followed, tool = Followed(outlet.connection, ctx.revision, may_tell), called_tool(ctx)
+            call = call_of(ctx)
+            outlet = call.outlet
+            may_tell = partial(self._tasks.may_tell, call.principal, outlet.is_local)
+            followed = Followed(outlet.connection, call.revision, may_tell)
+            owner, tool = owner_of(call), called_tool(call)
         longest = limits.task_ttl_max
         ttl_ms = rules.lifetime(int((limits.task_ttl if ttl is None else ttl) * 1000), limits.task_ttl, longest)
         details = {} if metadata is None else msgspec.json.decode(msgspec.json.encode(dict(metadata)))

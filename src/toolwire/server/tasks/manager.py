@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -22,12 +22,11 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Record
 from toolwire.server.access import Access, Permission
+from toolwire.server.call import Call
 from toolwire.server.call_target import subject_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Tool
 from toolwire.server.components.tools import as_object
-from toolwire.server.context import Context
-from toolwire.server.input_requests import Asking
 from toolwire.server.storage_budget import Keeping
 from toolwire.server.subscriptions import Stream
 from toolwire.server.tasks.owners import owner_of
@@ -50,23 +49,6 @@ FILTER: Final = "taskIds"
 _MOST_RUNS: Final = 3
 
 
-class Host:
-    """What the context of a task needs of its server: the same as any other, but threads of its own."""
-
-    def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
-        # J86: work that takes long must not take the threads away from calls that do not.
-        limits = kernel.limits
-        self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue, limits.share)
-
-    async def asking(self, ctx: Context) -> Asking:
-        run = cast("Run", ctx._task_run)
-        return run.asking or await self._kernel.asking(ctx)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._kernel, name)
-
-
 class Tasks:
     """Creates tasks, runs them, and knows those that run here."""
 
@@ -80,7 +62,7 @@ class Tasks:
         self.quota: Quota = Quota(self.records, self.limits)
         self._unowned = Keeping(self.limits.tasks, self.limits.share)
         self._results = Keeping(self.limits.task_results, self.limits.share)
-        self._host: Host | None = None
+        self._workers: ThreadWorkers | None = None
         self._followed: dict[str, Followed] = {}
         self._running: set[str] = set()
         self._shares = Shares(self.limits.tasks_running, self.limits.share, "tasks running", seconds=5)
@@ -99,19 +81,19 @@ class Tasks:
 
     # --- calls ---
 
-    async def tool_called(self, ctx: Context, found: Found[Tool]) -> Any:
+    async def tool_called(self, call: Call, found: Found[Tool]) -> Any:
         """Answer a call that may become a task: with its result, or with the task."""
-        tool, params = found.component, ctx.params
-        if self._repeated and ctx._request in self._repeated:
-            return await self._taken_up(ctx, found, *self._repeated.pop(ctx._request))
-        in_process = getattr(ctx._outlet, "in_process", False)
-        chosen = "call" if in_process else self._verdict(ctx, tool)
+        tool, params = found.component, call.params
+        if self._repeated and call.request in self._repeated:
+            return await self._taken_up(call, found, *self._repeated.pop(call.request))
+        in_process = getattr(call.outlet, "in_process", False)
+        chosen = "call" if in_process else self._verdict(call, tool)
         if chosen == "call":
-            return await self._kernel._run(ctx, found, params.name, tool.call(ctx, params.arguments))
-        wanted = UNSET if ctx._request.modern else rules.wanted_ttl(params.task)
+            return await self._kernel._run(call, found, params.name, tool.call(call, params.arguments))
+        wanted = UNSET if call.request.modern else rules.wanted_ttl(params.task)
         ttl = rules.lifetime(wanted, self.limits.task_ttl, self.limits.task_ttl_max)
         window = None if tool.detaches else self.limits.task_window
-        run = self.new_run(ctx, found, ttl)
+        run = self.new_run(call, found, ttl)
         try:
             if chosen == "task" or window == 0:
                 await run.open()
@@ -123,25 +105,26 @@ class Tasks:
             raise
         return self._created(run) if run.is_task else run.outcome()
 
-    def _verdict(self, ctx: Context, tool: Tool) -> rules.Verdict:
+    def _verdict(self, call: Call, tool: Tool) -> rules.Verdict:
         return rules.verdict(
             tool.task or "forbidden",
-            ctx.revision,
-            ctx.client_capabilities,
-            self._kernel.capabilities(ctx.revision),
-            ctx.params.task is not UNSET,
+            call.revision,
+            call.request.capabilities,
+            self._kernel.capabilities(call.revision),
+            call.params.task is not UNSET,
         )
 
-    def new_run(self, ctx: Context, found: Found[Tool], ttl_ms: int) -> Run:
+    def new_run(self, call: Call, found: Found[Tool], ttl_ms: int) -> Run:
         with self._lock:
-            if self._host is None:
-                self._host = Host(self._kernel)
-            ctx._host = self._host
-        return Run(self, ctx, found, ttl_ms)
+            if self._workers is None:
+                # J86: work that takes long must not take the threads away from calls that do not.
+                self._workers = ThreadWorkers(self.limits.threads, self.limits.queue, self.limits.share)
+            call.workers = self._workers
+        return Run(self, call, found, ttl_ms)
 
     def _created(self, run: Run) -> Any:
         assert run.created is not None
-        if run.ctx._request.modern:
+        if run.call.request.modern:
             return self.signed(rules.task_created(run.created))
         return t.CreateTaskResult(task=rules.core_task(run.created, t.Task, run.created.created))
 
@@ -163,41 +146,41 @@ class Tasks:
         """Return whether some callers may have lost the right to a tool."""
         return bool(self._kernel.access.active or self._kernel.lowlevel.lists)
 
-    async def permissions(self, ctx: Context, records: Sequence[Record]) -> list[Permission]:
+    async def permissions(self, call: Call, records: Sequence[Record]) -> list[Permission]:
         """What the caller of a request may do with each task now: no more than with the tool behind it."""
         kernel = self._kernel
         if not self.restricts:
             return ["usable" for _ in records]
         catalog: Catalog = kernel.catalog
         made_up = [each.tool for each in records if each.tool and catalog.tool(each.tool) is None]
-        listed = await self._listed(ctx) if made_up and kernel.lowlevel.lists else None
+        listed = await self._listed(call) if made_up and kernel.lowlevel.lists else None
 
         def permission(tool: str) -> Permission:
             if not tool:
                 return "usable"  # The host made the task for its owner, outside of any call.
             if listed is not None and tool in made_up:
                 return "usable" if tool in listed else "hidden"
-            found: Permission = kernel.access.of_tool(ctx.principal, ctx._outlet.is_local, tool)
+            found: Permission = kernel.access.of_tool(call.principal, call.outlet.is_local, tool)
             return found
 
         return [permission(each.tool) for each in records]
 
-    async def _listed(self, ctx: Context) -> frozenset[str]:
+    async def _listed(self, call: Call) -> frozenset[str]:
         """The tools that the list handler names for a caller; none when it fails, so that nobody sees too much."""
         try:
-            tools = await self._kernel.failures.in_time(ctx, self._kernel.lowlevel.tools(ctx), "tools/list")
+            tools = await self._kernel.failures.in_time(call, self._kernel.lowlevel.tools(call), "tools/list")
         except Exception:
             log.exception("the list handler failed, so the tasks of its tools are not shown")
             return frozenset()
         return frozenset(each.name for each in tools)
 
-    async def check(self, ctx: Context, record: Record) -> None:
+    async def check(self, call: Call, record: Record) -> None:
         """Raise what a caller gets who may not use a task: an unknown task, or the scopes that it needs."""
-        (permission,) = await self.permissions(ctx, [record])
+        (permission,) = await self.permissions(call, [record])
         if permission == "refused":
             access: Access = self._kernel.access
-            found = self._kernel.catalog.tool(record.tool, access.view_of(ctx.principal).sees)
-            raise InsufficientScope(frozenset() if found is None else access.scopes(found), ctx.request_id)
+            found = self._kernel.catalog.tool(record.tool, access.view_of(call.principal).sees)
+            raise InsufficientScope(frozenset() if found is None else access.scopes(found), call.request_id)
         if permission == "hidden":
             raise rules.unknown_task()
 
@@ -210,8 +193,8 @@ class Tasks:
 
     def call(self, run: Run) -> Coroutine[Any, Any, Any]:
         """The call itself, under the deadline and with the clean-up of any other."""
-        ctx, params = run.ctx, run.ctx.params
-        return self._kernel._run(ctx, run.found, params.name, run.work(params.arguments))  # type: ignore[no-any-return]
+        call, params = run.call, run.call.params
+        return self._kernel._run(call, run.found, params.name, run.work(params.arguments))  # type: ignore[no-any-return]
 
     async def open(self, run: Run) -> Record:
         """Write down a new task for a run."""
@@ -220,19 +203,19 @@ class Tasks:
         try:
             caller = run.caller
             # Those whom nobody knows are one owner, whose tasks are counted as one: this tells their addresses apart.
-            is_unowned = caller is not None and run.ctx.principal is None
+            is_unowned = caller is not None and run.call.principal is None
             if is_unowned and not self._unowned.admit(caller, 1, run.ttl_ms / 1000):
                 raise too_many()
             process = "" if self.processes is None else await self.processes.registered()
-            again = again_of(run.ctx) if run.tool.idempotent and process else UNSET
+            again = again_of(run.call) if run.tool.idempotent and process else UNSET
             return await self.create(
-                owner_of(run.ctx),
+                owner_of(run.call),
                 run.ttl_ms,
                 run,
                 message=run.said,
                 progress=run.numbers[0],
                 total=run.numbers[1],
-                tool=run.ctx.params.name,
+                tool=run.call.params.name,
                 process=process,
                 again=again,
             )
@@ -387,7 +370,7 @@ class Tasks:
             task = rules.detailed_task(self.in_words_of(MODERN, record), t.TaskNotificationParams, time.time())
             params = FrozenParams(msgspec.json.decode(msgspec.json.encode(task)))
             for stream in listeners:
-                if await self.permissions(stream.ctx, [record]) == ["usable"]:
+                if await self.permissions(stream.call, [record]) == ["usable"]:
                     stream.tell(Change(FILTER, identifier, "notifications/tasks", params))
 
     def _lost(self) -> None:
@@ -470,8 +453,8 @@ class Tasks:
         # One that got as far as its handler has its outcome by now.
         await self.settle(key, self.ending(key, request.revision, outcome))
 
-    async def _taken_up(self, ctx: Context, found: Found[Tool], key: str, record: Record) -> Any:
-        run = self.new_run(ctx, found, record.ttl_ms)
+    async def _taken_up(self, call: Call, found: Found[Tool], key: str, record: Record) -> Any:
+        run = self.new_run(call, found, record.ttl_ms)
         run.id, run.created = record.id, record
         self.follow(key, run)
         run.announced = record.status
@@ -504,14 +487,14 @@ class Tasks:
             await self.processes.stop()
         self._followed.clear()
         self._started = self.processes = None
-        if self._host is not None:
-            self._host.workers.shutdown()
-            self._host = None
+        if self._workers is not None:
+            self._workers.shutdown()
+            self._workers = None
 
 
-def called_tool(ctx: Context) -> str:
+def called_tool(call: Call) -> str:
     """The tool that a request calls, under the name that clients know; empty for other requests."""
-    subject = subject_of(ctx)
+    subject = subject_of(call)
     return subject.params.name if subject is not None and subject.method == "tools/call" else ""
 
 

@@ -25,9 +25,9 @@ from toolwire.protocol.errors import (
     counted,
 )
 from toolwire.protocol.tasks import Question, Record
+from toolwire.server.call import Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
-from toolwire.server.context import Context
 from toolwire.server.tasks.host_tasks import HostTasks
 from toolwire.server.tasks.manager import FILTER, Tasks
 from toolwire.server.tasks.owners import owner_of
@@ -48,13 +48,13 @@ class TaskMethods:
         self._waiting: Counter[Any] = Counter()
         # Questions that a waiting `tasks/result` is asking right now.
         self._asking: set[tuple[str, str]] = set()
-        self._core: dict[str, Callable[[Context], Awaitable[Any]]] = {
+        self._core: dict[str, Callable[[Call], Awaitable[Any]]] = {
             "tasks/get": self._get,
             "tasks/result": self._result,
             "tasks/list": self._list,
             "tasks/cancel": self._cancel,
         }
-        self._extension: dict[str, Callable[[Context], Awaitable[Any]]] = {
+        self._extension: dict[str, Callable[[Call], Awaitable[Any]]] = {
             "tasks/get": self._get_detailed,
             "tasks/update": self._update,
             "tasks/cancel": self._cancel_softly,
@@ -70,8 +70,8 @@ class TaskMethods:
         before, self._tasks.poll = self._tasks.poll, seconds
         return before
 
-    async def tool_called(self, ctx: Context, found: Found[Tool]) -> Any:
-        return await self._tasks.tool_called(ctx, found)
+    async def tool_called(self, call: Call, found: Found[Tool]) -> Any:
+        return await self._tasks.tool_called(call, found)
 
     async def ready(self) -> None:
         await self._tasks.ready()
@@ -82,50 +82,50 @@ class TaskMethods:
     async def stop(self) -> None:
         await self._tasks.stop()
 
-    async def handle(self, ctx: Context) -> Any:
+    async def handle(self, call: Call) -> Any:
         await self._tasks.ready()
-        if not ctx._request.modern:
-            return await self._core[ctx.method](ctx)
-        if not rules.is_declared(ctx.client_capabilities):
-            raise rules.missing_extension(f"{ctx.method} belongs to tasks")
-        return self._tasks.signed(await self._extension[ctx.method](ctx))
+        if not call.request.modern:
+            return await self._core[call.method](call)
+        if not rules.is_declared(call.request.capabilities):
+            raise rules.missing_extension(f"{call.method} belongs to tasks")
+        return self._tasks.signed(await self._extension[call.method](call))
 
-    def _key(self, ctx: Context) -> str:
-        if len(ctx.params.task_id) > _LONGEST_ID:
+    def _key(self, call: Call) -> str:
+        if len(call.params.task_id) > _LONGEST_ID:
             raise rules.unknown_task()
-        return self._records.key(owner_of(ctx), ctx.params.task_id)
+        return self._records.key(owner_of(call), call.params.task_id)
 
-    async def _find(self, ctx: Context) -> Record:
-        record = await self._records.find(self._key(ctx))
+    async def _find(self, call: Call) -> Record:
+        record = await self._records.find(self._key(call))
         if record is None:
             raise rules.unknown_task()
         if self._tasks.restricts:
-            await self._tasks.check(ctx, record)
+            await self._tasks.check(call, record)
         return record
 
-    async def _change(self, ctx: Context, edit: Callable[[Record], bool]) -> Record:
+    async def _change(self, call: Call, edit: Callable[[Record], bool]) -> Record:
         """Change a task that the caller may use."""
         if self._tasks.restricts:
-            await self._find(ctx)
-        record = await self._tasks.change(self._key(ctx), edit)
+            await self._find(call)
+        record = await self._tasks.change(self._key(call), edit)
         if record is None:
             raise rules.unknown_task()
         return record
 
-    async def _usable(self, ctx: Context, identifiers: list[str]) -> list[Record]:
+    async def _usable(self, call: Call, identifiers: list[str]) -> list[Record]:
         """Those of the caller's tasks that it may use now."""
-        owner = owner_of(ctx)
+        owner = owner_of(call)
         found = await asyncio.gather(*(self._records.find(self._records.key(owner, each)) for each in identifiers))
         records = [record for record in found if record is not None]
-        permissions = await self._tasks.permissions(ctx, records)
+        permissions = await self._tasks.permissions(call, records)
         return [record for record, each in zip(records, permissions, strict=True) if each == "usable"]
 
     # --- 2025-11-25 ---
 
-    async def _get(self, ctx: Context) -> t.GetTaskResult:
-        return rules.core_task(await self._find(ctx), t.GetTaskResult, time.time())
+    async def _get(self, call: Call) -> t.GetTaskResult:
+        return rules.core_task(await self._find(call), t.GetTaskResult, time.time())
 
-    async def _cancel(self, ctx: Context) -> t.CancelTaskResult:
+    async def _cancel(self, call: Call) -> t.CancelTaskResult:
         cancelled = False
 
         def edit(record: Record) -> bool:
@@ -133,44 +133,44 @@ class TaskMethods:
             cancelled = rules.cancel(record)
             return cancelled
 
-        record = await self._change(ctx, edit)
+        record = await self._change(call, edit)
         if not cancelled:
             raise ProtocolError(INVALID_PARAMS, "The task is over, so it cannot be cancelled")
         return rules.core_task(record, t.CancelTaskResult, time.time())
 
-    async def _list(self, ctx: Context) -> t.ListTasksResult:
+    async def _list(self, call: Call) -> t.ListTasksResult:
         try:
-            after = "" if not isinstance(ctx.params.cursor, str) else decode_cursor(ctx.params.cursor, "tasks")
+            after = "" if not isinstance(call.params.cursor, str) else decode_cursor(call.params.cursor, "tasks")
         except ValueError as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from None
-        ids = await self._records.ids(owner_of(ctx), after, _PAGE + 1)
+        ids = await self._records.ids(owner_of(call), after, _PAGE + 1)
         now = time.time()
         return t.ListTasksResult(
-            tasks=[rules.core_task(record, t.Task, now) for record in await self._usable(ctx, ids[:_PAGE])],
+            tasks=[rules.core_task(record, t.Task, now) for record in await self._usable(call, ids[:_PAGE])],
             next_cursor=encode_cursor("tasks", ids[_PAGE - 1]) if len(ids) > _PAGE else UNSET,
         )
 
-    async def _result(self, ctx: Context) -> Any:
+    async def _result(self, call: Call) -> Any:
         """Wait for the end of a task. Meanwhile its questions are asked here, where the client is sure to listen."""
-        key = self._key(ctx)
+        key = self._key(call)
         relays: dict[str, asyncio.Task[None]] = {}
-        with self._counted(ctx), self._records.watch(key) as bell:
+        with self._counted(call), self._records.watch(key) as bell:
             try:
                 while True:
                     bell.clear()
-                    record = await self._find(ctx)
+                    record = await self._find(call)
                     if record.over:
-                        return rules.payload(self._tasks.in_words_of(ctx.revision, record))
-                    self._ask(ctx, key, record, relays)
+                        return rules.payload(self._tasks.in_words_of(call.revision, record))
+                    self._ask(call, key, record, relays)
                     await _rings(bell)
             finally:
                 for relay in relays.values():
                     relay.cancel()
 
     @contextmanager
-    def _counted(self, ctx: Context) -> Iterator[None]:
+    def _counted(self, call: Call) -> Iterator[None]:
         """J75: those who wait take at most half of what a connection may have in flight, so that others get through."""
-        who = ctx.session_id or ctx._outlet.connection
+        who = call.session_id or call.outlet.connection
         if who is None:
             yield  # Where each request stands alone, no others have to get through.
             return
@@ -184,7 +184,7 @@ class TaskMethods:
             if not self._waiting[who]:
                 del self._waiting[who]
 
-    def _ask(self, ctx: Context, key: str, record: Record, relays: dict[str, asyncio.Task[None]]) -> None:
+    def _ask(self, call: Call, key: str, record: Record, relays: dict[str, asyncio.Task[None]]) -> None:
         for name, relay in tuple(relays.items()):
             if name not in record.questions:
                 relay.cancel()  # Answered elsewhere; the client is told that nobody waits for its answer.
@@ -193,13 +193,13 @@ class TaskMethods:
             if name not in relays and (key, name) not in self._asking:
                 # 2025-11-25 tasks, input required: a client that sees the status calls `tasks/result`.
                 self._asking.add((key, name))
-                relays[name] = asyncio.create_task(self._relay(ctx, key, record, name, question))
+                relays[name] = asyncio.create_task(self._relay(call, key, record, name, question))
 
-    async def _relay(self, ctx: Context, key: str, record: Record, name: str, question: Question) -> None:
+    async def _relay(self, call: Call, key: str, record: Record, name: str, question: Question) -> None:
         """Ask one question of a task, and put the answer into its record."""
         params: Any = rules.related_params(question, record.id)
         try:
-            answer = await ctx._outlet.request(question.kind, params, timeout=self._tasks.answer_time(record.ttl_ms))
+            answer = await call.outlet.request(question.kind, params, timeout=self._tasks.answer_time(record.ttl_ms))
             await self._tasks.change(key, lambda record: rules.take_answers(record, {name: answer}))
         except ProtocolError as error:
             refusal = error
@@ -212,27 +212,27 @@ class TaskMethods:
 
     # --- the extension ---
 
-    async def _get_detailed(self, ctx: Context) -> t.DetailedTaskResult:
-        record = self._tasks.in_words_of(ctx.revision, await self._find(ctx))
+    async def _get_detailed(self, call: Call) -> t.DetailedTaskResult:
+        record = self._tasks.in_words_of(call.revision, await self._find(call))
         return rules.detailed_task(record, t.DetailedTaskResult, time.time())
 
-    async def _update(self, ctx: Context) -> t.Result:
-        responses = ctx.params.input_responses
-        return await self._acknowledged(ctx, lambda record: rules.take_answers(record, responses))
+    async def _update(self, call: Call) -> t.Result:
+        responses = call.params.input_responses
+        return await self._acknowledged(call, lambda record: rules.take_answers(record, responses))
 
-    async def _cancel_softly(self, ctx: Context) -> t.Result:
-        return await self._acknowledged(ctx, rules.cancel)
+    async def _cancel_softly(self, call: Call) -> t.Result:
+        return await self._acknowledged(call, rules.cancel)
 
-    async def _acknowledged(self, ctx: Context, edit: Callable[[Record], bool]) -> t.Result:
+    async def _acknowledged(self, call: Call, edit: Callable[[Record], bool]) -> t.Result:
         # TSK-14: an empty answer, also where there was nothing left to change.
-        await self._change(ctx, edit)
+        await self._change(call, edit)
         return t.Result()
 
     # --- listening ---
 
-    async def listened(self, ctx: Context, wanted: list[str]) -> dict[str, Any]:
+    async def listened(self, call: Call, wanted: list[str]) -> dict[str, Any]:
         """The tasks that a listen stream may hear of: those of its own principal (TSK-18) that it may use."""
-        if not rules.is_declared(ctx.client_capabilities):
+        if not rules.is_declared(call.request.capabilities):
             raise rules.missing_extension("taskIds belong to tasks")
         if len(wanted) > self._tasks.limits.uris:
             raise ProtocolError(
@@ -240,7 +240,7 @@ class TaskMethods:
             )
         await self._tasks.ready()
         self._records.listen()
-        usable = {record.id for record in await self._usable(ctx, wanted)}
+        usable = {record.id for record in await self._usable(call, wanted)}
         return {FILTER: [each for each in wanted if each in usable]}
 
 

@@ -9,13 +9,13 @@ from toolwire.auth.principal import Principal
 from toolwire.protocol.lifecycle import Incoming, decode_params
 from toolwire.protocol.methods import methods
 from toolwire.protocol.tasks import Again
-from toolwire.server.context import Context
+from toolwire.server.call import Call
 from toolwire.server.in_process import Nowhere
 
 
-def again_of(ctx: Context) -> Again | UnsetType:
+def again_of(call: Call) -> Again | UnsetType:
     """What it takes to run this call again; nothing where its principal cannot be written down."""
-    request = ctx._request
+    request = call.request
     principal: Raw | UnsetType = UNSET
     if request.principal is not None:
         if not isinstance(request.principal, Principal):
@@ -27,7 +27,7 @@ def again_of(ctx: Context) -> Again | UnsetType:
         capabilities=dict(request.capabilities),
         client=request.client,
         principal=principal,
-        is_local=ctx._outlet.is_local,
+        is_local=call.outlet.is_local,
     )
 
 

@@ -23,9 +23,9 @@ from toolwire.protocol.revisions import supports
 from toolwire.protocol.rounds import Keys, Kind, digest
 from toolwire.protocol.shaping import shape
 from toolwire.protocol.tasks import Question, Record
+from toolwire.server.call import CURRENT, Call
 from toolwire.server.catalog import Found
 from toolwire.server.components import Tool
-from toolwire.server.context import CURRENT, Context
 from toolwire.server.input_requests import SETTLE_TURNS, Refused, check_step, step_result
 from toolwire.server.limits import Limits
 from toolwire.wire.answer import is_abandoned
@@ -113,8 +113,8 @@ class Run(Followed):
         "_saying",
         "_tell",
         "_unwanted",
+        "call",
         "caller",
-        "ctx",
         "found",
         "is_counted",
         "numbers",
@@ -125,11 +125,11 @@ class Run(Followed):
         "worker",
     )
 
-    def __init__(self, keeper: Keeper, ctx: Context, found: Found[Tool], ttl_ms: int) -> None:
-        super().__init__(ctx._outlet.connection, ctx.revision)
-        self.ctx: Context = ctx
+    def __init__(self, keeper: Keeper, call: Call, found: Found[Tool], ttl_ms: int) -> None:
+        super().__init__(call.outlet.connection, call.revision)
+        self.call: Call = call
         self.found: Found[Tool] = found
-        self.caller: Caller = ctx._request.caller
+        self.caller: Caller = call.request.caller
         self.is_counted: bool = False
         """Whether it holds one of the places of tasks that run."""
         self.tool: Tool = found.component
@@ -147,11 +147,11 @@ class Run(Followed):
         self._unwanted = False
         # Who is told of the end, kept until the work begins.
         self._tell: Callable[[asyncio.Future[Any]], None] | None = None
-        ctx._outlet = TaskOutlet(self, ctx._outlet)
-        ctx._task_run = self
+        call.outlet = TaskOutlet(self, call.outlet)
+        call.task_run = self
 
     def may_tell(self, record: Record) -> bool:
-        return self._keeper.may_tell(self.ctx.principal, self.ctx._outlet.is_local, record)
+        return self._keeper.may_tell(self.call.principal, self.call.outlet.is_local, record)
 
     @property
     def is_task(self) -> bool:
@@ -177,10 +177,9 @@ class Run(Followed):
             self._opening = self.loop.create_task(self._open())
         await asyncio.shield(self._opening)
 
-    async def detach(self, ctx: Context) -> None:
-        """The handler's own wish to become a task."""
+    async def detach(self) -> None:
+        """Become a task because the handler wants it."""
         await self.open()
-        ctx._asking = None  # From here on questions are those of the task.
 
     async def _open(self) -> None:
         self.announced = (await self._keeper.open(self)).status
@@ -190,8 +189,8 @@ class Run(Followed):
             self._opened.set()
 
     def _take_over(self) -> None:
-        self.ctx._asking = None
-        deadline = self.ctx._deadline
+        self.call.asking = None  # From here on questions are those of the task.
+        deadline = self.call.deadline
         if deadline is not None and self.tool.timeout is None and deadline.seconds >= self._keeper.limits.tool:
             # The limit for all calls is not meant for tasks, which have their own; that of a tool or a policy is.
             longest = self._keeper.limits.task
@@ -216,7 +215,7 @@ class Run(Followed):
 
         J86: an `async` handler that computes holds the loop, and with it an answer that has not left.
         """
-        answered = self.ctx._outlet.answered if self.is_task else None
+        answered = self.call.outlet.answered if self.is_task else None
         if answered is None:
             self._begin()
         else:
@@ -244,11 +243,11 @@ class Run(Followed):
         """What is run under the deadline and with the clean-up of any call."""
         if self.is_task:
             self._take_over()
-        return await self.tool.call(self.ctx, arguments)
+        return await self.tool.call(self.call, arguments)
 
     async def _perform(self) -> Any:
         outcome: Any
-        CURRENT.set(self.ctx)
+        CURRENT.set(self.call)
         try:
             outcome = await self._keeper.call(self)
         except ProtocolError as error:

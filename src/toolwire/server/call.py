@@ -1,0 +1,294 @@
+"""`Call`: the state of one request while the server handles it.
+
+The server works on calls. A `Context` is the view of a call that handlers and middleware get.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from copy import copy
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, cast
+from weakref import WeakSet
+
+from msgspec import UNSET, Raw
+
+from toolwire.auth.principal import Principal
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported
+from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.revisions import supports
+from toolwire.protocol.rounds import Kind
+from toolwire.server.handler_deadline import Deadline
+from toolwire.server.input_requests import Asking, sendable
+from toolwire.wire.outlet import Outlet
+from toolwire.wire.process_workers import ProcessWorkers
+
+if TYPE_CHECKING:
+    from toolwire.server.context.progress import Progress
+
+#: Changes how a handler runs: takes its time limit and its coroutine, returns those to use instead.
+Guard: TypeAlias = Callable[[float, Coroutine[Any, Any, Any]], tuple[float, Coroutine[Any, Any, Any]]]
+
+
+class Workers(Protocol):
+    """The threads that `def` handlers run in (see `wire.thread_workers`)."""
+
+    def run(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
+
+    def run_for(self, caller: Hashable, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
+
+    def run_beside(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]: ...
+
+
+class TaskRun(Protocol):
+    """A call that is a task, or may become one."""
+
+    id: str
+    policy_timeout: float | None
+
+    @property
+    def is_task(self) -> bool: ...
+
+    @property
+    def asking(self) -> Asking | None:
+        """How the handler asks the client; None while its questions are those of an ordinary call."""
+
+    def report(self, progress: float, total: float | None, message: str | None) -> bool: ...
+
+    async def detach(self) -> None: ...
+
+    def when_over(self, tell: Callable[[asyncio.Future[Any]], None]) -> None: ...
+
+
+class OwnServer(Protocol):
+    """The server whose component a call runs."""
+
+    name: str
+    lifespan_value: Any
+
+
+class Host(Protocol):
+    """The kernel, as far as a call needs it."""
+
+    @property
+    def server(self) -> OwnServer: ...
+
+    @property
+    def workers(self) -> Workers: ...
+
+    @property
+    def processes(self) -> ProcessWorkers: ...
+
+    @property
+    def tracked(self) -> WeakSet[Progress]: ...
+
+    async def open_asking(self, call: Call) -> Asking: ...
+
+    def find_target(self, call: Call) -> object | None: ...
+
+    def log_threshold(self, call: Call) -> int | None: ...
+
+    async def read_for(self, call: Call, uri: str, in_thread: bool) -> list[t.ResourceContents]: ...
+
+
+class Call:
+    """The state of one request while the server handles it."""
+
+    # The defaults are those of the class, so that a request pays only for what differs from them.
+    asking: Asking | None = None
+    """How the handler asks the client, once it has asked."""
+    cancelled: bool = False
+    """Whether nobody waits for the answer any more."""
+    deadline: Deadline | None = None
+    """The time that the handler has, while it runs."""
+    error_id: str | None = None
+    """The id under which an internal error was logged."""
+    guard: Guard | None = None
+    """What policies do around the handler."""
+    in_thread: bool = False
+    """Whether a worker thread waits for this call, as for a resource that a `def` handler reads."""
+    last_progress: float | None = None
+    mask: Callable[[Any], Any] | None = None
+    """What policies hide in all that is said to the client."""
+    owner: OwnServer | None = None
+    """The mounted server whose component runs; None for the server that was called."""
+    refusal: str | None = None
+    """Why the call was refused, in one word."""
+    replay: bool = True
+    """Whether the handler may be run again from the top with the answers to its questions."""
+    stack: AsyncExitStack | None = None
+    """What cleans up after the dependencies of the handler."""
+    sync_context: Any = None
+    """The `SyncContext` of this call, while a worker thread uses it."""
+    target: Any = None
+    """The `Subject`; `subject_of` looks for it when somebody wants it."""
+    task: asyncio.Task[Any] | None = None
+    """The asyncio task that runs the middleware."""
+    task_run: TaskRun | None = None
+    trace: str | None = None
+    """The id of the OpenTelemetry trace."""
+    workers: Workers | None = None
+    """The threads for this call; None for those of the server."""
+    _meta: dict[str, Any] | None = None
+    _state: dict[str, Any] | None = None
+
+    def __init__(self, host: Host, request: Incoming, outlet: Outlet) -> None:
+        self.host = host
+        self.request = request
+        self.outlet = outlet
+
+    def nested(self, owner: OwnServer, target: object, in_thread: bool) -> Self:
+        """Return the call of a component that the handler of this call uses, on behalf of the same caller."""
+        inner = copy(self)
+        inner.owner, inner.target, inner.in_thread = owner, target, in_thread
+        inner.sync_context = inner.guard = inner.stack = inner.task_run = None
+        # What either of them leaves there is for both.
+        inner._state = self.state
+        return inner
+
+    # --- what is known ---
+
+    @property
+    def method(self) -> str:
+        return self.request.method
+
+    @property
+    def params(self) -> Any:
+        return self.request.params
+
+    @property
+    def revision(self) -> str:
+        return self.request.revision
+
+    @property
+    def request_id(self) -> str | int:
+        return self.request.id
+
+    @property
+    def principal(self) -> Principal | None:
+        return cast("Principal | None", self.request.principal)
+
+    @property
+    def session_id(self) -> str | None:
+        return getattr(self.outlet.connection, "session_id", None)
+
+    @property
+    def progress_token(self) -> str | int | None:
+        token = self.request.progress_token
+        return None if token is UNSET else token
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The `_meta` that came with the request, as sent."""
+        if self._meta is None:
+            raw = self.request.raw
+            self._meta = {} if raw is UNSET else t.request_meta(raw)
+        return self._meta
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The place where middleware, dependencies and the handler leave things for each other."""
+        if self._state is None:
+            self._state = {}
+        return self._state
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        self._state = state
+
+    @property
+    def server(self) -> OwnServer:
+        """The server whose component runs; for a mounted one, that server."""
+        return self.host.server if self.owner is None else self.owner
+
+    @property
+    def is_task(self) -> bool:
+        """Whether the call goes on as a task after its request was answered."""
+        return self.task_run is not None and self.task_run.is_task
+
+    def client_can(self, capability: str) -> bool:
+        """Say whether the client declared a capability that its revision has."""
+        path = "elicitation.form" if capability == "elicitation" else capability
+        revision = self.request.revision
+        if path.startswith("elicitation") and not supports(revision, "elicitation"):
+            return False
+        if path == "elicitation.url" and not supports(revision, "url_elicitation"):
+            return False
+        if path in ("sampling.tools", "sampling.context") and not supports(revision, "sampling_tools"):
+            return False
+        return t.has_capability(self.request.capabilities, path)
+
+    def require(self, capability: str, required: dict[str, Any], name: str) -> None:
+        """Raise `NotSupported` when the client lacks a capability."""
+        if not self.client_can(capability):
+            raise NotSupported(f"The client does not support {name}", required)
+
+    # --- reports ---
+
+    def tell_progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
+        """Report progress without waiting for a client that is slow to read; say whether it was sent."""
+        token = self.request.progress_token
+        if self.mask is not None:
+            message = self.mask(message)
+        if self.task_run is not None and self.task_run.report(progress, total, message):
+            return True
+        if self.request.method == "subscriptions/listen":
+            return False  # SUB-7
+        # JSON has neither NaN nor infinity, and nothing rises above either.
+        if token is UNSET or not isfinite(progress):
+            return False
+        if self.last_progress is not None and progress <= self.last_progress:
+            return False  # PRG-1
+        self.last_progress = progress
+        params = t.ProgressNotificationParams(
+            progress_token=token,
+            progress=progress,
+            total=UNSET if total is None or not isfinite(total) else total,
+            message=UNSET if message is None else message,
+        )
+        return self.outlet.notify("notifications/progress", params)
+
+    def tell_log(self, level: t.LoggingLevel, data: Any, logger: str | None) -> bool:
+        """Send a log message that the client wants; say whether it was sent."""
+        if self.mask is not None:
+            data = self.mask(data)
+        params = t.LoggingMessageNotificationParams(level=level, data=data, logger=UNSET if logger is None else logger)
+        return self.outlet.notify("notifications/message", params)
+
+    # --- questions ---
+
+    async def open_asking(self) -> Asking:
+        """Return the way in which this call asks the client; all its questions go the same way."""
+        if self.asking is None:
+            opened = await self.host.open_asking(self)
+            # Another question may have opened the way meanwhile.
+            self.asking = self.asking or opened
+        return self.asking
+
+    async def ask(
+        self, kind: Kind, params: t.Wire | None, key: str | None, timeout: float | None, in_thread: bool
+    ) -> Raw:
+        """Ask the client and return its answer. `in_thread`: a worker thread waits for it."""
+        if timeout is not None and not 0 < timeout < inf:
+            raise ValueError(f"The timeout of a question is a number of seconds above zero, not {timeout!r:.100}")
+        if self.mask is not None:
+            params = self.mask(params)
+        if params is not None:
+            params = sendable(params)
+        asking = self.asking or await self.open_asking()
+        deadline = self.deadline
+        if deadline is None:
+            return await asking.ask(kind, params, key, in_thread, timeout)
+        # A person may take longer than a tool: the tool's own time stands still while it waits.
+        deadline.pause()
+        try:
+            return await asking.ask(kind, params, key, in_thread, timeout)
+        finally:
+            deadline.resume()
+
+
+CURRENT: ContextVar[Call] = ContextVar("toolwire_call")
