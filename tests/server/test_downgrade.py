@@ -92,7 +92,7 @@ async def tour(revision: str) -> Tour:
     made = Tour(revision)
     # One page is enough for everything, and pages are not what this is about.
     server = full_server()
-    server.kernel.pages.size = 100
+    server.kernel.methods.pages.size = 100
     async with connect(server) as client:
         _record(client, made)
         client.answers = {method: lambda params, method=method: ANSWERS[method] for method in ANSWERS}  # type: ignore[misc]

@@ -236,7 +236,7 @@ async def test_a_tool_is_callable_only_for_as_long_as_it_is_listed(revision: str
 @dialects
 async def test_the_task_of_a_tool_that_is_no_longer_listed_is_unknown(revision: str) -> None:
     shop = Shop(limits=Limits(task_window=0.0))
-    shop.server.kernel.offer_tasks()
+    shop.server.kernel.offer.add_tasks()
     async with connect(shop.server, revision, ABLE, principal=Principal("ann", scopes=["admin"])) as admin:
         task = await begin(admin, "refund")
         assert text(await outcome(admin, task)) == "refund"

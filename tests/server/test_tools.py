@@ -428,15 +428,15 @@ async def test_cursors_that_a_client_makes_up_take_no_memory(revision: str) -> N
     async with connect(server, revision) as client:
         for cursor in made_up:
             await client.result("tools/list", {"cursor": cursor})
-        assert server.kernel.pages.kept == 0
+        assert server.kernel.methods.pages.kept == 0
         first = await client.result("tools/list")
         second = await client.result("tools/list", {"cursor": first["nextCursor"]})
         third = await client.result("tools/list", {"cursor": second["nextCursor"]})
         assert "nextCursor" not in third
-        assert server.kernel.pages.kept == 3, "those that follow one another are kept"
+        assert server.kernel.methods.pages.kept == 3, "those that follow one another are kept"
         for cursor in made_up:
             await client.result("tools/list", {"cursor": cursor})
-        assert server.kernel.pages.kept == 3
+        assert server.kernel.methods.pages.kept == 3
         assert await client.result("tools/list", {"cursor": first["nextCursor"]}) == second
 
 

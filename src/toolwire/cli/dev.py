@@ -26,7 +26,7 @@ from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.loops import run
 from toolwire.protocol.errors import ServerError
 from toolwire.server.hot_reload import Stage
-from toolwire.server.server import Server
+from toolwire.server.transports import Serving
 from toolwire.wire import stdio
 from toolwire.wire.channel import Channel
 
@@ -114,7 +114,7 @@ class Development:
 class _Called:
     """The server as one caller sees it, who needs no token: they sit at the machine where it is written."""
 
-    def __init__(self, server: Server, principal: Principal | None) -> None:
+    def __init__(self, server: Serving, principal: Principal | None) -> None:
         self._server = server
         self._principal = principal
         self.name: str = server.name

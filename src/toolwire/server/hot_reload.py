@@ -8,42 +8,56 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from msgspec import UnsetType
+
+from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change
-from toolwire.protocol.lifecycle import Incoming
+from toolwire.protocol.lifecycle import Incoming, Offer
+from toolwire.protocol.methods import Method
+from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
+from toolwire.server.access import Access
 from toolwire.server.catalog import FAMILY
 from toolwire.server.kernel import Kernel
-from toolwire.server.lifespan import Held, Life
+from toolwire.server.lifespan import Held
+from toolwire.server.replay_state import Questions
 from toolwire.server.server import Server
 from toolwire.server.subscriptions import Hub
+from toolwire.server.transports import Serving
 from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import Session
 
 _LISTEN: Final = "subscriptions/listen"
 
 
-class Stage(Server):
+class Stage(Serving):
     """A server that is another one, and can become yet another while it runs.
 
-    It is run and served like any server. All three families are offered from the start, since a client that was not
-    told of prompts would never ask for those of a successor.
+    It is run and served like any server, and hands every request to the server of the moment. All three families are
+    offered from the start, since a client that was not told of prompts would never ask for those of a successor.
     """
 
     def __init__(self, first: Server, beside: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """`beside` runs for as long as the stage is used, to watch for successors."""
-        # Not the set-up of a server: all that a stage has is its current server's.
-        self.current: Server = first
+        super().__init__()
         self.beside = beside
-        self.kernel: Any = _Standing(self)
-        self._life: Any = _Lives(self)
+        self.kernel: StageKernel = StageKernel(self)
+        self._life: _Lifespans = _Lifespans(self)
         self._retiring: set[asyncio.Task[None]] = set()
-        _offer_everything(first.kernel)
+        self.local_principal = first.local_principal
+        self._show(first)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.current, name)
+    def _show(self, server: Server) -> None:
+        """Become a server."""
+        self.current: Server = server
+        self.name, self.auth, self.limits = server.name, server.auth, server.limits
+        self.catalog, self.stores, self.metrics = server.catalog, server.stores, server.metrics
+        self._has_secret, self._stores_are_given = server._has_secret, server._stores_are_given
+        server.kernel.offer.add_families(FAMILY.values())
 
     async def replace(self, successor: Server) -> list[str]:
         """Let another server take over; the families of components whose lists are different now.
@@ -54,8 +68,10 @@ class Stage(Server):
         before = self.current
         await self._life.move(before, successor)
         changed = _differences(before, successor)
-        _take_over(before.kernel, successor)
-        self.current = successor
+        _take_over(before, successor)
+        if self.local_principal is before.local_principal:
+            self.local_principal = successor.local_principal
+        self._show(successor)
         retiring = asyncio.get_running_loop().create_task(self._retire(before))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
@@ -68,13 +84,13 @@ class Stage(Server):
         await self._life.leave(server)
 
 
-class _Lives(Held):
+class _Lifespans(Held):
     """The lifespan of whoever is on stage: entered by the first connection, left after the last."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._holders = 0
-        self._entered: dict[Server, Life] = {}
+        self._entered: dict[Server, Held] = {}
         self._beside: asyncio.Task[None] | None = None
 
     async def enter(self) -> None:
@@ -112,16 +128,35 @@ class _Lives(Held):
             self._entered[server] = server._life
 
 
-class _Standing:
-    """What connections know as their kernel: that of whoever is on stage."""
+class StageKernel:
+    """The kernel that connections of a stage know: requests go to the kernel of the current server."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._running: Counter[Kernel] = Counter()
         self._ended = asyncio.Event()
+        self.offer: Offer = _StageOffer(stage)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stage.current.kernel, name)
+    @property
+    def access(self) -> Access:
+        return self._stage.current.kernel.access
+
+    @property
+    def hub(self) -> Hub:
+        return self._stage.current.kernel.hub
+
+    @property
+    def questions(self) -> Questions:
+        return self._stage.current.kernel.questions
+
+    def notified(self, notice: Notice, session: Session) -> None:
+        self._stage.current.kernel.notified(notice, session)
+
+    def opened(self, session: Session) -> None:
+        self._stage.current.kernel.opened(session)
+
+    def closing(self, session: Session) -> None:
+        self._stage.current.kernel.closing(session)
 
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         kernel = self._stage.current.kernel
@@ -147,21 +182,40 @@ class _Standing:
         del self._running[kernel]
 
 
-def _offer_everything(kernel: Kernel) -> None:
-    kernel._families.update(FAMILY.values())
-    kernel.refresh()
+class _StageOffer:
+    """The offer of the current server."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    @property
+    def _current(self) -> Offer:
+        return self._stage.current.kernel.offer
+
+    @property
+    def implementation(self) -> t.Implementation:
+        return self._current.implementation
+
+    @property
+    def instructions(self) -> str | UnsetType:
+        return self._current.instructions
+
+    def capabilities(self, revision: str) -> dict[str, Any]:
+        return self._current.capabilities(revision)
+
+    def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
+        return self._current.extension_method(method, capabilities)
 
 
-def _take_over(before: Kernel, successor: Server) -> None:
-    kernel = successor.kernel
+def _take_over(predecessor: Server, successor: Server) -> None:
+    before, kernel = predecessor.kernel, successor.kernel
     # Whoever is connected belongs to the successor; what the old code still announces, it announces to nobody.
     before.hub.callbacks = kernel.hub.callbacks
     kernel.hub, before.hub = before.hub, Hub(before.limits)
     # As between replicas: a question that was asked before may be answered after.
     kernel.questions.sealer = before.questions.sealer
     if not successor._stores_are_given:
-        successor._use_stores(before.server.stores)
-    _offer_everything(kernel)
+        successor._use_stores(predecessor.stores)
 
 
 def _differences(before: Server, after: Server) -> list[str]:

@@ -4,42 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming, Offer
+from toolwire.protocol.sealing import Sealer
 from toolwire.server.access import Access
 from toolwire.server.catalog import Catalog
 from toolwire.server.in_process import Nowhere
-from toolwire.server.kernel import Kernel
+from toolwire.server.lifespan import Held
 from toolwire.server.offer import ReducedOffer, for_anybody, for_one_request
-from toolwire.server.replay_state import principal_key
-from toolwire.server.subscriptions import LegacyClient
+from toolwire.server.replay_state import Questions, principal_key
+from toolwire.server.subscriptions import Hub, LegacyClient
+from toolwire.stores import Stores
+from toolwire.wire.bus_link import Link
 from toolwire.wire.channel import Channel
-from toolwire.wire.session import Handler
+from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller
 
 HeaderPaths: TypeAlias = Callable[[str], Mapping[str, tuple[str, ...]]]
 
 
+class ServedKernel(Handler, Protocol):
+    """The kernel, as far as transports need it."""
+
+    @property
+    def offer(self) -> Offer: ...
+
+    @property
+    def access(self) -> Access: ...
+
+    @property
+    def hub(self) -> Hub: ...
+
+    @property
+    def questions(self) -> Questions: ...
+
+    def opened(self, session: Session) -> None: ...
+
+
+class ServedServer(Protocol):
+    """The server, as far as an HTTP application needs it."""
+
+    name: str
+    stores: Stores
+    catalog: Catalog
+    kernel: ServedKernel
+    _life: Held
+
+    def _bus_link(self) -> Link: ...
+
+    async def _serve_as(
+        self, channel: Channel, principal: Any, revisions: Sequence[str], caller: Caller, handler: Handler | None = None
+    ) -> None: ...
+
+
 class Endpoint:
     """The server as the HTTP application sees it."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: ServedServer) -> None:
         self._server = server
-        self.name: Any = server.name
-        self.offer: Any = server.kernel
-        self.handler: Any = server.kernel
-        self._anonymous = ReducedOffer(server.kernel, for_anybody)
-        self._alone = ReducedOffer(server.kernel, for_one_request)
+        self.name: str = server.name
+        self.offer: Offer = server.kernel.offer
+        self.handler: Handler = server.kernel
+        self._anonymous = ReducedOffer(self.offer, for_anybody)
+        self._alone = ReducedOffer(self.offer, for_one_request)
         self._anonymous_alone = ReducedOffer(self._anonymous, for_one_request)
-        self.stores: Any = server.stores
-        self.sealer: Any = server.kernel.questions.sealer
-        self.link: Any = server._bus_link()
+        self.stores: Stores = server.stores
+        self.sealer: Sealer = server.kernel.questions.sealer
+        self.link: Link = server._bus_link()
 
     def header_paths_for(self, principal: Any) -> HeaderPaths:
         """How to find the parameters of a tool that travel as headers, as far as a principal sees the tool."""
-        access: Access = self._server.kernel.access
+        access = self._server.kernel.access
         if not access.active:
             return self._header_paths
         sees = access.view_of(principal).sees
@@ -51,7 +88,7 @@ class Endpoint:
         return visible_paths
 
     def _header_paths(self, tool: str) -> Mapping[str, tuple[str, ...]]:
-        catalog: Catalog = self._server.catalog
+        catalog = self._server.catalog
         own = catalog.tools.get(tool)
         if own is not None:
             return own.binding.headers
@@ -65,11 +102,11 @@ class Endpoint:
         return principal_key(principal)
 
     def hearing(self, principal: Any) -> Callable[[str], bool]:
-        access: Access = self._server.kernel.access
+        access = self._server.kernel.access
         return lambda uri: access.may_hear(principal, uri)
 
     async def admit(self, calls: Sequence[Incoming]) -> None:
-        kernel: Kernel = self._server.kernel
+        kernel = self._server.kernel
         try:
             kernel.access.admit_all(calls)
         except InsufficientScope:

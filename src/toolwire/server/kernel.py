@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
@@ -25,20 +24,20 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.sealing import Sealer
-from toolwire.protocol.shaping import shape
 from toolwire.server.access import Access
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.call_target import Subject, find_subject, subject_of_read
-from toolwire.server.catalog import Catalog, Found
-from toolwire.server.components import Cache, Component, ResourceTemplate
+from toolwire.server.catalog import Catalog
+from toolwire.server.components import Cache, ResourceTemplate
 from toolwire.server.context import Progress
-from toolwire.server.failures import Failures, of_handler
-from toolwire.server.handler_deadline import RunningHandlers
-from toolwire.server.input_requests import Asking, Replay
+from toolwire.server.extensions import Extension
+from toolwire.server.failures import Failures
+from toolwire.server.handler_runner import HandlerRunner
+from toolwire.server.input_requests import Asking
 from toolwire.server.limits import Limits
-from toolwire.server.methods import LISTEN, Operations
+from toolwire.server.lowlevel import LowLevel
+from toolwire.server.methods import LISTEN, Methods
 from toolwire.server.middleware import (
     Middleware,
     Observer,
@@ -48,8 +47,10 @@ from toolwire.server.middleware import (
     with_observers,
 )
 from toolwire.server.mounted_middleware import around_mounted
+from toolwire.server.offer import ServerOffer
 from toolwire.server.replay_state import Questions, asked
-from toolwire.server.subscriptions import LegacyClient
+from toolwire.server.results import Results
+from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.process_workers import ProcessWorkers
@@ -62,8 +63,8 @@ if TYPE_CHECKING:
     from toolwire.server.tasks.methods import TaskMethods
 
 
-class Kernel(Operations):
-    """The server behind its transports."""
+class Kernel:
+    """The server behind its transports: its parts, and the one function that answers requests."""
 
     def __init__(
         self,
@@ -80,24 +81,23 @@ class Kernel(Operations):
         cache: Cache,
         debug: bool,
     ) -> None:
-        self.questions: Questions = Questions(implementation.name, sealer, stores, limits)
-        super().__init__(
-            catalog,
-            implementation,
-            instructions,
-            capabilities,
-            access=Access(
-                catalog,
-                server.policy.effective_scopes if server.policy and server.policy.implies else None,
-                limits.uris,
-            ),
-            failures=Failures(self.questions, limits.tool, debug),
-            limits=limits,
-            page_size=page_size,
-            cache=cache,
-        )
+        effective = server.policy.effective_scopes if server.policy and server.policy.implies else None
         self.server = server
+        self.catalog = catalog
+        self.limits = limits
         self.stores = stores
+        self.extensions: dict[str, Extension] = {}
+        self.lowlevel: LowLevel = LowLevel()
+        self.offer: ServerOffer = ServerOffer(
+            catalog, self.extensions, self.lowlevel, implementation, instructions, capabilities
+        )
+        self.access: Access = Access(catalog, effective, limits.uris)
+        self.questions: Questions = Questions(implementation.name, sealer, stores, limits)
+        self.failures: Failures = Failures(self.questions, limits.tool, debug)
+        self.runner: HandlerRunner = HandlerRunner(self.questions, self.failures, limits.tool)
+        self.results: Results = Results(implementation)
+        self.hub: Hub = Hub(limits)
+        self.methods: Methods = Methods(self, page_size, cache)
         self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue, limits.share)
         self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue, share=limits.share)
         self.tracked: WeakSet[Progress] = WeakSet()
@@ -105,18 +105,13 @@ class Kernel(Operations):
         self._pings: dict[Session, Pinging] = {}
         self._tasks: TaskMethods | None = None
         self._making_tasks = threading.Lock()
-        # Of the loop that a handler ran on last; nearly always there is only one.
-        self._handlers: RunningHandlers | None = None
         self.middleware: list[Middleware] = []
         self._enforcer: Observer | None = None
         self._observers: list[Observer] = []
         self._names_are_checked = False
         self._chain: Operation | None = None
         self._entry: Operation | None = None
-        # META-8: every modern result names its server; encoded once.
-        self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
-        self._result_meta = Raw(msgspec.json.encode(self._server_info))
-        self._operations: dict[str, Operation] = self._own_operations
+        self._operations: dict[str, Operation] = self.methods.operations
 
     @property
     def tasks(self) -> TaskMethods:
@@ -143,7 +138,7 @@ class Kernel(Operations):
             from toolwire.server.rule_names import warn_of_unknown_names
 
             warn_of_unknown_names(self.server)
-        if self._offers_tasks():
+        if self.offer.has_tasks():
             await self.tasks.ready()
 
     async def stop(self) -> None:
@@ -151,9 +146,7 @@ class Kernel(Operations):
         await self.leave_loop()
         if self._tasks is not None:
             await self._tasks.stop()
-        if self._handlers is not None:
-            self._handlers.close()
-            self._handlers = None
+        self.runner.forget_loop()
         self.hub.end_streams()
         limits = self.limits
         workers, self.workers = self.workers, ThreadWorkers(limits.threads, limits.queue, limits.share)
@@ -174,7 +167,7 @@ class Kernel(Operations):
         """Add a middleware inside of those that are there."""
         check_middleware(middleware)
         # Somebody else's code may look into a list, or change it; ours lets it pass as it goes on the wire.
-        self._results_are_read = True
+        self.methods.results_are_read = True
         self.middleware.append(middleware)
         self.compose()
 
@@ -200,7 +193,7 @@ class Kernel(Operations):
         self._chain = chain
         is_watched = chain is not None or self._observers
         self._entry = with_observers(self._observers, self._admitted) if is_watched else None
-        self._operations = around_mounted(self.catalog, self._own_operations, self._guarded)
+        self._operations = around_mounted(self.catalog, self.methods.operations, self._guarded)
 
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         call = Call(self, request, outlet)
@@ -211,7 +204,7 @@ class Kernel(Operations):
             result = await (self._operations.get(request.method) or self._extended)(call)
         else:
             result = await self._entry(call)
-        return self.finish(request.revision, result)
+        return self.results.finish(request.revision, result)
 
     async def _admitted(self, call: Call) -> Any:
         """Refuse a caller who lacks a scope before any middleware runs; observers see the refusal."""
@@ -222,27 +215,6 @@ class Kernel(Operations):
                 call.refusal = "scope"
                 raise
         return await (self._operate(call) if self._chain is None else self._guarded(call, self._chain))
-
-    def finish(self, revision: str, result: Any) -> Any:
-        """Shape a result for its revision; a modern one says which server it is from."""
-        if isinstance(result, t.Result):
-            if revision == MODERN:
-                if result.meta is UNSET:
-                    result.meta = self._result_meta
-                elif isinstance(result.meta, dict):
-                    result.meta = {**self._server_info, **result.meta}
-                if type(result) is t.CallToolResult:
-                    result.result_type = "complete"
-                    return result  # There is nothing in it that 2026-07-28 does not know.
-            elif type(result) is t.CallToolResult:
-                # What a middleware keeps may have been an answer to either era; and shaping would make a copy for this.
-                result.result_type = UNSET
-                if result.meta is self._result_meta:
-                    result.meta = UNSET
-            return shape(result, revision)
-        if isinstance(result, dict) and revision == MODERN:
-            return {"resultType": "complete", **result, "_meta": {**self._server_info, **result.get("_meta", {})}}
-        return result
 
     async def _guarded(self, call: Call, chain: Operation) -> Any:
         """Run middleware, and return the answer when it asks the client a question or raises."""
@@ -299,55 +271,6 @@ class Kernel(Operations):
             pinging.stop()
         self.hub.end_streams(session)
 
-    # --- running a component ---
-
-    async def _run(self, call: Call, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a handler under its deadline; unwinding it for an answer ends as `input_required`."""
-        component: Component = found.component
-        call.owner = found.owner
-        if not component.replay:
-            call.replay = False
-        request = call.request
-        if request.revision == MODERN and (call.asking is not None or request.params.request_state is not UNSET):
-            try:
-                await self.questions.take_up(call)
-            except BaseException:
-                coroutine.close()
-                raise
-            if asked(call):
-                # A middleware asked, and kept its unwinding to itself: the handler has no business running.
-                coroutine.close()
-                return await self.questions.input_required(call)
-        seconds = component.timeout if component.timeout is not None else self.limits.tool
-        if call.guard is not None:
-            seconds, coroutine = call.guard(seconds, coroutine)
-        connection = call.outlet.connection
-        # To ask for the running loop is a system call on Python 3.11, and a session knows its own.
-        loop = connection.loop if type(connection) is Session else asyncio.get_running_loop()
-        handlers = self._handlers
-        if handlers is None or handlers.loop is not loop:
-            handlers = self._handlers = RunningHandlers(loop)
-        deadline = call.deadline = handlers.start(seconds, asyncio.current_task(loop))
-        failure: Exception | None = None
-        try:
-            result = await coroutine
-        except BaseException as error:
-            if asked(call):
-                # Unwinding passes through the handler as an exception; what it made of that does not matter.
-                return await self.questions.input_required(call)
-            failure = of_handler(call, component, deadline, error)
-        finally:
-            handlers.deadlines.discard(deadline)
-            deadline.task = None
-            asking = call.asking
-            if type(asking) is Replay:
-                if not asking.unwinding:
-                    asking.forget()
-                asking.task = call.task
-        if failure is not None:
-            return await self.failures.answer(call, failure, f"the {component.noun} {name[:200]}")
-        return result if asking is None or not asked(call) else await self.questions.input_required(call)
-
     # --- for calls ---
 
     async def open_asking(self, call: Call) -> Asking:
@@ -358,7 +281,7 @@ class Kernel(Operations):
 
     async def read_for(self, call: Call, uri: str, in_thread: bool) -> list[t.ResourceContents]:
         """Read for a handler, on behalf of its caller: a tool is no way around what the caller may read."""
-        view = self._view(call)
+        view = self.methods.view(call)
         if view is not None:
             self.access.check_read(call.request, call.outlet, uri)
         subject = subject_of_read(self.access, uri, view)
@@ -374,7 +297,7 @@ class Kernel(Operations):
     def log_threshold(self, call: Call) -> int | None:
         """Return the least severe level that the client wants; None for no messages at all."""
         request = call.request
-        if not self.offers_logging:
+        if not self.offer.has_logging:
             return None  # 2025-06-18 basic/lifecycle: only what was negotiated is used.
         if request.modern:
             # LOG-1: only a request that asks for messages gets them; SUB-7: never on a listen stream.

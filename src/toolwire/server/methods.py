@@ -1,13 +1,12 @@
-"""What each method of the protocol does on a server, once a request is let in: tools, resources, prompts, and the rest.
+"""The methods of the protocol on a server: what each does once a request is let in.
 
-How a handler is run, under a deadline and with its questions, is the kernel's.
+`handler_runner` runs the handlers.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -23,12 +22,16 @@ from toolwire.server.call_target import Subject
 from toolwire.server.catalog import Catalog, Found, Sees
 from toolwire.server.completing import Completions
 from toolwire.server.components import Cache
+from toolwire.server.extensions import Extension
 from toolwire.server.failures import Failures, as_revision_has_it
+from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.limits import Limits
 from toolwire.server.list_pages import Pages
 from toolwire.server.listening import listen
+from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
-from toolwire.server.offer import Offering
+from toolwire.server.offer import ServerOffer
+from toolwire.server.results import Results
 from toolwire.server.subscriptions import Hub, LegacyClient
 
 if TYPE_CHECKING:
@@ -37,31 +40,40 @@ if TYPE_CHECKING:
 LISTEN: Final = "subscriptions/listen"
 
 
-class Operations(Offering, ABC):
-    """The methods, by their names on the wire in `_own_operations`."""
+class MethodParts(Protocol):
+    """The parts of the kernel that methods work with."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        implementation: t.Implementation,
-        instructions: str | None,
-        capabilities: Mapping[str, Any] | None,
-        *,
-        access: Access,
-        failures: Failures,
-        limits: Limits,
-        page_size: int,
-        cache: Cache,
-    ) -> None:
-        super().__init__(catalog, implementation, instructions, capabilities)
-        self.access = access
-        self.failures = failures
-        self.limits = limits
-        self.cache = cache
-        self.pages: Pages = Pages(catalog, page_size)
-        self.hub: Hub = Hub(limits)
-        self._results_are_read = False
-        self._own_operations: dict[str, Operation] = {
+    catalog: Catalog
+    limits: Limits
+    extensions: dict[str, Extension]
+    lowlevel: LowLevel
+    offer: ServerOffer
+    access: Access
+    failures: Failures
+    runner: HandlerRunner
+    results: Results
+    hub: Hub
+
+    @property
+    def tasks(self) -> TaskMethods:
+        """Made when the first is wanted."""
+
+
+class Methods:
+    """The methods of a server; `operations` has them by their names on the wire."""
+
+    def __init__(self, parts: MethodParts, page_size: int, cache: Cache) -> None:
+        self._parts = parts
+        self._catalog = parts.catalog
+        self._access = parts.access
+        self._failures = parts.failures
+        self._lowlevel = parts.lowlevel
+        self._runner = parts.runner
+        self._cache = cache
+        self.pages: Pages = Pages(parts.catalog, page_size)
+        self.results_are_read: bool = False
+        """Whether somebody else's code looks at results before they go on the wire."""
+        self.operations: dict[str, Operation] = {
             "server/discover": self._discover,
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -72,7 +84,7 @@ class Operations(Offering, ABC):
             "resources/unsubscribe": self._unsubscribe,
             "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
-            "completion/complete": Completions(catalog, self.failures).complete,
+            "completion/complete": Completions(parts.catalog, parts.failures).complete,
             "logging/setLevel": self._set_level,
             LISTEN: self._listen,
             **dict.fromkeys(
@@ -80,59 +92,46 @@ class Operations(Offering, ABC):
             ),
         }
 
-    @property
-    @abstractmethod
-    def tasks(self) -> TaskMethods:
-        """Made when the first is wanted."""
-
-    @abstractmethod
-    async def _run(self, call: Call, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a handler."""
-
-    @abstractmethod
-    def finish(self, revision: str, result: Any) -> Any:
-        """Shape a result for its revision."""
-
     # --- tools ---
 
     def _call_tool(self, call: Call) -> Awaitable[Any]:
         params: t.CallToolRequestParams = call.request.params
-        found = self.catalog.tool(params.name, self._sees(call) if self.access.active else None)
+        found = self._catalog.tool(params.name, self._sees(call) if self._access.active else None)
         if found is None:
             return self._call_unlisted(call, params)
         if found.component.task is not None or params.task is not UNSET:
-            return self.tasks.tool_called(call, found)
-        return self._run(call, found, params.name, found.component.call(call, params.arguments))
+            return self._parts.tasks.tool_called(call, found)
+        return self._runner.run(call, found, params.name, found.component.call(call, params.arguments))
 
     async def _call_unlisted(self, call: Call, params: t.CallToolRequestParams) -> Any:
         """A tool that is not in the catalogue: one of the low-level handlers, or of nobody."""
         found = None
         try:
-            if self.lowlevel.active:
+            if self._lowlevel.active:
                 judged: Subject | None = call.target
                 if judged is not None and judged.found is not None:
                     found = judged.found
                 else:
-                    found = await self.failures.in_time(call, self.lowlevel.find(params.name, call), "tools/list")
+                    found = await self._failures.in_time(call, self._lowlevel.find(params.name, call), "tools/list")
         except Exception as error:
-            return await self.failures.answer(call, error, f"the tool {params.name[:200]}")
+            return await self._failures.answer(call, error, f"the tool {params.name[:200]}")
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name[:200]}")
         if found.component.task is not None or params.task is not UNSET:
-            return await self.tasks.tool_called(call, found)
-        return await self._run(call, found, params.name, found.component.call(call, params.arguments))
+            return await self._parts.tasks.tool_called(call, found)
+        return await self._runner.run(call, found, params.name, found.component.call(call, params.arguments))
 
     async def _about_tasks(self, call: Call) -> Any:
-        return await self.tasks.handle(call)
+        return await self._parts.tasks.handle(call)
 
     async def _list_tools(self, call: Call) -> Any:
-        if self.lowlevel.lists:
+        if self._lowlevel.lists:
             try:
-                tools = await self.failures.in_time(call, self.lowlevel.listed(call), "tools/list")
+                tools = await self._failures.in_time(call, self._lowlevel.listed(call), "tools/list")
             except Exception as error:
-                return await self.failures.answer(call, error, "the list of tools")
+                return await self._failures.answer(call, error, "the list of tools")
             result = t.ListToolsResult(tools=tools)
-            return self._cached(result, self._private(self.cache) if self.lowlevel.looks_at_caller else None)
+            return self._cached(result, self._private(self._cache) if self._lowlevel.looks_at_caller else None)
         return self._listed(call, "tools", lambda items, cursor: t.ListToolsResult(tools=items, next_cursor=cursor))
 
     # --- resources ---
@@ -152,40 +151,40 @@ class Operations(Offering, ABC):
     async def _read_resource(self, call: Call) -> Any:
         uri = call.params.uri
         sees = self._sees(call)
-        found: Found[Any] | None = self.catalog.resource(uri, sees)
+        found: Found[Any] | None = self._catalog.resource(uri, sees)
         if found is not None:
             resource = found.component
-            contents = await self._run(call, found, uri, resource.read(call, uri))
+            contents = await self._runner.run(call, found, uri, resource.read(call, uri))
         else:
-            matched = self.catalog.template(uri, sees)
+            matched = self._catalog.template(uri, sees)
             if matched is None:
                 # RES-2: never an empty list.
                 raise as_revision_has_it(call, ResourceNotFound())
             found, variables = matched
             resource = found.component
-            contents = await self._run(call, found, uri, resource.read(call, uri, variables))
+            contents = await self._runner.run(call, found, uri, resource.read(call, uri, variables))
         if not isinstance(contents, list):
             return contents
-        hint = resource.cache or self.cache
+        hint = resource.cache or self._cache
         if hint.scope == "public" and self._depends_on_caller(found):
             hint = self._private(hint)
         return self._cached(t.ReadResourceResult(contents=contents), hint)
 
     def _depends_on_caller(self, found: Found[Any]) -> bool:
         """Return whether a component is not for everybody, or not the same for everybody."""
-        demand = self.access.demand(found)
-        servers = (self.catalog.owner, *(mount.catalog.owner for mount in found.way))
+        demand = self._access.demand(found)
+        servers = (self._catalog.owner, *(mount.catalog.owner for mount in found.way))
         policies = (*(each.policy for each in servers), found.component.policy)
         differ = any(each is not None and each.by_principal is not None for each in policies)
         return bool(demand.audiences or demand.scopes or differ)
 
     async def _subscribe(self, call: Call) -> Any:
         client = _client_of(call)
-        if self.access.active and not self.access.hears(call.request, call.outlet, call.params.uri):
+        if self._access.active and not self._access.hears(call.request, call.outlet, call.params.uri):
             return t.Result()  # What an address gets at which nothing is.
-        if len(client.uris) >= self.limits.uris and call.params.uri not in client.uris:
+        if len(client.uris) >= self._parts.limits.uris and call.params.uri not in client.uris:
             raise ProtocolError(
-                INVALID_PARAMS, f"At most {counted(self.limits.uris, 'resource')} can be subscribed to at once"
+                INVALID_PARAMS, f"At most {counted(self._parts.limits.uris, 'resource')} can be subscribed to at once"
             )
         client.uris.add(call.params.uri)
         return t.Result()
@@ -203,12 +202,12 @@ class Operations(Offering, ABC):
 
     async def _get_prompt(self, call: Call) -> Any:
         params: t.GetPromptRequestParams = call.params
-        found = self.catalog.prompt(params.name, self._sees(call))
+        found = self._catalog.prompt(params.name, self._sees(call))
         if found is None:
             raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         prompt = found.component
         values = _strings(params.arguments)
-        return await self._run(call, found, params.name, prompt.get(call, values))
+        return await self._runner.run(call, found, params.name, prompt.get(call, values))
 
     # --- logging ---
 
@@ -227,12 +226,14 @@ class Operations(Offering, ABC):
         tasks = call.params.notifications.task_ids
         return await listen(
             call,
-            self.hub,
-            self.limits,
-            self.capabilities(MODERN),
-            self.extensions.values(),
-            more=await self.tasks.listened(call, tasks) if tasks is not UNSET and self._offers_tasks() else {},
-            hears=lambda uri: self.access.hears(request, outlet, uri),
+            self._parts.hub,
+            self._parts.limits,
+            self._parts.offer.capabilities(MODERN),
+            self._parts.extensions.values(),
+            more=await self._parts.tasks.listened(call, tasks)
+            if tasks is not UNSET and self._parts.offer.has_tasks()
+            else {},
+            hears=lambda uri: self._access.hears(request, outlet, uri),
         )
 
     # --- lists ---
@@ -241,32 +242,34 @@ class Operations(Offering, ABC):
         return self._cached(
             t.DiscoverResult(
                 supported_versions=list(SUPPORTED),
-                capabilities=self.capabilities(MODERN),
-                instructions=self.instructions,
+                capabilities=self._parts.offer.capabilities(MODERN),
+                instructions=self._parts.offer.instructions,
             )
         )
 
-    def _view(self, call: Call) -> View | None:
-        """What the caller sees; None for everything."""
-        return self.access.view(call.request, call.outlet) if self.access.active else None
+    def view(self, call: Call) -> View | None:
+        """Return what the caller sees; None for everything."""
+        return self._access.view(call.request, call.outlet) if self._access.active else None
 
     def _sees(self, call: Call) -> Sees | None:
-        view = self._view(call)
+        view = self.view(call)
         return None if view is None else view.sees
 
     def _listed(self, call: Call, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
         revision = call.revision
         # "" is no cursor of ours: it is how some clients write that they have none.
         cursor = call.params.cursor or None
-        view = self._view(call)
-        cache = None if view is None else self._private(self.cache)
+        view = self.view(call)
+        cache = None if view is None else self._private(self._cache)
 
         def answer(items: list[Any], following: str | None) -> Any:
             return self._cached(result(items, UNSET if following is None else following), cache)
 
-        if self._results_are_read:
+        if self.results_are_read:
             return answer(*self.pages.page(kind, revision, cursor, view))
-        return self.pages.get(kind, revision, cursor, lambda *page: self.finish(revision, answer(*page)), view)
+        return self.pages.get(
+            kind, revision, cursor, lambda *page: self._parts.results.finish(revision, answer(*page)), view
+        )
 
     @staticmethod
     def _private(hint: Cache) -> Cache:
@@ -275,7 +278,7 @@ class Operations(Offering, ABC):
 
     def _cached(self, result: Any, cache: Cache | None = None) -> Any:
         # CCH-1: every complete result of these methods says how long it may be kept.
-        hint = cache or self.cache
+        hint = cache or self._cache
         result.ttl_ms, result.cache_scope = hint.ttl_ms, hint.scope
         return result
 

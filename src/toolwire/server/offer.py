@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -18,37 +18,39 @@ from toolwire.server.extensions import Extension
 from toolwire.server.lowlevel import LowLevel
 
 
-class Offering:
+class ServerOffer:
     """The offer of a server, as `protocol.lifecycle` wants it."""
 
     def __init__(
         self,
         catalog: Catalog,
+        extensions: Mapping[str, Extension],
+        lowlevel: LowLevel,
         implementation: t.Implementation,
         instructions: str | None,
         capabilities: Mapping[str, Any] | None,
     ) -> None:
-        self.catalog = catalog
+        self._catalog = catalog
+        self._extensions = extensions
+        self._lowlevel = lowlevel
         self.implementation = implementation
         self.instructions: str | UnsetType = instructions or UNSET
-        self.extensions: dict[str, Extension] = {}
-        self.lowlevel: LowLevel = LowLevel()
         self._extra_capabilities = dict(capabilities or {})
         self._capabilities: dict[str, tuple[int, dict[str, Any]]] = {}
         self._families: set[str] = set()
 
     def capabilities(self, revision: str) -> dict[str, Any]:
-        version = self.catalog.version
+        version = self._catalog.version
         known = self._capabilities.get(revision)
         if known is not None and known[0] == version:
             return known[1]
         declared: dict[str, Any] = {"logging": {}}
         # C12, DIS-1: what is declared works, and a change is always announced; also when the last one was removed.
-        if self.catalog.has("tools") or self.lowlevel.active or not self._offers_anything():
+        if self._catalog.has("tools") or self._lowlevel.active or not self._has_anything():
             self._families.add("tools")
-        if self.catalog.has("resources") or self.catalog.has("templates"):
+        if self._catalog.has("resources") or self._catalog.has("templates"):
             self._families.add("resources")
-        if self.catalog.has("prompts"):
+        if self._catalog.has("prompts"):
             self._families.add("prompts")
         if "tools" in self._families:
             declared["tools"] = {"listChanged": True}
@@ -56,10 +58,10 @@ class Offering:
             declared["resources"] = {"subscribe": True, "listChanged": True}
         if "prompts" in self._families:
             declared["prompts"] = {"listChanged": True}
-        if self.catalog.has_completions():
+        if self._catalog.has_completions():
             declared["completions"] = {}
-        extensions = {name: each.settings for name, each in self.extensions.items()}
-        if self._offers_tasks():
+        extensions = {name: each.settings for name, each in self._extensions.items()}
+        if self.has_tasks():
             # Each dialect where it is known, and nowhere else.
             declared["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
             if supports(revision, "tasks_extension"):
@@ -75,30 +77,36 @@ class Offering:
         return result
 
     @property
-    def offers_logging(self) -> bool:
+    def has_logging(self) -> bool:
         """Return whether clients get log messages at all, which `capabilities={"logging": None}` takes back."""
         return self._extra_capabilities.get("logging", UNSET) is not None
 
-    def _offers_tasks(self) -> bool:
-        if any(found.component.task is not None for found in self.catalog.all("tools").values()):
+    def has_tasks(self) -> bool:
+        """Return whether tasks are offered: a tool of the catalogue runs as one, or somebody declared them."""
+        if any(found.component.task is not None for found in self._catalog.all("tools").values()):
             self._families.add("tasks")
         return "tasks" in self._families
 
-    def offer_tasks(self) -> None:
+    def add_tasks(self) -> None:
         """Declare tasks, also where no tool of the catalogue runs as one."""
         if "tasks" not in self._families:
             self._families.add("tasks")
             self.refresh()
 
-    def _offers_anything(self) -> bool:
-        return any(self.catalog.has(kind) for kind in ("tools", "resources", "templates", "prompts"))
+    def _has_anything(self) -> bool:
+        return any(self._catalog.has(kind) for kind in ("tools", "resources", "templates", "prompts"))
+
+    def add_families(self, families: Iterable[str]) -> None:
+        """Declare families of components, also those that are empty."""
+        self._families.update(families)
+        self.refresh()
 
     def refresh(self) -> None:
         """Something besides the catalogue changed what is declared."""
-        self.catalog.version += 1
+        self._catalog.version += 1
 
     def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
-        for extension in self.extensions.values():
+        for extension in self._extensions.values():
             row = extension.rows.get(method)
             if row is None:
                 continue

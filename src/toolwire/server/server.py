@@ -157,7 +157,7 @@ class Server(Registering, Serving):
         self._life = Life(self)
         self._directs = Directs()
         self._notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
-        Serving.__init__(self)
+        super().__init__()
         for each in all_of(middleware):
             self.kernel.use(each)
         self._register_all(tools, resources, templates, prompts, completions, directory)
@@ -192,7 +192,7 @@ class Server(Registering, Serving):
         """Declare an extension; its methods and filters are registered on what this returns."""
         self._check_unmounted("extensions")
         extension = self.kernel.extensions[identifier] = Extension(identifier, settings or {})
-        self.kernel.refresh()
+        self.kernel.offer.refresh()
         return extension
 
     def restrict(self, tag: str, *, scopes: str | Iterable[str] | None = None, visible_to: VisibleTo = None) -> Server:
@@ -213,14 +213,14 @@ class Server(Registering, Serving):
         """Low level: the one function that lists the tools."""
         self._check_unmounted("low-level handlers")
         self.kernel.lowlevel.on_list(handler)
-        self.kernel.refresh()
+        self.kernel.offer.refresh()
         return handler
 
     def on_call_tool(self, handler: F) -> F:
         """Low level: the one function that calls tools, `(name, arguments)` or `(name, arguments, ctx)`."""
         self._check_unmounted("low-level handlers")
         self.kernel.lowlevel.on_call(handler)
-        self.kernel.refresh()
+        self.kernel.offer.refresh()
         return handler
 
     def on_notification(self, method: str, callback: Callable[[Any], Any]) -> None:
@@ -248,16 +248,16 @@ class Server(Registering, Serving):
     @property
     def identity(self) -> t.Implementation:
         """The name, version, title, description, address and icons that clients are told."""
-        return self.kernel.implementation
+        return self.kernel.offer.implementation
 
     @property
     def instructions(self) -> str | None:
         """The instructions that clients are told."""
-        return self.kernel.instructions or None
+        return self.kernel.offer.instructions or None
 
     def capabilities(self, revision: str = MODERN) -> dict[str, Any]:
         """The capabilities that clients of a revision are told."""
-        return dict(self.kernel.capabilities(revision))
+        return dict(self.kernel.offer.capabilities(revision))
 
     @property
     def connections(self) -> list[Connection]:
@@ -281,7 +281,7 @@ class Server(Registering, Serving):
     @property
     def tasks(self) -> HostTasks:
         """Tasks whose work the host does itself: `create`, `update`, `finish`, `fail`, `cancel`."""
-        self.kernel.offer_tasks()
+        self.kernel.offer.add_tasks()
         return self.kernel.tasks.hosted
 
     # --- telling ---
@@ -327,7 +327,7 @@ class Server(Registering, Serving):
         t.severity(level)
         # Encoded here, so that what is not JSON fails in the hands of whoever logs it.
         encoded = Raw(encode_readable(data))
-        if self.kernel.offers_logging:
+        if self.kernel.offer.has_logging:
             params = t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET)
             self.kernel.hub.log(params, session)
 

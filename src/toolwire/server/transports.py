@@ -15,9 +15,9 @@ from toolwire.protocol.errors import ServerError
 from toolwire.protocol.lifecycle import SUPPORTED, ServerLifecycle
 from toolwire.protocol.peer import Peer
 from toolwire.server.bus_relay import BusRelay
-from toolwire.server.http_endpoint import Endpoint
-from toolwire.server.kernel import Kernel
-from toolwire.server.lifespan import Life
+from toolwire.server.catalog import Catalog
+from toolwire.server.http_endpoint import Endpoint, ServedKernel
+from toolwire.server.lifespan import Held
 from toolwire.server.limits import Limits
 from toolwire.stores import Stores
 from toolwire.wire.bus_link import Link
@@ -42,10 +42,12 @@ class Serving:
     local_principal: Principal | None
     limits: Limits
     stores: Stores
-    kernel: Kernel
+    kernel: ServedKernel
+    catalog: Catalog
     metrics: Metrics | None
     _has_secret: bool
-    _life: Life
+    _stores_are_given: bool
+    _life: Held
 
     def __init__(self) -> None:
         self._run_lock = threading.Lock()
@@ -89,7 +91,9 @@ class Serving:
         caller: Caller = None,
         handler: Handler | None = None,
     ) -> Session:
-        peer = Peer(ServerLifecycle(self.kernel, revisions), max_depth=self.limits.depth, max_batch=self.limits.batch)
+        peer = Peer(
+            ServerLifecycle(self.kernel.offer, revisions), max_depth=self.limits.depth, max_batch=self.limits.batch
+        )
         session = Session(
             channel,
             peer,

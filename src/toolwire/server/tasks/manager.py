@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -27,15 +27,22 @@ from toolwire.server.call_target import subject_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Tool
 from toolwire.server.components.tools import as_object
+from toolwire.server.failures import Failures
+from toolwire.server.handler_runner import HandlerRunner
+from toolwire.server.limits import Limits
+from toolwire.server.lowlevel import LowLevel
+from toolwire.server.offer import ServerOffer
+from toolwire.server.results import Results
 from toolwire.server.storage_budget import Keeping
-from toolwire.server.subscriptions import Stream
+from toolwire.server.subscriptions import Hub, Stream
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.quota import Quota, too_many
 from toolwire.server.tasks.repeating import Gone, again_of, request_of
 from toolwire.server.tasks.running_tasks import Followed, Run
 from toolwire.server.tasks.task_processes import Processes
 from toolwire.server.tasks.task_records import NoRoom, Records
-from toolwire.stores import MemoryKV
+from toolwire.stores import MemoryKV, Stores
+from toolwire.wire.outlet import Outlet
 from toolwire.wire.shares import Caller, Shares
 from toolwire.wire.thread_workers import ThreadWorkers
 from toolwire.wire.threads import call_on, seen_from_here
@@ -49,16 +56,35 @@ FILTER: Final = "taskIds"
 _MOST_RUNS: Final = 3
 
 
+class TaskParts(Protocol):
+    """The parts of the kernel that tasks work with."""
+
+    access: Access
+    catalog: Catalog
+    failures: Failures
+    hub: Hub
+    limits: Limits
+    lowlevel: LowLevel
+    offer: ServerOffer
+    results: Results
+    runner: HandlerRunner
+    stores: Stores
+
+    async def handle(self, request: Incoming, outlet: Outlet) -> Any: ...
+
+
 class Tasks:
     """Creates tasks, runs them, and knows those that run here."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: TaskParts) -> None:
         self._kernel = kernel
-        self.limits: Any = kernel.limits
+        self.limits: Limits = kernel.limits
         self.poll: float = kernel.limits.task_poll
         # A task that is out of its time gets some more to end.
         longest = kernel.limits.task + kernel.limits.state
-        self.records: Records = Records(kernel.implementation.name, kernel.stores, longest, self._heard, self._lost)
+        self.records: Records = Records(
+            kernel.offer.implementation.name, kernel.stores, longest, self._heard, self._lost
+        )
         self.quota: Quota = Quota(self.records, self.limits)
         self._unowned = Keeping(self.limits.tasks, self.limits.share)
         self._results = Keeping(self.limits.task_results, self.limits.share)
@@ -89,7 +115,7 @@ class Tasks:
         in_process = getattr(call.outlet, "in_process", False)
         chosen = "call" if in_process else self._verdict(call, tool)
         if chosen == "call":
-            return await self._kernel._run(call, found, params.name, tool.call(call, params.arguments))
+            return await self._kernel.runner.run(call, found, params.name, tool.call(call, params.arguments))
         wanted = UNSET if call.request.modern else rules.wanted_ttl(params.task)
         ttl = rules.lifetime(wanted, self.limits.task_ttl, self.limits.task_ttl_max)
         window = None if tool.detaches else self.limits.task_window
@@ -110,7 +136,7 @@ class Tasks:
             tool.task or "forbidden",
             call.revision,
             call.request.capabilities,
-            self._kernel.capabilities(call.revision),
+            self._kernel.offer.capabilities(call.revision),
             call.params.task is not UNSET,
         )
 
@@ -130,8 +156,7 @@ class Tasks:
 
     def signed(self, result: Any) -> Any:
         """META-8: every modern result names its server."""
-        meta, kernel = result.meta, self._kernel
-        result.meta = kernel._result_meta if meta is UNSET else {**kernel._server_info, **meta}
+        self._kernel.results.sign(result)
         return result
 
     def abandon(self, run: Run) -> None:
@@ -151,7 +176,7 @@ class Tasks:
         kernel = self._kernel
         if not self.restricts:
             return ["usable" for _ in records]
-        catalog: Catalog = kernel.catalog
+        catalog = kernel.catalog
         made_up = [each.tool for each in records if each.tool and catalog.tool(each.tool) is None]
         listed = await self._listed(call) if made_up and kernel.lowlevel.lists else None
 
@@ -160,8 +185,7 @@ class Tasks:
                 return "usable"  # The host made the task for its owner, outside of any call.
             if listed is not None and tool in made_up:
                 return "usable" if tool in listed else "hidden"
-            found: Permission = kernel.access.of_tool(call.principal, call.outlet.is_local, tool)
-            return found
+            return kernel.access.of_tool(call.principal, call.outlet.is_local, tool)
 
         return [permission(each.tool) for each in records]
 
@@ -178,7 +202,7 @@ class Tasks:
         """Raise what a caller gets who may not use a task: an unknown task, or the scopes that it needs."""
         (permission,) = await self.permissions(call, [record])
         if permission == "refused":
-            access: Access = self._kernel.access
+            access = self._kernel.access
             found = self._kernel.catalog.tool(record.tool, access.view_of(call.principal).sees)
             raise InsufficientScope(frozenset() if found is None else access.scopes(found), call.request_id)
         if permission == "hidden":
@@ -194,7 +218,7 @@ class Tasks:
     def call(self, run: Run) -> Coroutine[Any, Any, Any]:
         """The call itself, under the deadline and with the clean-up of any other."""
         call, params = run.call, run.call.params
-        return self._kernel._run(call, run.found, params.name, run.work(params.arguments))  # type: ignore[no-any-return]
+        return self._kernel.runner.run(call, run.found, params.name, run.work(params.arguments))
 
     async def open(self, run: Run) -> Record:
         """Write down a new task for a run."""
@@ -276,7 +300,7 @@ class Tasks:
         if isinstance(outcome, ProtocolError):
             return lambda record: rules.fail(record, outcome)
         try:
-            result = Raw(encode_readable(self._kernel.finish(revision, outcome)))
+            result = Raw(encode_readable(self._kernel.results.finish(revision, outcome)))
         except (TypeError, ValueError, RecursionError):
             log.exception("the outcome of a task could not be written as JSON")
             failure = ProtocolError(INTERNAL_ERROR, "Internal error")
@@ -306,7 +330,7 @@ class Tasks:
             result.meta = result.meta or UNSET
         if revision != MODERN and result.structured_content is not UNSET:
             result.structured_content = as_object(result.structured_content, False, revision)
-        record.result = Raw(encode_readable(self._kernel.finish(revision, result)))
+        record.result = Raw(encode_readable(self._kernel.results.finish(revision, result)))
         return record
 
     async def settle(self, key: str, ending: Callable[[Record], bool]) -> Record | None:
@@ -414,7 +438,7 @@ class Tasks:
         kv = self._kernel.stores.kv
         # What lives in the memory of this process dies with it, and nobody is left to take anything over.
         if not isinstance(kv, MemoryKV):
-            self.processes = Processes(self._kernel.implementation.name, kv, self._recover)
+            self.processes = Processes(self._kernel.offer.implementation.name, kv, self._recover)
             self.records.listen()
             await self.processes.start()
 

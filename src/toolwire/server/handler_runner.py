@@ -1,0 +1,83 @@
+"""Runs the handlers of components: under a deadline, with their questions, and with an answer when they fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from msgspec import UNSET
+
+from toolwire.protocol.revisions import MODERN
+from toolwire.server.call import Call
+from toolwire.server.catalog import Found
+from toolwire.server.components import Component
+from toolwire.server.failures import Failures, of_handler
+from toolwire.server.handler_deadline import RunningHandlers
+from toolwire.server.input_requests import Replay
+from toolwire.server.replay_state import Questions, asked
+from toolwire.wire.session import Session
+
+
+class HandlerRunner:
+    """Runs handlers; those without a timeout of their own get `seconds`."""
+
+    def __init__(self, questions: Questions, failures: Failures, seconds: float) -> None:
+        self._questions = questions
+        self._failures = failures
+        self._seconds = seconds
+        # Of the loop that a handler ran on last; nearly always there is only one.
+        self._handlers: RunningHandlers | None = None
+
+    def forget_loop(self) -> None:
+        """Let go of the loop that handlers ran on."""
+        if self._handlers is not None:
+            self._handlers.close()
+            self._handlers = None
+
+    async def run(self, call: Call, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a handler under its deadline; unwinding it for an answer ends as `input_required`."""
+        component: Component = found.component
+        call.owner = found.owner
+        if not component.replay:
+            call.replay = False
+        request = call.request
+        if request.revision == MODERN and (call.asking is not None or request.params.request_state is not UNSET):
+            try:
+                await self._questions.take_up(call)
+            except BaseException:
+                coroutine.close()
+                raise
+            if asked(call):
+                # A middleware asked, and kept its unwinding to itself: the handler has no business running.
+                coroutine.close()
+                return await self._questions.input_required(call)
+        seconds = component.timeout if component.timeout is not None else self._seconds
+        if call.guard is not None:
+            seconds, coroutine = call.guard(seconds, coroutine)
+        connection = call.outlet.connection
+        # To ask for the running loop is a system call on Python 3.11, and a session knows its own.
+        loop = connection.loop if type(connection) is Session else asyncio.get_running_loop()
+        handlers = self._handlers
+        if handlers is None or handlers.loop is not loop:
+            handlers = self._handlers = RunningHandlers(loop)
+        deadline = call.deadline = handlers.start(seconds, asyncio.current_task(loop))
+        failure: Exception | None = None
+        try:
+            result = await coroutine
+        except BaseException as error:
+            if asked(call):
+                # Unwinding passes through the handler as an exception; what it made of that does not matter.
+                return await self._questions.input_required(call)
+            failure = of_handler(call, component, deadline, error)
+        finally:
+            handlers.deadlines.discard(deadline)
+            deadline.task = None
+            asking = call.asking
+            if type(asking) is Replay:
+                if not asking.unwinding:
+                    asking.forget()
+                asking.task = call.task
+        if failure is not None:
+            return await self._failures.answer(call, failure, f"the {component.noun} {name[:200]}")
+        return result if asking is None or not asked(call) else await self._questions.input_required(call)
