@@ -13,27 +13,21 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
+from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.server.catalog import Catalog, Found, Way
-from toolwire.server.components.restriction import Audience, VisibleTo, audience_of, names_of
+from toolwire.server.components.restriction import Audience, Effective, TagRule, VisibleTo, audience_of, names_of
 from toolwire.wire.outlet import Outlet
+from toolwire.wire.session import Session
 
 #: What a caller may do with a component.
 Permission: TypeAlias = Literal["usable", "refused", "hidden"]
-Effective: TypeAlias = Callable[[frozenset[str]], frozenset[str]]
 #: What adds implied scopes to those of a caller, one after the other: `Policy.implies` of the servers on a way.
 Implied: TypeAlias = tuple[Effective, ...]
-
-
-class TagRule(Struct, frozen=True):
-    """What holds for every component with a tag."""
-
-    scopes: frozenset[str]
-    visible_to: Audience | None
 
 
 class AudienceOnWay(NamedTuple):
@@ -74,7 +68,8 @@ class Access:
         """`effective` adds implied scopes; None where no scope implies another. `most_uris` is `Limits.uris`."""
         self._catalog = catalog
         self._most_uris = most_uris
-        self._implies = effective is not None
+        self.implies: bool = effective is not None
+        """Whether some scope implies another."""
         self.effective: Effective = frozenset if effective is None else lru_cache(maxsize=1024)(effective)
         self.rules: dict[str, tuple[TagRule, ...]] = {}
         self.active: bool = False
@@ -135,9 +130,9 @@ class Access:
             if needed:
                 scopes.append((needed, implied))
 
-        mounted: list[Access] = [mount.catalog.owner.kernel.access for mount in found.way]
+        mounted = [mount.catalog.owner.kernel.access for mount in found.way]
         for access in (self, *mounted):
-            if access._implies:
+            if access.implies:
                 # A server adds what its scopes imply for itself and for those behind it, never for those before it.
                 implied = (*implied, access.effective)
             for tag in component.tags:
@@ -160,7 +155,7 @@ class Access:
             return None
         return self.view_of(request.principal)
 
-    def view_of(self, principal: Any) -> View:
+    def view_of(self, principal: Principal | None) -> View:
         """What a principal sees; None is nobody in particular."""
         if self._stale:
             self._survey()
@@ -202,12 +197,12 @@ class Access:
         """Return whether the caller of a request may be told of what happens at an address."""
         return not self.active or _is_local(request, outlet) or self.may_hear(request.principal, uri)
 
-    def session_hears(self, session: Any, uri: str) -> bool:
+    def session_hears(self, session: Session, uri: str) -> bool:
         """The same for a connection, which is told things unasked."""
         is_local = session.principal is None and session.channel.is_local
         return not self.active or is_local or self.may_hear(session.principal, uri)
 
-    def may_hear(self, principal: Any, uri: str) -> bool:
+    def may_hear(self, principal: Principal | None, uri: str) -> bool:
         """Return whether a principal may be told of what happens at an address; also where nothing is."""
         if not self.active:
             return True
@@ -216,11 +211,11 @@ class Access:
             return self.readable(uri, None) is None
         return self.permits(principal, found)
 
-    def permits(self, principal: Any, found: Found[Any]) -> bool:
+    def permits(self, principal: Principal | None, found: Found[Any]) -> bool:
         """Return whether a principal that sees a component has the scopes to use it."""
         return all(needed <= _held(principal, implied) for needed, implied in self.demand(found).scopes)
 
-    def of_tool(self, principal: Any, is_local: bool, name: str) -> Permission:
+    def of_tool(self, principal: Principal | None, is_local: bool, name: str) -> Permission:
         """What a caller may do with the tool of a name, which may be gone meanwhile."""
         if self._stale:
             self._survey()
@@ -271,7 +266,7 @@ class Access:
         return () if found is None else (found,)
 
 
-def _held(principal: Any, implied: Implied) -> frozenset[str]:
+def _held(principal: Principal | None, implied: Implied) -> frozenset[str]:
     """The scopes of a caller as a server on the way counts them."""
     # Whoever authenticates in front of us may have a principal of their own making.
     held = frozenset(getattr(principal, "scopes", None) or ())

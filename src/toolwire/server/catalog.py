@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from toolwire.protocol.cursors import decode_cursor, encode_cursor, page
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError, ServerError
+from toolwire.server.call import OwnServer
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
+from toolwire.server.components.restriction import Effective, TagRule
+from toolwire.server.middleware import Middleware
+from toolwire.server.subscriptions import Hub
+
+if TYPE_CHECKING:
+    from toolwire.audit.log import AuditLog
+    from toolwire.server.policy import Policy
 
 C = TypeVar("C", bound=Component)
 
@@ -36,11 +45,50 @@ class Mount(NamedTuple):
 Way: TypeAlias = tuple[Mount, ...]
 
 
+class Restrictions(Protocol):
+    """What a server asks of callers for components with certain tags (see `access.Access`)."""
+
+    implies: bool
+    effective: Effective
+    rules: dict[str, tuple[TagRule, ...]]
+
+
+class OwnerKernel(Protocol):
+    """The kernel of a server, as far as the servers that mount it need it."""
+
+    audit: AuditLog | None
+    middleware: list[Middleware]
+
+    @property
+    def access(self) -> Restrictions: ...
+
+    @property
+    def hub(self) -> Hub: ...
+
+    @property
+    def has_list_handler(self) -> bool: ...
+
+    def compose(self) -> None: ...
+
+
+class Owner(OwnServer, Protocol):
+    """The server that a catalogue belongs to, as far as the servers that mount it need it."""
+
+    catalog: Catalog
+    policy: Policy | None
+
+    @property
+    def kernel(self) -> OwnerKernel: ...
+
+    @property
+    def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None: ...
+
+
 class Found(Struct, Generic[C], frozen=True, gc=False):
     """A component, the server it belongs to, and the mounts that lead to that one, from the outside in."""
 
     component: C
-    owner: Any
+    owner: Owner
     way: Way = ()
 
 
@@ -60,7 +108,7 @@ class Seen(Protocol):
 class Catalog:
     """What one server offers. Reading never waits; changing, from any thread, tells whoever listens."""
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.tools: dict[str, Tool] = {}
         self.resources: dict[str, Resource] = {}

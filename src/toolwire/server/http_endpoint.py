@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
+from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.protocol.lifecycle import Incoming, Offer
 from toolwire.protocol.sealing import Sealer
@@ -55,7 +56,12 @@ class ServedServer(Protocol):
     def _bus_link(self) -> Link: ...
 
     async def _serve_as(
-        self, channel: Channel, principal: Any, revisions: Sequence[str], caller: Caller, handler: Handler | None = None
+        self,
+        channel: Channel,
+        principal: Principal | None,
+        revisions: Sequence[str],
+        caller: Caller,
+        handler: Handler | None = None,
     ) -> None: ...
 
 
@@ -74,7 +80,7 @@ class Endpoint:
         self.sealer: Sealer = server.kernel.questions.sealer
         self.link: Link = server._bus_link()
 
-    def header_paths_for(self, principal: Any) -> HeaderPaths:
+    def header_paths_for(self, principal: Principal | None) -> HeaderPaths:
         """How to find the parameters of a tool that travel as headers, as far as a principal sees the tool."""
         access = self._server.kernel.access
         if not access.active:
@@ -98,10 +104,10 @@ class Endpoint:
     def client_state(self, connection: Any) -> LegacyClient:
         return LegacyClient(connection)
 
-    def principal_key(self, principal: Any) -> str:
+    def principal_key(self, principal: Principal | None) -> str:
         return principal_key(principal)
 
-    def hearing(self, principal: Any) -> Callable[[str], bool]:
+    def hearing(self, principal: Principal | None) -> Callable[[str], bool]:
         access = self._server.kernel.access
         return lambda uri: access.may_hear(principal, uri)
 
@@ -118,14 +124,14 @@ class Endpoint:
             raise
 
     async def serve(
-        self, channel: Channel, principal: Any, revisions: Sequence[str], caller: Caller, handler: Handler
+        self, channel: Channel, principal: Principal | None, revisions: Sequence[str], caller: Caller, handler: Handler
     ) -> None:
         await self._server._serve_as(channel, principal, revisions, caller, handler)
 
-    def offer_to(self, principal: Any) -> Offer:
+    def offer_to(self, principal: Principal | None) -> Offer:
         return self._anonymous if principal is None else self.offer
 
-    def offer_alone_to(self, principal: Any) -> Offer:
+    def offer_alone_to(self, principal: Principal | None) -> Offer:
         return self._anonymous_alone if principal is None else self._alone
 
     async def start(self) -> None:

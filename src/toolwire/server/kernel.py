@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakSet
 
 from msgspec import UNSET
@@ -28,7 +28,7 @@ from toolwire.protocol.sealing import Sealer
 from toolwire.server.access import Access
 from toolwire.server.call import CURRENT, Call
 from toolwire.server.call_target import Subject, find_subject, subject_of_read
-from toolwire.server.catalog import Catalog
+from toolwire.server.catalog import Catalog, Owner
 from toolwire.server.components import Cache, ResourceTemplate
 from toolwire.server.context import Progress
 from toolwire.server.extensions import Extension
@@ -60,7 +60,15 @@ from toolwire.wire.thread_workers import ThreadWorkers
 if TYPE_CHECKING:
     from toolwire.audit.log import AuditLog
     from toolwire.server.ping import Pinging
+    from toolwire.server.policy.enforcement import Enforcer
     from toolwire.server.tasks.methods import TaskMethods
+
+
+class KernelServer(Owner, Protocol):
+    """The server, as far as its kernel needs it."""
+
+    enforcer: Enforcer | None
+    _notice_callbacks: dict[str, list[Callable[[Any], Any]]]
 
 
 class Kernel:
@@ -68,7 +76,7 @@ class Kernel:
 
     def __init__(
         self,
-        server: Any,
+        server: KernelServer,
         catalog: Catalog,
         implementation: t.Implementation,
         *,
@@ -87,7 +95,7 @@ class Kernel:
         self.limits = limits
         self.stores = stores
         self.extensions: dict[str, Extension] = {}
-        self.lowlevel: LowLevel = LowLevel()
+        self.lowlevel: LowLevel = LowLevel(server)
         self.offer: ServerOffer = ServerOffer(
             catalog, self.extensions, self.lowlevel, implementation, instructions, capabilities
         )
@@ -125,6 +133,11 @@ class Kernel:
                 if self._tasks is None:
                     self._tasks = TaskMethods(Tasks(self))
         return self._tasks
+
+    @property
+    def has_list_handler(self) -> bool:
+        """Whether a function of the user lists the tools, instead of the catalogue."""
+        return self.lowlevel.lists
 
     @property
     def tasks_running(self) -> int:

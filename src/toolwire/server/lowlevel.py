@@ -14,7 +14,7 @@ from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import methods
 from toolwire.protocol.shaping import shape
 from toolwire.server.call import Call
-from toolwire.server.catalog import Found
+from toolwire.server.catalog import Found, Owner
 from toolwire.server.components import Tool
 from toolwire.server.components.tools import output_schema_for
 from toolwire.server.context import Context, context_of
@@ -33,7 +33,8 @@ class LowLevel:
     and only what it lists now may be called. A tool is compiled once for as long as its definition stays the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
         self._list: Callable[..., Any] | None = None
         self._call: Callable[..., Any] | None = None
         # By caller and name, the one that was called longest ago first.
@@ -84,13 +85,13 @@ class LowLevel:
         key = (principal_key(call.principal), name)
         compiled = self._compiled.pop(key, None)
         if compiled is None or compiled[0] != definition:
-            compiled = (definition, self._tool(definition, call.server))
+            compiled = (definition, self._tool(definition))
         self._compiled[key] = compiled
         while len(self._compiled) > MAX_TOOLS:
             self._compiled.pop(next(iter(self._compiled)), None)
         return compiled[1]
 
-    def _tool(self, definition: t.Tool, owner: Any) -> Found[Tool]:
+    def _tool(self, definition: t.Tool) -> Found[Tool]:
         handler, name = self._call, definition.name
         assert handler is not None
         takes_context = len(inspect.signature(handler).parameters) == 3
@@ -109,7 +110,7 @@ class LowLevel:
                 output_schema=output if isinstance(output, dict) else None,
                 task=None if execution is UNSET or execution.task_support is UNSET else execution.task_support,
             ),
-            owner,
+            self._owner,
         )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from toolwire.protocol import types as t
 from toolwire.server.call import Call
 from toolwire.server.call_target import subject_of
-from toolwire.server.catalog import Catalog, Mount
+from toolwire.server.catalog import Catalog, Mount, Owner
 from toolwire.server.context import Context, MountedContext, call_of
 from toolwire.server.middleware import Operation, chain_of
 
@@ -56,7 +56,7 @@ class _Around:
         return chain
 
 
-def _around(server: Any, prefix: str, operation: Operation) -> Operation:
+def _around(server: Owner, prefix: str, operation: Operation) -> Operation:
     """Return the operation within the middleware of one mounted server, which knows its components by its own names."""
     if not server.kernel.middleware:
         return operation

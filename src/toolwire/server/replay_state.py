@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from msgspec import UNSET
 
+from toolwire.auth.principal import Principal
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import (
     INTERNAL_ERROR,
@@ -179,7 +180,7 @@ def uncancel() -> None:
         task.uncancel()
 
 
-def principal_key(principal: Any) -> str:
+def principal_key(principal: Principal | None) -> str:
     """Whom something belongs to, as a text; empty for nobody in particular."""
     if principal is None:
         return ""

@@ -13,22 +13,22 @@ from typing import Any
 
 from toolwire.protocol.errors import ServerError
 from toolwire.schemas.wording import nearest
-from toolwire.server.catalog import Catalog, Found
+from toolwire.server.catalog import Catalog, Found, Owner
 from toolwire.server.components import Resource
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
 
-def warn_of_unknown_names(server: Any) -> None:
+def warn_of_unknown_names(server: Owner) -> None:
     """Warn of what the rules of a server, and of those mounted in it, name and none of their components has."""
     for each in (server, *(catalog.owner for catalog in server.catalog.family())):
         for warning in _unknown(each):
             log.warning("the server %r %s", each.name, warning)
 
 
-def _unknown(server: Any) -> Iterator[str]:
+def _unknown(server: Owner) -> Iterator[str]:
     found = list(server.catalog.each())
-    if not found or server.kernel.lowlevel.lists:
+    if not found or server.kernel.has_list_handler:
         return  # Its components come later, or nobody knows them in advance.
     tags = {tag for each in found for tag in each.component.tags}
     for tag in server.kernel.access.rules:

@@ -71,7 +71,25 @@ class Options(Struct, kw_only=True, frozen=True):
     """Called with the address when the first request can be answered."""
 
 
-def run_http(server: Any, given: Mapping[str, Any]) -> None:
+class RunnableServer(Protocol):
+    """The server, as far as it is run over HTTP."""
+
+    name: str
+    limits: Limits
+    stores: Stores
+    _has_secret: bool
+    _stores_are_given: bool
+    _stop: Callable[[], None] | None
+
+    @property
+    def http_app(self) -> Callable[..., HttpApp]: ...
+
+    async def _serve_http(self, application: Any, sockets: Any, signals: Any, ready: Callable[[], None]) -> None: ...
+
+    def _use_stores(self, stores: Stores) -> None: ...
+
+
+def run_http(server: RunnableServer, given: Mapping[str, Any]) -> None:
     """Serve until a signal comes or `server.stop()` is called; raises `ServerError` for what cannot be served."""
     options = _read(given)
     http_server.check_installed()
@@ -98,7 +116,7 @@ def run_http(server: Any, given: Mapping[str, Any]) -> None:
         _close(sockets)
 
 
-def _warn_of_keys(server: Any) -> None:
+def _warn_of_keys(server: RunnableServer) -> None:
     """State that machines share is of no use to them without the key that all of them have."""
     from toolwire.stores.redis import RedisStores
 
@@ -126,7 +144,7 @@ def _read(given: Mapping[str, Any]) -> Options:
     return options
 
 
-def make_application(server: Any, options: Options) -> Any:
+def make_application(server: RunnableServer, options: Options) -> Any:
     try:
         return server.http_app(
             path=options.path,
@@ -142,7 +160,7 @@ def make_application(server: Any, options: Options) -> Any:
         raise ServerError(str(error)) from None
 
 
-def _served(server: Any, options: Options) -> Any:
+def _served(server: RunnableServer, options: Options) -> Any:
     """Make the application, with the log around it where one is wanted."""
     application = make_application(server, options)
     if not options.access_log:
@@ -155,7 +173,7 @@ def _served(server: Any, options: Options) -> Any:
 # --- several processes ----------------------------------------------------------------------------
 
 
-def _run_workers(server: Any, options: Options, sockets: list[socket], ready: Callable[[], None]) -> None:
+def _run_workers(server: RunnableServer, options: Options, sockets: list[socket], ready: Callable[[], None]) -> None:
     make_supervisor = _supervisor()
     with _shared_state(server) as path:
         supervisor = make_supervisor(
@@ -186,7 +204,7 @@ def _supervisor() -> Any:
 
 
 @contextlib.contextmanager
-def _shared_state(server: Any) -> Iterator[Path | None]:
+def _shared_state(server: RunnableServer) -> Iterator[Path | None]:
     """The file in which the workers keep what they share; None when the user has provided for that.
 
     It lies in a folder that nobody else can enter, and is gone when the server is.
@@ -201,7 +219,7 @@ def _shared_state(server: Any) -> Iterator[Path | None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _work(worker: Any, server: Any, options: Options, sockets: list[socket], path: Path | None) -> None:
+def _work(worker: Any, server: RunnableServer, options: Options, sockets: list[socket], path: Path | None) -> None:
     """One worker, in its own process."""
     from toolwire.stores.sqlite import SqliteStores
 
@@ -217,7 +235,7 @@ def _work(worker: Any, server: Any, options: Options, sockets: list[socket], pat
             shutil.rmtree(path.parent, ignore_errors=True)
 
 
-async def _serve(worker: Any, server: Any, application: Any, sockets: list[socket], stores: Any) -> None:
+async def _serve(worker: Any, server: RunnableServer, application: Any, sockets: list[socket], stores: Any) -> None:
     if stores is not None:
         # Before the first subscriber, who would otherwise miss what is published while the file is being opened.
         await stores.open()

@@ -59,7 +59,9 @@ class Serving:
         """Return whether `run` or `start` is under way."""
         return self._stop is not None
 
-    async def serve(self, channel: Channel, *, principal: Any = None, revisions: Sequence[str] = SUPPORTED) -> None:
+    async def serve(
+        self, channel: Channel, *, principal: Principal | None = None, revisions: Sequence[str] = SUPPORTED
+    ) -> None:
         """Serve one connection until it ends; `revisions` are those that its transport belongs to."""
         known = self.local_principal if principal is None else principal
         await self._serve_as(channel, known, revisions, caller_of(principal))
@@ -67,7 +69,7 @@ class Serving:
     async def _serve_as(
         self,
         channel: Channel,
-        principal: Any,
+        principal: Principal | None,
         revisions: Sequence[str],
         caller: Caller,
         handler: Handler | None = None,
@@ -86,7 +88,7 @@ class Serving:
     def _session(
         self,
         channel: Channel,
-        principal: Any = None,
+        principal: Principal | None = None,
         revisions: Sequence[str] = SUPPORTED,
         caller: Caller = None,
         handler: Handler | None = None,

@@ -13,6 +13,8 @@ from toolwire.protocol.errors import ServerError
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
+#: Adds the scopes that others imply.
+Effective: TypeAlias = Callable[[frozenset[str]], frozenset[str]]
 VisibleTo: TypeAlias = "str | Iterable[str] | Callable[[Principal], bool] | None"
 
 
@@ -34,6 +36,13 @@ class Audience(Struct, frozen=True):
             # Closed, not open: whoever wrote the function meant to keep somebody out.
             log.exception("visible_to= failed, so nobody sees the component")
             return False
+
+
+class TagRule(Struct, frozen=True):
+    """What holds for every component with a tag."""
+
+    scopes: frozenset[str]
+    visible_to: Audience | None
 
 
 def audience_of(visible_to: VisibleTo) -> Audience | None:

@@ -6,39 +6,54 @@ import asyncio
 import hashlib
 import time
 from functools import reduce
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from msgspec import UNSET, Raw
 
 from toolwire.audit.log import AuditLog, now
+from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
 from toolwire.server.call_target import Subject, subject_of
-from toolwire.server.catalog import Found
+from toolwire.server.catalog import Catalog, Found
 from toolwire.server.kernel import Kernel
 from toolwire.server.middleware import Operation
+from toolwire.server.observe.metrics import Metrics
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
+
+if TYPE_CHECKING:
+    from toolwire.server.policy.enforcement import Enforcer
 
 _MAX_MERGED: Final = 1024
 _MAX_TEXT: Final = 200
 
 
-def observe_calls(server: Any, log: AuditLog) -> None:
+class ObservedServer(Protocol):
+    """The server, as far as its observers need it."""
+
+    name: str
+    version: str
+    catalog: Catalog
+    enforcer: Enforcer | None
+    metrics: Metrics | None
+    kernel: Kernel
+
+
+def observe_calls(server: ObservedServer, log: AuditLog) -> None:
     """Record the calls of a server from now on, and end the log when the server ends."""
     if not isinstance(log, AuditLog):
         raise ServerError(f"audit= takes an AuditLog, not {type(log).__name__}")
     server.kernel.audit = log
-    server.kernel.observe(AuditObserver(log, server, server.kernel))
+    server.kernel.observe(AuditObserver(log, server))
 
 
 class AuditObserver:
     """The observer that writes a line when a call has ended, whatever its end."""
 
-    def __init__(self, log: AuditLog, server: Any, kernel: Kernel) -> None:
+    def __init__(self, log: AuditLog, server: ObservedServer) -> None:
         self._log = log
         self._server = server
-        self._kernel = kernel
         self._merged: dict[tuple[Redaction, ...], Redaction] = {}
         log.describe(server=server.name, version=server.version)
 
@@ -48,7 +63,7 @@ class AuditObserver:
             return await call_next(call)
         if self._log.required and not self._log.ready:
             text = "Calls cannot be recorded at the moment, so none are made. Try again in 10 seconds."
-            return self._kernel.failures.refused(call, CallRefused(text, reason="audit", retry_after=10.0))
+            return self._server.kernel.failures.refused(call, CallRefused(text, reason="audit", retry_after=10.0))
         # Before the handler, which may change what it was given.
         entry = self._begun(call, subject)
         started = time.perf_counter()
@@ -138,7 +153,7 @@ class AuditObserver:
         return merged
 
 
-def who(principal: Any) -> dict[str, Any] | None:
+def who(principal: Principal | None) -> dict[str, Any] | None:
     """The caller as far as it is known: never the claims, which may be anything."""
     if principal is None:
         return None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolwire.audit import AuditLog
 from toolwire.protocol.errors import ServerError
-from toolwire.server.observe.audit import observe_calls
+from toolwire.server.observe.audit import ObservedServer, observe_calls
 from toolwire.server.observe.metrics import Metrics
 
+if TYPE_CHECKING:
+    from toolwire.http.asgi import HttpApp
 
-def observe(server: Any, *, tracing: Any, metrics: Metrics | bool | None, audit: AuditLog | None) -> None:
+
+def observe(server: ObservedServer, *, tracing: Any, metrics: Metrics | bool | None, audit: AuditLog | None) -> None:
     """From the outside in, so that a record can name the trace it belongs to."""
     if tracing:
         from toolwire.server.observe.tracing import Tracing
@@ -26,7 +29,7 @@ def observe(server: Any, *, tracing: Any, metrics: Metrics | bool | None, audit:
         observe_calls(server, audit)
 
 
-def _measure(server: Any, metrics: Metrics) -> None:
+def _measure(server: ObservedServer, metrics: Metrics) -> None:
     kernel = server.kernel
     kernel.observe(metrics)
     metrics.name_only(lambda: _public(server))
@@ -36,7 +39,7 @@ def _measure(server: Any, metrics: Metrics) -> None:
     metrics.gauge("waiting", "Calls that wait for a thread or for a slot.", lambda: _waiting(server))
 
 
-def _public(server: Any) -> Callable[[str, str], bool]:
+def _public(server: ObservedServer) -> Callable[[str, str], bool]:
     """What somebody who has not said who they are sees, by the method that uses it and its name."""
     access, catalog = server.kernel.access, server.catalog
     view = access.view_of(None)
@@ -56,11 +59,11 @@ def _public(server: Any) -> Callable[[str, str], bool]:
     return lambda method, name: name in seen.get(method, ())
 
 
-def _waiting(server: Any) -> dict[str, float]:
+def _waiting(server: ObservedServer) -> dict[str, float]:
     slots = 0 if server.enforcer is None else server.enforcer.gates.waiting
     return {"thread": server.kernel.workers.waiting, "slot": slots}
 
 
-def measure_sessions(metrics: Metrics, application: Any) -> None:
+def measure_sessions(metrics: Metrics, application: HttpApp) -> None:
     """Count the legacy sessions of an HTTP application."""
     metrics.gauge("http_sessions", "Legacy HTTP sessions that this process opened.", lambda: {"": application.opened})

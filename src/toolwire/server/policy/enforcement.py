@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
+from toolwire.auth.principal import Principal
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
 from toolwire.server.call_target import Subject, subject_of
+from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
 from toolwire.server.policy.concurrency import Gates
 from toolwire.server.policy.plan import Placement, Plan
 from toolwire.server.policy.policy import Policy
 from toolwire.server.policy.rates import Counters
 from toolwire.server.policy.shared_rates import SharedCounters
+from toolwire.stores import Stores
 
 _MAX_PLANS: Final = 4096
 
@@ -26,10 +29,28 @@ class Counting(NamedTuple):
     shared: SharedCounters
 
 
+class EnforcedKernel(Protocol):
+    """The kernel, as far as policies need it."""
+
+    @property
+    def lowlevel(self) -> LowLevel: ...
+
+
+class EnforcedServer(Protocol):
+    """The server, as far as policies need it."""
+
+    name: str
+    policy: Policy | None
+    stores: Stores
+
+    @property
+    def kernel(self) -> EnforcedKernel: ...
+
+
 class Enforcer:
     """One for a server; installed when there is a first policy to enforce."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: EnforcedServer) -> None:
         self._server = server
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._counting = Counting(cache(_memory_counters), SharedCounters(server.stores))
@@ -64,7 +85,7 @@ class Enforcer:
         plan = self._plan(call.principal, subject)
         return None if plan is None else plan.redaction
 
-    def _plan(self, principal: Any, subject: Subject, passed: frozenset[str] = frozenset()) -> Plan | None:
+    def _plan(self, principal: Principal | None, subject: Subject, passed: frozenset[str] = frozenset()) -> Plan | None:
         placements = self._placements(principal, subject, passed)
         if not placements:
             return None
@@ -79,7 +100,7 @@ class Enforcer:
             )
         return plan
 
-    def _placements(self, principal: Any, subject: Subject, passed: frozenset[str]) -> list[Placement]:
+    def _placements(self, principal: Principal | None, subject: Subject, passed: frozenset[str]) -> list[Placement]:
         placements: list[Placement] = []
         # What is said of uses of a component is not said of suggestions for its arguments: they are neither counted
         # among them nor approved one by one.

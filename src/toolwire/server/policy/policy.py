@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import ServerError
 from toolwire.server.context import Context
 from toolwire.server.policy.concurrency import Concurrency, compile_slots
@@ -95,7 +96,7 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
         """The scopes that count for a caller who holds these."""
         return with_implied(scopes, self.implies)
 
-    def for_caller(self, principal: Any) -> Policy | None:
+    def for_caller(self, principal: Principal | None) -> Policy | None:
         """What holds for a caller beside this policy; None for nothing more."""
         if principal is None or self.by_principal is None:
             return None

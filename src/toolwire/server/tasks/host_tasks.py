@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from toolwire.auth.principal import Principal
 from toolwire.content import ToolResult
 from toolwire.protocol import tasks as rules
 from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ServerError
@@ -43,7 +44,7 @@ class HostTasks:
         self,
         ctx: Context | None = None,
         *,
-        principal: Any = None,
+        principal: Principal | None = None,
         ttl: float | None = None,
         message: str = "",
         name: str = "",

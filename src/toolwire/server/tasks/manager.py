@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET, Raw
 
+from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams
@@ -208,7 +209,7 @@ class Tasks:
         if permission == "hidden":
             raise rules.unknown_task()
 
-    def may_tell(self, principal: Any, is_local: bool, record: Record) -> bool:
+    def may_tell(self, principal: Principal | None, is_local: bool, record: Record) -> bool:
         """Say whether whoever made a task may still be told of it."""
         tool = record.tool
         return not tool or self._kernel.access.of_tool(principal, is_local, tool) == "usable"

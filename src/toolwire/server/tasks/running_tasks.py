@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET, Raw
 
+from toolwire.auth.principal import Principal
 from toolwire.protocol import tasks as rules
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INTERNAL_ERROR, NotSupported, ProtocolError
@@ -52,7 +53,7 @@ class Keeper(Protocol):
 
     def answer_time(self, ttl_ms: int) -> float: ...
 
-    def may_tell(self, principal: Any, is_local: bool, record: Record) -> bool: ...
+    def may_tell(self, principal: Principal | None, is_local: bool, record: Record) -> bool: ...
 
     def over(self, run: Run) -> None: ...
 
