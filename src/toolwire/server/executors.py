@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from toolwire.protocol.errors import ServerError, Timeout, ToolError
 from toolwire.server import dependencies
-from toolwire.server.binding import Binding
+from toolwire.server.binding import Binding, names_in_code
 from toolwire.server.call import Call
 from toolwire.server.context import (
     Context,
@@ -253,7 +253,7 @@ def _process(binding: Binding, timeout: float | None) -> Invoke:
         raise ServerError(f"{binding.name!r}: executor='process' takes a plain def function")
     if binding.dependencies:
         raise ServerError(f"{binding.name!r}: dependencies stay in this process; executor='process' cannot have them")
-    asks = ASKING.intersection(function.__code__.co_names)
+    asks = ASKING & names_in_code(function)
     if context is not None and asks:
         raise ServerError(f"{binding.name!r}: a handler in a process cannot ask, so not ctx.{min(asks)}()")
 

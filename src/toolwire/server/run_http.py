@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import msgspec
 from msgspec import Struct
@@ -20,10 +20,14 @@ from toolwire import logs
 from toolwire.http import serving as http_server
 from toolwire.loops import run
 from toolwire.protocol.errors import ServerError
+from toolwire.server.limits import Limits
+from toolwire.stores import Stores
 from toolwire.wire import stdio
 
 if TYPE_CHECKING:
     from socket import socket
+
+    from toolwire.http.asgi import HttpApp
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

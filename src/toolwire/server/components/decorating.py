@@ -40,6 +40,8 @@ class ToolOptions(Options, total=False):
     """Whether calls may ("optional") or must ("required") run as tasks."""
     long_running: bool
     """The same as `task="optional"`."""
+    detaches: bool | None
+    """Whether the function decides with `ctx.detach()` when its call becomes a task; by default if its own code does."""
 
 
 class ResourceOptions(Options, total=False):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,7 +16,7 @@ from toolwire.protocol.errors import ServerError, ToolError
 from toolwire.protocol.revisions import MODERN, supports
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
-from toolwire.server.binding import Binding, InvalidArguments, bind
+from toolwire.server.binding import Binding, InvalidArguments, bind, names_in_code
 from toolwire.server.call import Call
 from toolwire.server.components.base import Component, checked_name, given, wire_value, without_empty
 from toolwire.server.components.options import Options
@@ -59,6 +58,7 @@ class Tool(Component):
         validate_input: bool = True,
         task: t.TaskSupport | None = None,
         long_running: bool = False,
+        detaches: bool | None = None,
         **options: Unpack[Options],
     ) -> None:
         if schema_profile not in PROFILES:
@@ -90,7 +90,9 @@ class Tool(Component):
         self.annotations: t.ToolAnnotations | UnsetType = _tool_annotations(annotations)
         self.task = _task_support(self.name, task, long_running)
         """Whether calls may, or must, run as tasks; None for never."""
-        self.detaches: bool = _detaches(function)
+        self.detaches: bool = "detach" in names_in_code(function) if detaches is None else detaches
+        """Whether the handler decides with `ctx.detach()` when its call becomes a task. Until then its questions are
+        those of the call, so this has to be known before the handler runs."""
         if self.detaches and self.task is None:
             raise ServerError(f"{self.name!r}: ctx.detach() makes the call a task, which takes task='optional'")
         self.input_schema: dict[str, Any] = binding.input_schema
@@ -235,12 +237,6 @@ def _task_support(name: str, task: t.TaskSupport | None, long_running: bool) -> 
     if long_running and task is None:
         return "optional"
     return None if task == "forbidden" else task
-
-
-def _detaches(function: Callable[..., Any]) -> bool:
-    """Return whether a handler decides by itself, with `ctx.detach()`, when its call becomes a task."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return code is not None and "detach" in code.co_names
 
 
 def _tool_annotations(annotations: Any) -> t.ToolAnnotations | UnsetType:
