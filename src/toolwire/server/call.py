@@ -125,7 +125,7 @@ class Call:
     sync_context: Any = None
     """The `SyncContext` of this call, while a worker thread uses it."""
     target: Any = None
-    """The `Subject`; `subject_of` looks for it when somebody wants it."""
+    """The `CallTarget`; `target_of` looks for it when somebody wants it."""
     task: asyncio.Task[Any] | None = None
     """The asyncio task that runs the middleware."""
     task_run: TaskRun | None = None

@@ -16,7 +16,7 @@ from toolwire.server.catalog import Catalog, Found
 _MAX_NAME: Final = 200
 
 
-class Subject:
+class CallTarget:
     """Of one request. The arguments are decoded when somebody looks at them, and only once."""
 
     __slots__ = ("_plain", "found", "method", "name", "params", "variables")
@@ -40,39 +40,39 @@ class Subject:
         return self._plain
 
 
-def subject_of(call: Call) -> Subject | None:
+def target_of(call: Call) -> CallTarget | None:
     """None for requests that run nothing of the server's author: lists, subscriptions and the like.
 
     What the caller does not see is not found, so that nothing said about a call tells that it is there.
     """
     if call.target is None:
         call.target = call.host.find_target(call)
-    return cast("Subject | None", call.target)
+    return cast("CallTarget | None", call.target)
 
 
-def subject_of_read(access: Access, uri: str, view: View | None) -> Subject:
-    """The subject of reading an address, by a request or by a handler."""
+def target_of_read(access: Access, uri: str, view: View | None) -> CallTarget:
+    """The target of reading an address, by a request or by a handler."""
     params = t.ReadResourceRequestParams(uri=uri)
     matched = access.matched(uri, view)
-    return Subject("resources/read", uri, params, *((None,) if matched is None else matched))
+    return CallTarget("resources/read", uri, params, *((None,) if matched is None else matched))
 
 
-def find_subject(access: Access, catalog: Catalog, call: Call) -> Subject | None:
+def find_target(access: Access, catalog: Catalog, call: Call) -> CallTarget | None:
     """Look for what a request is about, among what its caller sees."""
     request = call.request
     view = access.view(request, call.outlet) if access.active else None
     sees, params, method = None if view is None else view.sees, request.params, request.method
     match method:
         case "tools/call":
-            return Subject(method, params.name, params, catalog.tool(params.name, sees))
+            return CallTarget(method, params.name, params, catalog.tool(params.name, sees))
         case "resources/read":
-            return subject_of_read(access, params.uri, view)
+            return target_of_read(access, params.uri, view)
         case "prompts/get":
-            return Subject(method, params.name, params, catalog.prompt(params.name, sees))
+            return CallTarget(method, params.name, params, catalog.prompt(params.name, sees))
         case "completion/complete":
             is_prompt = isinstance(params.ref, t.PromptReference)
             name = params.ref.name if is_prompt else params.ref.uri
-            return Subject(method, name, params, access.referred(is_prompt, name, view))
+            return CallTarget(method, name, params, access.referred(is_prompt, name, view))
     return None
 
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import INVALID_PARAMS, ProtocolError
 from toolwire.server.call import Call
-from toolwire.server.call_target import subject_of
+from toolwire.server.call_target import target_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.completion import matching
 from toolwire.server.components import Resource
@@ -30,8 +30,8 @@ class Completions:
         is_prompt = isinstance(reference, t.PromptReference)
         name = reference.name if is_prompt else reference.uri  # type: ignore[union-attr]
         # The component comes first: only the servers on the way to it suggest anything.
-        subject = subject_of(call)
-        found = None if subject is None else subject.found
+        target = target_of(call)
+        found = None if target is None else target.found
         if found is None:
             # 1.9.4: an unknown prompt, template or argument is an error.
             raise ProtocolError(

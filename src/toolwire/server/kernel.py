@@ -27,7 +27,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.sealing import Sealer
 from toolwire.server.access import Access
 from toolwire.server.call import CURRENT, Call
-from toolwire.server.call_target import Subject, find_subject, subject_of_read
+from toolwire.server.call_target import CallTarget, find_target, target_of_read
 from toolwire.server.catalog import Catalog, Owner
 from toolwire.server.components import Cache, ResourceTemplate
 from toolwire.server.context import Progress
@@ -289,22 +289,22 @@ class Kernel:
     async def open_asking(self, call: Call) -> Asking:
         return await self.questions.asking(call)
 
-    def find_target(self, call: Call) -> Subject | None:
-        return find_subject(self.access, self.catalog, call)
+    def find_target(self, call: Call) -> CallTarget | None:
+        return find_target(self.access, self.catalog, call)
 
     async def read_for(self, call: Call, uri: str, in_thread: bool) -> list[t.ResourceContents]:
         """Read for a handler, on behalf of its caller: a tool is no way around what the caller may read."""
         view = self.methods.view(call)
         if view is not None:
             self.access.check_read(call.request, call.outlet, uri)
-        subject = subject_of_read(self.access, uri, view)
-        if subject.found is None:
+        target = target_of_read(self.access, uri, view)
+        if target.found is None:
             raise ResourceNotFound(f"There is no resource {uri[:200]}")
-        inner = call.nested(subject.found.owner, subject, in_thread)
+        inner = call.nested(target.found.owner, target, in_thread)
         # Where questions are rounds, those of both are rounds of one request.
         inner.asking = await call.open_asking() if call.request.row.rounds else None
         enforcer = self.server.enforcer
-        result = await (_read(inner) if enforcer is None else enforcer.read_inside(call, inner, subject, _read))
+        result = await (_read(inner) if enforcer is None else enforcer.read_inside(call, inner, target, _read))
         return cast("list[t.ResourceContents]", result.contents)
 
     def log_threshold(self, call: Call) -> int | None:
@@ -324,9 +324,9 @@ class Kernel:
 
 async def _read(call: Call) -> t.ReadResourceResult:
     """Read what a call is about, with no check of its own."""
-    subject: Subject = call.target
-    assert subject.found is not None
-    component, uri = subject.found.component, subject.params.uri
+    target: CallTarget = call.target
+    assert target.found is not None
+    component, uri = target.found.component, target.params.uri
     is_template = isinstance(component, ResourceTemplate)
-    contents = await (component.read(call, uri, subject.variables) if is_template else component.read(call, uri))
+    contents = await (component.read(call, uri, target.variables) if is_template else component.read(call, uri))
     return t.ReadResourceResult(contents=contents)

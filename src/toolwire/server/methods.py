@@ -18,7 +18,7 @@ from toolwire.protocol.lifecycle import SUPPORTED
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.access import Access, View
 from toolwire.server.call import Call
-from toolwire.server.call_target import Subject
+from toolwire.server.call_target import CallTarget
 from toolwire.server.catalog import Catalog, Found, Sees
 from toolwire.server.completing import Completions
 from toolwire.server.components import Cache
@@ -108,7 +108,7 @@ class Methods:
         found = None
         try:
             if self._lowlevel.active:
-                judged: Subject | None = call.target
+                judged: CallTarget | None = call.target
                 if judged is not None and judged.found is not None:
                     found = judged.found
                 else:

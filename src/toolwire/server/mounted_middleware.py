@@ -9,7 +9,7 @@ import msgspec
 
 from toolwire.protocol import types as t
 from toolwire.server.call import Call
-from toolwire.server.call_target import subject_of
+from toolwire.server.call_target import target_of
 from toolwire.server.catalog import Catalog, Mount, Owner
 from toolwire.server.context import Context, MountedContext, call_of
 from toolwire.server.middleware import Operation, chain_of
@@ -39,8 +39,8 @@ class _Around:
         self._chains: dict[tuple[Mount, ...], Operation] = {}
 
     def __call__(self, call: Call) -> Awaitable[Any]:
-        subject = subject_of(call)
-        found = None if subject is None else subject.found
+        target = target_of(call)
+        found = None if target is None else target.found
         if found is None or not found.way:
             return self._operation(call)
         chain = self._chains.get(found.way)

@@ -15,7 +15,7 @@ from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import CallRefused, ServerError
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
-from toolwire.server.call_target import Subject, subject_of
+from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.kernel import Kernel
 from toolwire.server.middleware import Operation
@@ -58,14 +58,14 @@ class AuditObserver:
         log.describe(server=server.name, version=server.version)
 
     async def __call__(self, call: Call, call_next: Operation) -> Any:
-        subject = subject_of(call)
-        if subject is None:
+        target = target_of(call)
+        if target is None:
             return await call_next(call)
         if self._log.required and not self._log.ready:
             text = "Calls cannot be recorded at the moment, so none are made. Try again in 10 seconds."
             return self._server.kernel.failures.refused(call, CallRefused(text, reason="audit", retry_after=10.0))
         # Before the handler, which may change what it was given.
-        entry = self._begun(call, subject)
+        entry = self._begun(call, target)
         started = time.perf_counter()
         try:
             result = await call_next(call)
@@ -104,13 +104,13 @@ class AuditObserver:
             entry["trace"] = call.trace
         self._log.record(entry)
 
-    def _begun(self, call: Call, subject: Subject) -> dict[str, Any]:
+    def _begun(self, call: Call, target: CallTarget) -> dict[str, Any]:
         request = call.request
-        redaction = self._redaction(call, subject)
-        name, arguments = subject.name, self._arguments(request.params, subject, redaction)
-        if any(redaction.hides(each, value) for each, value in subject.variables.items()):
+        redaction = self._redaction(call, target)
+        name, arguments = target.name, self._arguments(request.params, target, redaction)
+        if any(redaction.hides(each, value) for each, value in target.variables.items()):
             # The address contains what must not be shown, so the pattern of its template stands for it.
-            name = cast("Found[Any]", subject.found).component.key
+            name = cast("Found[Any]", target.found).component.key
             arguments = {**arguments, "uri": name}
         entry: dict[str, Any] = {
             "time": now(),
@@ -127,20 +127,20 @@ class AuditObserver:
             entry["session"] = session_tag(session)
         return entry
 
-    def _arguments(self, params: Any, subject: Subject, redaction: Redaction) -> Any:
+    def _arguments(self, params: Any, target: CallTarget, redaction: Redaction) -> Any:
         raw = getattr(params, "arguments", UNSET)
         size = len(raw) if isinstance(raw, Raw) else 0
         try:
-            return self._log.shown(lambda: subject.arguments, size, redaction)
+            return self._log.shown(lambda: target.arguments, size, redaction)
         except CallRefused:
             return {"unreadable": size}
 
-    def _redaction(self, call: Call, subject: Subject) -> Redaction:
+    def _redaction(self, call: Call, target: CallTarget) -> Redaction:
         """What the log leaves out, and what the policies and the mounted servers on the way say on top of it."""
         own = self._log.redaction
         enforcer = self._server.enforcer
-        theirs = [] if enforcer is None else [enforcer.redaction(call, subject)]
-        way = () if subject.found is None else subject.found.way
+        theirs = [] if enforcer is None else [enforcer.redaction(call, target)]
+        way = () if target.found is None else target.found.way
         logs = (mount.catalog.owner.kernel.audit for mount in way)
         key = tuple(each for each in (*theirs, *(log.redaction for log in logs if log is not None)) if each is not None)
         if not key:

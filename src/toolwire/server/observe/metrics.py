@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from toolwire.http.responses import TEXT_TYPE, Page, Reply
 from toolwire.server.call import Call
-from toolwire.server.call_target import subject_of
+from toolwire.server.call_target import target_of
 from toolwire.server.middleware import Operation
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
 
@@ -92,12 +92,12 @@ class Metrics:
             self._refusals[call.refusal] = self._refusals.get(call.refusal, 0) + 1
 
     def _name(self, call: Call) -> str:
-        subject = subject_of(call)
-        if subject is None or subject.found is None:
+        target = target_of(call)
+        if target is None or target.found is None:
             return ""
-        component = subject.found.component
+        component = target.found.component
         # A template has one name, however many addresses it answers to.
-        return subject.name if component.kind in ("tools", "prompts") else component.key
+        return target.name if component.kind in ("tools", "prompts") else component.key
 
     def _of(self, method: str, name: str) -> _Series:
         key = (method, name)

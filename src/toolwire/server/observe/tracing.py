@@ -10,7 +10,7 @@ from toolwire._version import __version__
 from toolwire.extras import require
 from toolwire.protocol.trace import trace_in
 from toolwire.server.call import Call
-from toolwire.server.call_target import subject_of
+from toolwire.server.call_target import target_of
 from toolwire.server.middleware import Operation
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
 
@@ -64,14 +64,14 @@ class Tracing:
             "mcp.protocol.version": call.revision,
             "jsonrpc.request.id": str(call.request_id)[:200],
         }
-        subject = subject_of(call)
+        target = target_of(call)
         # A name that anybody can make up would make up as many spans.
-        if subject is None or subject.found is None or method not in _TARGET:
+        if target is None or target.found is None or method not in _TARGET:
             return method, attributes
-        attributes[_TARGET[method]] = subject.name
+        attributes[_TARGET[method]] = target.name
         if method == "tools/call":
             attributes["gen_ai.operation.name"] = "execute_tool"
-        return f"{method} {subject.name}", attributes
+        return f"{method} {target.name}", attributes
 
     def _ended(self, span: Any, call: Call, outcome: Outcome) -> None:
         if outcome.code is not None:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from toolwire.auth.principal import Principal
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
-from toolwire.server.call_target import Subject, subject_of
+from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
 from toolwire.server.policy.concurrency import Gates
@@ -57,22 +57,22 @@ class Enforcer:
         self.gates: Gates = Gates()
 
     async def __call__(self, call: Call, call_next: Operation) -> Any:
-        subject = subject_of(call)
-        if subject is None:
+        target = target_of(call)
+        if target is None:
             return await call_next(call)
-        plan = self._plan(call.principal, subject)
-        return await (call_next(call) if plan is None else plan.run(call, subject, call_next))
+        plan = self._plan(call.principal, target)
+        return await (call_next(call) if plan is None else plan.run(call, target, call_next))
 
-    async def read_inside(self, call: Call, inner: Call, subject: Subject, read: Operation) -> Any:
+    async def read_inside(self, call: Call, inner: Call, target: CallTarget, read: Operation) -> Any:
         """Read a resource for the handler of `call`, as the call `inner`, under the policies of that resource.
 
         A policy that the call of the handler has passed does not count this once more, and does not ask for another
         slot, which the call itself may hold. All else holds as for any read.
         """
-        outer = subject_of(call)
+        outer = target_of(call)
         passed = frozenset() if outer is None else frozenset(place for place, _ in self._places(outer))
-        plan = self._plan(call.principal, subject, passed)
-        return await (read(inner) if plan is None else plan.run_inside(inner, subject, read))
+        plan = self._plan(call.principal, target, passed)
+        return await (read(inner) if plan is None else plan.run_inside(inner, target, read))
 
     def count_with(self, counting: Counting) -> Counting:
         """Count calls with others from now on; returns those that counted them until now."""
@@ -80,13 +80,15 @@ class Enforcer:
         self._plans.clear()
         return before
 
-    def redaction(self, call: Call, subject: Subject) -> Redaction | None:
+    def redaction(self, call: Call, target: CallTarget) -> Redaction | None:
         """What records of a call must not show; None where no policy says anything."""
-        plan = self._plan(call.principal, subject)
+        plan = self._plan(call.principal, target)
         return None if plan is None else plan.redaction
 
-    def _plan(self, principal: Principal | None, subject: Subject, passed: frozenset[str] = frozenset()) -> Plan | None:
-        placements = self._placements(principal, subject, passed)
+    def _plan(
+        self, principal: Principal | None, target: CallTarget, passed: frozenset[str] = frozenset()
+    ) -> Plan | None:
+        placements = self._placements(principal, target, passed)
         if not placements:
             return None
         key = tuple((each.place, id(each.policy), each.counts, each.asks) for each in placements)
@@ -100,14 +102,14 @@ class Enforcer:
             )
         return plan
 
-    def _placements(self, principal: Principal | None, subject: Subject, passed: frozenset[str]) -> list[Placement]:
+    def _placements(self, principal: Principal | None, target: CallTarget, passed: frozenset[str]) -> list[Placement]:
         placements: list[Placement] = []
         # What is said of uses of a component is not said of suggestions for its arguments: they are neither counted
         # among them nor approved one by one.
         suggested = None
-        if subject.method == "completion/complete" and subject.found is not None:
-            suggested = subject.found.component.policy
-        for place, policy in self._places(subject):
+        if target.method == "completion/complete" and target.found is not None:
+            suggested = target.found.component.policy
+        for place, policy in self._places(target):
             counts, asks = place not in passed and policy is not suggested, policy is not suggested
             placements.append(Placement(place, policy, counts, asks))
             added = policy.for_caller(principal)
@@ -116,9 +118,9 @@ class Enforcer:
                 placements.append(Placement(f"{place}/by_principal", added, counts, asks))
         return placements
 
-    def _places(self, subject: Subject) -> list[tuple[str, Policy]]:
+    def _places(self, target: CallTarget) -> list[tuple[str, Policy]]:
         """From the outside in: this server, the mounted ones on the way to the component, the component."""
-        server, found = self._server, subject.found
+        server, found = self._server, target.found
         places = [] if server.policy is None else [(server.name, server.policy)]
         if found is None:
             return places

@@ -15,7 +15,7 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import CallRefused, ProtocolError, ToolError, counted
 from toolwire.redaction import Redaction
 from toolwire.server.call import Call
-from toolwire.server.call_target import Subject
+from toolwire.server.call_target import CallTarget
 from toolwire.server.context import context_of
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
@@ -90,22 +90,22 @@ class Plan:
             self._slots or self._timeout is not None or self._result is not None or self.redaction.patterns
         )
 
-    async def run(self, call: Call, subject: Subject, call_next: Operation) -> Any:
+    async def run(self, call: Call, target: CallTarget, call_next: Operation) -> Any:
         """A request, from outside of everything else that has to do with it."""
         self._mask(call)
         try:
-            await self._admit(call, subject)
-            return self._leaving(await call_next(call), subject)
+            await self._admit(call, target)
+            return self._leaving(await call_next(call), target)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
-    async def run_inside(self, call: Call, subject: Subject, read: Operation) -> Any:
+    async def run_inside(self, call: Call, target: CallTarget, read: Operation) -> Any:
         """A read for a handler that runs: what `Kernel` does for the handler of a request is done here."""
         self._mask(call)
         try:
-            await self._admit(call, subject)
-            reading = _in_time(read, call, self._timeout, subject.name)
-            return self._leaving(await self._within(call, subject, principal_key(call.principal), reading), subject)
+            await self._admit(call, target)
+            reading = _in_time(read, call, self._timeout, target.name)
+            return self._leaving(await self._within(call, target, principal_key(call.principal), reading), target)
         except (ProtocolError, ToolError) as error:
             raise masked_error(self.redaction, error) from None
 
@@ -115,29 +115,29 @@ class Plan:
             # A context within another keeps what is masked there.
             call.mask = own if outer is None else lambda value: own(outer(value))
 
-    async def _admit(self, call: Call, subject: Subject) -> None:
+    async def _admit(self, call: Call, target: CallTarget) -> None:
         caller = principal_key(call.principal)
         judges = bool(self._rules or self._approvers)
-        if (self._shared or self._counters is not None) and not await self._goes_on(call, subject, judges):
+        if (self._shared or self._counters is not None) and not await self._goes_on(call, target, judges):
             if self._shared:
-                await self._count_everywhere(caller, subject.name)
+                await self._count_everywhere(caller, target.name)
             elif self._counters is not None:
-                self._counters.take(self._counted, caller, subject.name)
+                self._counters.take(self._counted, caller, target.name)
         if judges:
-            arguments = await self._judged(call, subject)
-            if subject.method != _COMPLETE:  # Half a word is no value yet: there the suggestions are judged.
-                check(self._rules, arguments, subject.name)
+            arguments = await self._judged(call, target)
+            if target.method != _COMPLETE:  # Half a word is no value yet: there the suggestions are judged.
+                check(self._rules, arguments, target.name)
             if self._approvers:
                 # Nobody has to think about a call that there is no room for.
                 for slots in self._slots:
-                    self._gates.check(slots, caller, subject.name)
+                    self._gates.check(slots, caller, target.name)
             for policy in self._approvers:
-                judged = JudgedCall(subject.method, subject.name, arguments, call.principal)
+                judged = JudgedCall(target.method, target.name, arguments, call.principal)
                 await _approval(policy, call, judged)
         if self._holds_while_running:
-            call.guard = lambda seconds, coroutine: self._running(call, subject, caller, seconds, coroutine)
+            call.guard = lambda seconds, coroutine: self._running(call, target, caller, seconds, coroutine)
 
-    async def _goes_on(self, call: Call, subject: Subject, judges: bool) -> bool:
+    async def _goes_on(self, call: Call, target: CallTarget, judges: bool) -> bool:
         """Return whether a request only brings the answers to questions of a call that was counted when it began.
 
         MRTR-7: such a state is used up here, so that it stands for one request.
@@ -147,24 +147,24 @@ class Plan:
             return False
         if judges:
             # A state belongs to the arguments of its request as they were judged when the question was asked.
-            await self._judged(call, subject)
+            await self._judged(call, target)
         if call.asking is None:
             await call.open_asking()
         if asked(call):
             raise asyncio.CancelledError  # Answers are missing: nothing runs, and the client is asked for the rest.
         return True
 
-    async def _judged(self, call: Call, subject: Subject) -> dict[str, Any]:
+    async def _judged(self, call: Call, target: CallTarget) -> dict[str, Any]:
         """The arguments as the handler will get them: JSON in a string may stand for what a rule would not allow."""
-        found = subject.found
-        if subject.method == _COMPLETE:
-            return subject.arguments
-        if found is None and subject.method == "tools/call" and self._lowlevel.active:
+        found = target.found
+        if target.method == _COMPLETE:
+            return target.arguments
+        if found is None and target.method == "tools/call" and self._lowlevel.active:
             # Kept, so that what is judged here is what runs, and the list handler is asked once.
-            found = subject.found = await self._lowlevel.find(call.params.name, call)
-        sent = subject.arguments
+            found = target.found = await self._lowlevel.find(call.params.name, call)
+        sent = target.arguments
         meant: dict[str, Any] = sent if found is None else found.component.meant(sent)
-        if meant != sent and subject.method == "tools/call":
+        if meant != sent and target.method == "tools/call":
             # What was judged is what the handler gets, whatever else its types would have made of what was sent.
             call.params.arguments = Raw(msgspec.json.encode(meant))
         return meant
@@ -179,15 +179,15 @@ class Plan:
                 raise
 
     def _running(
-        self, call: Call, subject: Subject, caller: str, seconds: float, coroutine: Handler
+        self, call: Call, target: CallTarget, caller: str, seconds: float, coroutine: Handler
     ) -> tuple[float, Handler]:
         """What the handler may take, and the handler within its slots."""
         if call.task_run is not None:
             call.task_run.policy_timeout = self._timeout
         shorter = seconds if self._timeout is None else min(seconds, self._timeout)
-        return shorter, self._within(call, subject, caller, coroutine)
+        return shorter, self._within(call, target, caller, coroutine)
 
-    async def _within(self, call: Call, subject: Subject, caller: str, coroutine: Handler) -> Any:
+    async def _within(self, call: Call, target: CallTarget, caller: str, coroutine: Handler) -> Any:
         with ExitStack() as held:
             # The time in a queue is not the handler's.
             deadline = call.deadline
@@ -195,7 +195,7 @@ class Plan:
                 deadline.pause()
             try:
                 for slots in self._slots:
-                    held.callback(await self._gates.enter(slots, caller, subject.name))
+                    held.callback(await self._gates.enter(slots, caller, target.name))
             except BaseException:
                 coroutine.close()
                 raise
@@ -208,15 +208,15 @@ class Plan:
             try:
                 result = await coroutine
                 # What goes on as a task leaves later, and not by the request that began it.
-                return self._leaving(result, subject) if call.is_task else result
+                return self._leaving(result, target) if call.is_task else result
             except (ProtocolError, ToolError) as error:
                 raise masked_error(self.redaction, error) from None
 
-    def _leaving(self, result: Any, subject: Subject) -> Any:
+    def _leaving(self, result: Any, target: CallTarget) -> Any:
         if self._rules and isinstance(result, t.CompleteResult):
-            result = _allowed(result, self._rules.get(subject.params.argument.name, ()))
+            result = _allowed(result, self._rules.get(target.params.argument.name, ()))
         if self._result is not None:
-            _check_size(result, self._result, subject.name)
+            _check_size(result, self._result, target.name)
         return masked(self.redaction, result) if self.redaction.patterns else result
 
 

@@ -24,7 +24,7 @@ from toolwire.protocol.surrogates import encode_readable
 from toolwire.protocol.tasks import Record
 from toolwire.server.access import Access, Permission
 from toolwire.server.call import Call
-from toolwire.server.call_target import subject_of
+from toolwire.server.call_target import target_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.components import Tool
 from toolwire.server.components.tools import as_object
@@ -519,8 +519,8 @@ class Tasks:
 
 def called_tool(call: Call) -> str:
     """The tool that a request calls, under the name that clients know; empty for other requests."""
-    subject = subject_of(call)
-    return subject.params.name if subject is not None and subject.method == "tools/call" else ""
+    target = target_of(call)
+    return target.params.name if target is not None and target.method == "tools/call" else ""
 
 
 def left_behind(record: Record) -> bool:
