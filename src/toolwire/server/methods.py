@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -18,21 +18,20 @@ from toolwire.protocol.lifecycle import SUPPORTED
 from toolwire.protocol.revisions import MODERN
 from toolwire.server.access import Access, View
 from toolwire.server.call import Call
-from toolwire.server.call_target import CallTarget
+from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found, Sees
-from toolwire.server.completing import Completions
-from toolwire.server.components import Cache
+from toolwire.server.completion import matching
+from toolwire.server.components import Cache, Resource
 from toolwire.server.extensions import Extension
 from toolwire.server.failures import Failures, as_revision_has_it
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.limits import Limits
 from toolwire.server.list_pages import Pages
-from toolwire.server.listening import listen
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.middleware import Operation
 from toolwire.server.offer import ServerOffer
 from toolwire.server.results import Results
-from toolwire.server.subscriptions import Hub, LegacyClient
+from toolwire.server.subscriptions import Hub, LegacyClient, listen
 
 if TYPE_CHECKING:
     from toolwire.server.tasks.methods import TaskMethods
@@ -84,7 +83,7 @@ class Methods:
             "resources/unsubscribe": self._unsubscribe,
             "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
-            "completion/complete": Completions(parts.catalog, parts.failures).complete,
+            "completion/complete": self._complete,
             "logging/setLevel": self._set_level,
             LISTEN: self._listen,
             **dict.fromkeys(
@@ -209,6 +208,34 @@ class Methods:
         values = _strings(params.arguments)
         return await self._runner.run(call, found, params.name, prompt.get(call, values))
 
+    async def _complete(self, call: Call) -> Any:
+        params: t.CompleteRequestParams = call.params
+        reference, argument = params.ref, params.argument.name
+        is_prompt = isinstance(reference, t.PromptReference)
+        name = reference.name if is_prompt else reference.uri  # type: ignore[union-attr]
+        # The component comes first: only the servers on the way to it suggest anything.
+        target = target_of(call)
+        found = None if target is None else target.found
+        if found is None:
+            # 1.9.4: an unknown prompt, template or argument is an error.
+            raise ProtocolError(
+                INVALID_PARAMS, f"Unknown {'prompt' if is_prompt else 'resource template'}: {name[:200]}"
+            )
+        kind = "ref/prompt" if is_prompt else "ref/resource"
+        suggesting = self._catalog.completion(kind, name, argument, found.way)
+        if suggesting is None:
+            choices = _choices(found, name, argument)
+            return t.CompleteResult(completion=matching(choices, params.argument.value))
+        completion, owner = suggesting
+        call.owner = owner
+        context = {} if params.context is UNSET or params.context.arguments is UNSET else params.context.arguments
+        what = f"the completion of {argument[:200]}"
+        try:
+            suggested = completion.complete(call, params.argument.value, context)
+            return t.CompleteResult(completion=await self._failures.in_time(call, suggested, what, guarded=True))
+        except Exception as error:
+            return await self._failures.answer(call, error, what)
+
     # --- logging ---
 
     async def _set_level(self, call: Call) -> Any:
@@ -288,6 +315,17 @@ def _client_of(call: Call) -> LegacyClient:
     if not isinstance(client, LegacyClient):
         raise ProtocolError(METHOD_NOT_FOUND, f"{call.method} needs a connection")
     return client
+
+
+def _choices(found: Found[Any], name: str, argument: str) -> Sequence[str]:
+    """What the type of an argument allows, where nobody suggests anything."""
+    component = found.component
+    if isinstance(component, Resource):
+        return ()  # It has no arguments, and clients ask all the same.
+    if argument not in component.completable:
+        raise ProtocolError(INVALID_PARAMS, f"{name[:200]} has no argument {argument[:200]!r}")
+    choices: Sequence[str] = component.choices.get(argument, ())
+    return choices
 
 
 _decode_strings = msgspec.json.Decoder(dict[str, str] | None).decode
