@@ -1,4 +1,4 @@
-"""Who sees and may use which components: `scopes=`, `visible_to=` and the rules for tags, in lists and in calls.
+"""Access to components: `scopes=`, `visible_to=` and the rules for tags, in lists and in calls.
 
 A component may come through several servers: the one that is asked, those mounted in it, and the one that owns the
 component. Each of them enforces its own rules. A caller does not see what one of them hides: every lookup leaves it
@@ -38,7 +38,7 @@ class AudienceOnWay(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What the servers on the way to a component ask of a caller."""
+    """The demands that the servers on the way to a component make on a caller."""
 
     audiences: frozenset[AudienceOnWay]
     """The caller must belong to each of them to see the component."""
@@ -106,7 +106,7 @@ class Access:
     # --- what a component asks for ---
 
     def demand(self, found: Found[Any]) -> Demand:
-        """Everything that the servers on the way to a component, and the component itself, ask for."""
+        """Return all that the servers on the way to a component, and the component itself, ask for."""
         # Read before the rules: what another thread changes meanwhile makes the next call look again.
         version = self._catalog.version
         known = self._demands
@@ -142,13 +142,13 @@ class Access:
         return Demand(frozenset(audiences), tuple(scopes))
 
     def scopes(self, found: Found[Any]) -> frozenset[str]:
-        """All the scopes that a call of the component needs."""
+        """Return all the scopes that a call of the component needs."""
         return frozenset().union(*(needed for needed, _ in self.demand(found).scopes))
 
     # --- what a caller gets ---
 
     def view(self, request: Incoming, outlet: Outlet) -> View | None:
-        """What the caller of a request sees; None for everything."""
+        """Return what the caller of a request sees; None for everything."""
         if self._stale:
             self._survey()
         if not self.active or _is_local(request, outlet):
@@ -156,7 +156,7 @@ class Access:
         return self.view_of(request.principal)
 
     def view_of(self, principal: Principal | None) -> View:
-        """What a principal sees; None is nobody in particular."""
+        """Return what a principal sees; None is a caller without a name."""
         if self._stale:
             self._survey()
         admitted = (each for each in self._audiences if each.audience.admits(principal, _held(principal, each.implied)))
@@ -170,7 +170,7 @@ class Access:
             raise InsufficientScope(needed, request.id)
 
     def admit_all(self, requests: Sequence[Incoming]) -> None:
-        """The same for requests that came in one HTTP request: one refusal names what all of them need."""
+        """Admit requests that came in one HTTP request: one refusal names what all of them need."""
         if not self.active:
             return
         needed = [each for request in requests if (each := self.needed(request)) is not None]
@@ -178,7 +178,7 @@ class Access:
             raise InsufficientScope(frozenset().union(*needed), requests[0].id if len(requests) == 1 else None)
 
     def needed(self, request: Incoming) -> frozenset[str] | None:
-        """All the scopes that a request over HTTP needs, when its caller lacks some of them."""
+        """Return all the scopes that a request over HTTP needs, when its caller lacks some of them."""
         return self._needed(request, self.view_of(request.principal))
 
     def _needed(self, request: Incoming, view: View) -> frozenset[str] | None:
@@ -198,7 +198,7 @@ class Access:
         return not self.active or _is_local(request, outlet) or self.may_hear(request.principal, uri)
 
     def session_hears(self, session: Session, uri: str) -> bool:
-        """The same for a connection, which is told things unasked."""
+        """Say the same of a connection, which is told things unasked."""
         is_local = session.principal is None and session.channel.is_local
         return not self.active or is_local or self.may_hear(session.principal, uri)
 
@@ -216,7 +216,7 @@ class Access:
         return all(needed <= _held(principal, implied) for needed, implied in self.demand(found).scopes)
 
     def of_tool(self, principal: Principal | None, is_local: bool, name: str) -> Permission:
-        """What a caller may do with the tool of a name, which may be gone meanwhile."""
+        """Return what a caller may do with the tool of a name, which may be gone meanwhile."""
         if self._stale:
             self._survey()
         if not self.active or (is_local and principal is None):
@@ -227,25 +227,25 @@ class Access:
         return "usable" if self.permits(principal, found) else "refused"
 
     def readable(self, uri: str, view: View | None) -> Found[Any] | None:
-        """The resource or template behind an address, as far as a caller sees it."""
+        """Return the resource or template behind an address, as far as a caller sees it."""
         matched = self.matched(uri, view)
         return None if matched is None else matched[0]
 
     def matched(self, uri: str, view: View | None) -> tuple[Found[Any], dict[str, str]] | None:
-        """The same, with the variables that a template takes out of the address."""
+        """Return the same, with the variables that a template takes out of the address."""
         sees = None if view is None else view.sees
         found = self._catalog.resource(uri, sees)
         return self._catalog.template(uri, sees) if found is None else (found, {})
 
     def referred(self, is_prompt: bool, name: str, view: View | None) -> Found[Any] | None:
-        """The prompt, template or resource that a completion is for."""
+        """Return the prompt, template or resource that a completion is for."""
         sees = None if view is None else view.sees
         if is_prompt:
             return self._catalog.prompt(name, sees)
         return self._catalog.all("templates", view).get(name) or self._catalog.resource(name, sees)
 
     def _targets(self, request: Incoming, view: View) -> Sequence[Found[Any]]:
-        """The components that a request is about."""
+        """Return the components that a request is about."""
         method, params = request.method, request.params
         found: Found[Any] | None = None
         if method == "tools/call":
@@ -267,7 +267,7 @@ class Access:
 
 
 def _held(principal: Principal | None, implied: Implied) -> frozenset[str]:
-    """The scopes of a caller as a server on the way counts them."""
+    """Return the scopes of a caller as a server on the way counts them."""
     # Whoever authenticates in front of us may have a principal of their own making.
     held = frozenset(getattr(principal, "scopes", None) or ())
     for effective in implied:
@@ -276,7 +276,7 @@ def _held(principal: Principal | None, implied: Implied) -> frozenset[str]:
 
 
 def _is_local(request: Incoming, outlet: Outlet) -> bool:
-    """On stdio and in memory there is no principal unless the server was told one, and then nothing is restricted.
+    """Return whether a request is local and has no principal: then nothing is restricted.
 
     Over HTTP whoever shows no token is nobody, who has no scopes.
     """

@@ -14,7 +14,7 @@ from toolwire.wire.bus_link import Link
 
 
 class BusRelay:
-    """What happens in this process is published, and what happens in another is told here.
+    """A relay that publishes the changes of this process, and tells its clients those of the others.
 
     Streams of legacy HTTP sessions hear the bus themselves, also what this process says there; the relay serves those
     who are connected otherwise.

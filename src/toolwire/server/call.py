@@ -55,7 +55,7 @@ class TaskRun(Protocol):
 
     @property
     def asking(self) -> Asking | None:
-        """How the handler asks the client; None while its questions are those of an ordinary call."""
+        """The way in which the handler asks; None while its questions are those of an ordinary call."""
 
     def report(self, progress: float, total: float | None, message: str | None) -> bool: ...
 
@@ -211,7 +211,7 @@ class Call:
         return self.task_run is not None and self.task_run.is_task
 
     def client_can(self, capability: str) -> bool:
-        """Say whether the client declared a capability that its revision has."""
+        """Return whether the client declared a capability that its revision has."""
         path = "elicitation.form" if capability == "elicitation" else capability
         revision = self.request.revision
         if path.startswith("elicitation") and not supports(revision, "elicitation"):

@@ -1,4 +1,4 @@
-"""What a request is about: the component it names, and the arguments it brings, for policies and records."""
+"""`CallTarget`: the component that a request names, and its arguments, for policies and records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_NAME: Final = 200
 
 
 class CallTarget:
-    """Of one request. The arguments are decoded when somebody looks at them, and only once."""
+    """The target of one request. Its arguments are decoded when somebody looks at them, and only once."""
 
     __slots__ = ("_plain", "found", "method", "name", "params", "variables")
 
@@ -34,14 +34,14 @@ class CallTarget:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the caller sent; `CallRefused` where that cannot be read, so that nothing passes for want of a look."""
+        """The arguments that were sent; `CallRefused` where they cannot be read, so that nothing passes unseen."""
         if self._plain is None:
             self._plain = _arguments(self.params, self.variables, self.name)
         return self._plain
 
 
 def target_of(call: Call) -> CallTarget | None:
-    """None for requests that run nothing of the server's author: lists, subscriptions and the like.
+    """Return the target of a call; None for requests that run no component: lists, subscriptions and the like.
 
     What the caller does not see is not found, so that nothing said about a call tells that it is there.
     """
@@ -51,7 +51,7 @@ def target_of(call: Call) -> CallTarget | None:
 
 
 def target_of_read(access: Access, uri: str, view: View | None) -> CallTarget:
-    """The target of reading an address, by a request or by a handler."""
+    """Return the target of reading an address, by a request or by a handler."""
     params = t.ReadResourceRequestParams(uri=uri)
     matched = access.matched(uri, view)
     return CallTarget("resources/read", uri, params, *((None,) if matched is None else matched))

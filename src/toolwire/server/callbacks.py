@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def plain(callback: F, what: str) -> F:
-    """The callback, unless it is an `async def`, whose body would never run."""
+    """Return the callback; raise for an `async def`, whose body would never run."""
     if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
         raise ServerError(f"{what} takes a plain function: make it a def, which may start a task for what takes long")
     return callback

@@ -38,7 +38,7 @@ class Mount(NamedTuple):
     catalog: Catalog
 
     def inner(self, name: str) -> str | None:
-        """The name as the mounted server knows it; None when it cannot be one of its names."""
+        """Return the name as the mounted server knows it; None when it cannot be one of its names."""
         return name[len(self.prefix) :] if name.startswith(self.prefix) else None
 
 
@@ -46,7 +46,7 @@ Way: TypeAlias = tuple[Mount, ...]
 
 
 class Restrictions(Protocol):
-    """What a server asks of callers for components with certain tags (see `access.Access`)."""
+    """The demands of a server for components with certain tags (see `access.Access`)."""
 
     implies: bool
     effective: Effective
@@ -96,7 +96,7 @@ Sees: TypeAlias = Callable[[Found[Any]], bool]
 
 
 class Seen(Protocol):
-    """What the callers with one permission set see."""
+    """The view of the callers with one permission set."""
 
     @property
     def admitted(self) -> Hashable:
@@ -106,7 +106,7 @@ class Seen(Protocol):
 
 
 class Catalog:
-    """What one server offers. Reading never waits; changing, from any thread, tells whoever listens."""
+    """The components of one server. Reading never waits; changing, from any thread, tells the listeners."""
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
@@ -174,11 +174,11 @@ class Catalog:
             self.changed(kind)
 
     def family(self) -> list[Catalog]:
-        """The catalogues mounted here, at any depth; each once, however often it is mounted."""
+        """Return the catalogues mounted here, at any depth; each once, however often it is mounted."""
         return _reached(self, lambda each: [mount.catalog for mount in each.mounts])
 
     def hosts(self) -> list[Catalog]:
-        """The catalogues in which this one is mounted, at any depth; each once."""
+        """Return the catalogues in which this one is mounted, at any depth; each once."""
         return _reached(self, lambda each: each._hosts)
 
     def changed(self, kind: str) -> None:
@@ -222,7 +222,7 @@ class Catalog:
         return next((found for found in mounted if found is not None), None)
 
     def address(self, name: str) -> str:
-        """The address of the resource of that name; what is no such name is taken for an address."""
+        """Return the address of the resource of that name; any other text is taken for an address."""
         if self.resource(name) is None and self.template(name) is None:
             named = self._named(name)
             if isinstance(named, Resource):
@@ -239,7 +239,7 @@ class Catalog:
     def template(
         self, uri: str, sees: Sees | None = None, way: Way = ()
     ) -> tuple[Found[ResourceTemplate], dict[str, str]] | None:
-        """The most specific template that matches, with its variables."""
+        """Return the most specific template that matches, with its variables."""
         for template in self._templates():
             if template.function is None:
                 continue  # Listed, but it cannot be read.
@@ -278,7 +278,7 @@ class Catalog:
         return bool(self._kind(kind)) or any(mount.catalog.has(kind) for mount in self.mounts)
 
     def each(self, way: Way = ()) -> Iterator[Found[Any]]:
-        """Every component of this server and of those mounted in it, also one that a nearer one of its name hides."""
+        """Yield every component of this server and of those mounted in it, also those that a nearer one hides."""
         for kind in FAMILY:
             for component in tuple(self._kind(kind).values()):
                 yield Found(component, self.owner, way)
@@ -286,7 +286,7 @@ class Catalog:
             yield from mount.catalog.each((*way, mount))
 
     def all(self, kind: str, view: Seen | None = None) -> dict[str, Found[Any]]:
-        """Every component of a kind by its public name; the nearest one wins where names collide."""
+        """Return every component of a kind by its public name; the nearest one wins where names collide."""
         return self._order(kind, view)[2]
 
     # --- pages ---
@@ -294,7 +294,7 @@ class Catalog:
     def page(
         self, kind: str, cursor: str | None, size: int, view: Seen | None = None
     ) -> tuple[list[tuple[str, Found[Any]]], str | None]:
-        """One page in the order of names, and the cursor of the next."""
+        """Return one page in the order of names, and the cursor of the next."""
         after = None
         if cursor is not None:
             try:

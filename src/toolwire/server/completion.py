@@ -81,7 +81,7 @@ class Completion:
 
 
 def _collected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that yields its suggestions, as one that returns them."""
+    """Return a function that returns what another yields."""
     if not inspect.isgeneratorfunction(function):
         return function
 
@@ -93,20 +93,20 @@ def _collected(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def matching(values: Sequence[str], partial: str) -> t.Completion:
-    """Those of the values that begin with what was typed, in whichever case."""
+    """Return the values that begin with the text that was typed, in whichever case."""
     lowered = partial.casefold()
     return _limited([value for value in values if value.casefold().startswith(lowered)])
 
 
 def choices_in(binding: Binding | None, names: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """What a caller can choose from, for those of the named arguments whose types say so."""
+    """Return the values of the named arguments whose types have a fixed set of them."""
     parameters = () if binding is None else binding.parameters
     found = {each.name: choices_of(each.annotation) for each in parameters if each.name in names}
     return {name: choices for name, choices in found.items() if choices}
 
 
 def choices_of(annotation: Any) -> tuple[str, ...]:
-    """What a parameter of this type can be, as text: the members of a `Literal` or an `Enum`; nothing for other types.
+    """Return the values of a type as texts: the members of a `Literal` or an `Enum`; nothing for other types.
 
     `None` among them is what a caller leaves out.
     """
@@ -128,7 +128,7 @@ def choices_of(annotation: Any) -> tuple[str, ...]:
 
 
 def _text(value: Any) -> str | None:
-    """A value as the arguments of prompts and the variables of templates have it; None for what has no such form."""
+    """Return a value as the text that an argument of a prompt has for it; None for a value that has none."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -23,7 +23,7 @@ class Connection:
 
     @property
     def transport(self) -> Channel:
-        """What carries its messages."""
+        """The channel that carries its messages."""
         return self._session.channel
 
     @property
@@ -33,7 +33,7 @@ class Connection:
 
     @property
     def client(self) -> t.Implementation | None:
-        """How the client of a handshake calls itself."""
+        """The name and version that the client gave in the handshake."""
         lifecycle = self._session.peer.lifecycle
         known = lifecycle.client if isinstance(lifecycle, ServerLifecycle) else UNSET
         return None if known is UNSET else known

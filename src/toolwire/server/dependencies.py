@@ -19,7 +19,7 @@ _CONTEXT: Final = -1
 
 
 def Depends(function: Callable[..., Any], *, use_cache: bool = True) -> Any:
-    """Marks a parameter whose value a function makes: `db: Db = Depends(connect)` or `Annotated[Db, Depends(connect)]`.
+    """Mark a parameter whose value a function makes: `db: Db = Depends(connect)` or `Annotated[Db, Depends(connect)]`.
 
     The function may be `def` or `async def`, may `yield` its value once, may take the context and dependencies of its
     own. It runs once a request however many ask for it, unless `use_cache=False`.
@@ -85,7 +85,7 @@ Signature = Callable[[Callable[..., Any]], "list[DependencyParameter]"]
 def compile_plan(
     dependencies: Mapping[str, Dependency], signature: Signature, replaced: Mapping[Any, Any] | None = None
 ) -> Plan | None:
-    """The plan of a handler's dependencies, None when it has none. `signature` reads the parameters of a function.
+    """Return the plan of a handler's dependencies, None when it has none. `signature` reads a function's parameters.
 
     Where a function is `replaced`, the other one is asked instead, and with it for whatever that one depends on.
     """
@@ -175,7 +175,7 @@ async def resolve(
 
 
 def resolve_here(plan: Plan, context: Any, stack: ExitStack) -> dict[str, Any]:
-    """The same for a plan that is plain, in the thread that runs this."""
+    """Run a plan in which nothing is `async`, in the thread of the caller."""
     values: list[Any] = []
     for kind, call, takes in plan.steps:
         made = call(**{name: context if step == _CONTEXT else values[step] for name, step in takes})

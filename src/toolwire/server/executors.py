@@ -33,7 +33,7 @@ InvokeWhole: TypeAlias = Callable[[Call, Any, Callable[[Any], Any]], Coroutine[A
 
 
 def invoker(binding: Binding, executor: Executor | None, timeout: float | None) -> Invoke:
-    """The one way this function is called, chosen when it is registered."""
+    """Return what calls a function; chosen once, when the function is registered."""
     chosen: Executor = executor or ("loop" if binding.is_async else "thread")
     if chosen not in ("loop", "thread", "process"):
         raise ServerError(f"{binding.name!r}: executor is 'loop', 'thread' or 'process', not {executor!r}")
@@ -58,7 +58,7 @@ def invoker(binding: Binding, executor: Executor | None, timeout: float | None) 
 
 
 def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | None:
-    """The short way to a function that takes its arguments and nothing else: no dict is made of them."""
+    """Return a faster call for a function that takes its arguments and nothing else: no dict is made of them."""
     if binding.arguments_in_order is None or binding.is_generator or binding.is_async_generator:
         return None
     function = binding.function
@@ -74,7 +74,7 @@ def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | No
 
 
 def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> InvokeWhole | None:
-    """The way to a `def` function whose dependencies are all `def`: one worker makes them, calls, and cleans up.
+    """Return the call of a `def` function whose dependencies are all `def`: one worker does everything.
 
     So what must not leave the thread that made it, like a connection of sqlite3, can be a dependency.
     """
@@ -104,7 +104,7 @@ def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> Invoke
 
 
 def _in_thread(call: Call) -> Callable[..., Awaitable[Any]]:
-    """What runs a function in a thread: a worker, unless one waits for it, as for a resource that its handler reads."""
+    """Return what runs a function in a thread: a worker, or a thread beside them when a worker waits for it."""
     workers = call.host.workers if call.workers is None else call.workers
     if call.in_thread:
         return workers.run_beside
@@ -155,7 +155,7 @@ def _plain(binding: Binding) -> Invoke:
 
 
 async def _settled(value: Any) -> Any:
-    """What a plain function returned; the coroutine of an async one that it handed on is awaited on the loop."""
+    """Return the value of a plain function; await a coroutine that it returned."""
     return await value if isinstance(value, CoroutineType) else value
 
 
@@ -185,7 +185,7 @@ def _async_generator(binding: Binding) -> Invoke:
 
 
 async def _drive(ctx: Context, iterator: AsyncIterator[Any]) -> Any:
-    """Every value but the last is progress; the last is the result."""
+    """Run a generator: report every value but the last as progress, and return the last."""
     count, last = 0, None
     try:
         async for value in iterator:
@@ -200,7 +200,7 @@ async def _drive(ctx: Context, iterator: AsyncIterator[Any]) -> Any:
 
 
 def _as_progress(value: Any, count: int) -> tuple[Any, ...]:
-    """What `ctx.progress` takes: a number or `(progress, total, message)` as it is, for other values their count."""
+    """Return the arguments of `ctx.progress`: a number or `(progress, total, message)`; else the count of values."""
     given = value if isinstance(value, tuple) and 1 <= len(value) <= 3 else (value,)
     progress, total, message = (*given, None, None)[:3]
     if _is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None):

@@ -1,4 +1,4 @@
-"""What a request that failed is answered: the little that the other side may know, and what it can do about it."""
+"""Answers to requests that failed: the little that the client may know, and what it can do about it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Failures:
             raise ToolError(_not_in_time(what, seconds)) from None
 
     async def answer(self, call: Call, failure: Exception, what: str) -> Any:
-        """The answer to a request that failed."""
+        """Return the answer to a request that failed."""
         if isinstance(failure, ResourceNotFound) and call.method == "tools/call":
             return error_result(failure.message)
         if isinstance(failure, ProtocolError):
@@ -80,7 +80,7 @@ class Failures:
         return self._told(call, failure, what)
 
     def _told(self, call: Call, error: Exception, what: str) -> t.CallToolResult:
-        """What the wire may know of an exception: an error for the protocol, a result for a tool."""
+        """Return the error result of a tool, or raise the protocol error, that tells the client of an exception."""
         modern = call.request.modern
         is_tool = call.method == "tools/call"
         if isinstance(error, NotSupported) and modern and error.required:
@@ -105,7 +105,7 @@ class Failures:
         raise ProtocolError(INTERNAL_ERROR, text) from None
 
     def refused(self, call: Call, refusal: CallRefused) -> t.CallToolResult:
-        """A refusal says when to try again: to the model in its text, to programs as a number."""
+        """Answer a refused call. The text tells the model when to try again, a number tells programs."""
         call.refusal = refusal.reason
         later = refusal.retry_after
         hint = {} if later is None else {"retryAfterMs": math.ceil(later * 1000)}
@@ -117,7 +117,7 @@ class Failures:
         raise ProtocolError(code, str(refusal), hint or UNSET) from None
 
     async def _url_required(self, call: Call, error: UrlRequired) -> Any:
-        """Where a page must be opened first: its own error on 2025-11-25, a question on 2026-07-28, else a text."""
+        """Ask the user to open a page: by an error on 2025-11-25, a question on 2026-07-28, else by a text."""
         check_url(error.url)
         if call.client_can("elicitation.url"):
             if not call.request.modern:
@@ -153,7 +153,7 @@ def as_revision_has_it(call: Call, error: ProtocolError) -> ProtocolError:
 
 
 def of_handler(call: Call, component: Component, deadline: Deadline, error: BaseException) -> Exception:
-    """What went wrong in a handler; what is not the handler's to answer for is raised on."""
+    """Return the failure of a handler; raise what is not the handler's to answer for."""
     if isinstance(error, Exception):
         telling = _telling(error)
         if not deadline.expired or isinstance(telling, ToolwireError):
@@ -185,7 +185,7 @@ def _not_in_time(what: str, seconds: float) -> str:
 
 
 def _telling(error: Exception) -> Exception:
-    """What a task group wrapped: the first of its errors that has something to tell the other side."""
+    """Return the first error in a group that has something to tell the client."""
     if isinstance(error, ExceptionGroup):
         leaves = [_telling(each) for each in error.exceptions]
         return next((each for each in leaves if isinstance(each, ToolwireError)), error)

@@ -24,7 +24,7 @@ class Header:
 
 
 def header_paths(schema: Schema, what: str) -> dict[str, tuple[str, ...]]:
-    """The arguments that travel in headers too; `ServerError` for a mark that would make clients drop the tool."""
+    """Return the arguments that travel in headers too; `ServerError` for a mark that makes clients drop the tool."""
     try:
         return parameter_headers.header_paths(schema)
     except parameter_headers.BadHeader as error:

@@ -81,7 +81,7 @@ class Endpoint:
         self.link: Link = server._bus_link()
 
     def header_paths_for(self, principal: Principal | None) -> HeaderPaths:
-        """How to find the parameters of a tool that travel as headers, as far as a principal sees the tool."""
+        """Return a function that finds the header parameters of those tools that a principal sees."""
         access = self._server.kernel.access
         if not access.active:
             return self._header_paths

@@ -1,4 +1,4 @@
-"""How a handler asks its client: over the back channel of a legacy connection, or by replay on 2026-07-28.
+"""The ways in which a handler asks its client: requests on a legacy connection, replay on 2026-07-28.
 
 Both look the same from above: `ask` returns the raw answer. On a legacy connection it travels as a request of ours. On
 2026-07-28 there is no such direction: the handler is unwound at its first unanswered question, the client sends the
@@ -189,7 +189,7 @@ class Replay:
             future.cancel()
 
     def forget(self) -> None:
-        """The handler came to its end without waiting for what it asked: its answer stands."""
+        """Drop the open questions of a handler that ended without waiting for them: its answer stands."""
         self.release()
         self.rounds.pending.clear()
 
@@ -222,7 +222,7 @@ class NoReplay:
 
 
 def sendable(params: t.Wire) -> t.Wire:
-    """A question in text that UTF-8 can carry (see `protocol.surrogates`), whichever way it goes."""
+    """Return a question whose text UTF-8 can carry (see `protocol.surrogates`)."""
     try:
         msgspec.json.encode(params)
     except UnicodeEncodeError:

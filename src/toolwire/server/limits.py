@@ -8,7 +8,7 @@ from toolwire.protocol.errors import ServerError
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a server allows. Every edge has a bound; these can be set."""
+    """The limits of a server. Every edge has a bound; these can be set."""
 
     line: int = 4 * 1024 * 1024
     """Bytes of one message."""

@@ -37,7 +37,7 @@ class Pages:
         result: Callable[[list[Any], str | None], Any],
         view: Seen | None = None,
     ) -> Raw:
-        """A page as a caller sees it; `result` makes the answer out of its entries and the cursor of the next."""
+        """Return a page as a caller sees it; `result` makes the answer out of its entries and the next cursor."""
         version = self._catalog.version
         known, pages = self._encoded
         if known != version:
@@ -61,7 +61,7 @@ class Pages:
     def page(
         self, kind: str, revision: str, cursor: str | None, view: Seen | None = None
     ) -> tuple[list[Any], str | None]:
-        """The entries of a page as a caller sees it, and the cursor of the next."""
+        """Return the entries of a page as a caller sees it, and the cursor of the next."""
         entries, following = self._catalog.page(kind, cursor, self.size, view)
         return [_renamed(found.component.wire(revision), kind, name) for name, found in entries], following
 

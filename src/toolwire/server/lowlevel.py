@@ -72,11 +72,11 @@ class LowLevel:
         return [each if isinstance(each, t.Tool) else msgspec.convert(each, t.Tool) for each in listed]
 
     async def listed(self, call: Call) -> list[Any]:
-        """The tools as the client of a request gets to see them."""
+        """Return the tools as the client of a request gets to see them."""
         return [_for_revision(each, call.revision) for each in await self.tools(call)]
 
     async def find(self, name: str, call: Call) -> Found[Tool] | None:
-        """The tool of a name, if the list handler lists it for this caller now; arguments are checked against it."""
+        """Return the tool of a name, if the list handler lists it for this caller now."""
         if self._list is None:
             return None
         definition = next((each for each in reversed(await self.tools(call)) if each.name == name), None)

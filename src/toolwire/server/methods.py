@@ -103,7 +103,7 @@ class Methods:
         return self._runner.run(call, found, params.name, found.component.call(call, params.arguments))
 
     async def _call_unlisted(self, call: Call, params: t.CallToolRequestParams) -> Any:
-        """A tool that is not in the catalogue: one of the low-level handlers, or of nobody."""
+        """Call a tool that is not in the catalogue: one of the low-level handlers, or none at all."""
         found = None
         try:
             if self._lowlevel.active:
@@ -318,7 +318,7 @@ def _client_of(call: Call) -> LegacyClient:
 
 
 def _choices(found: Found[Any], name: str, argument: str) -> Sequence[str]:
-    """What the type of an argument allows, where nobody suggests anything."""
+    """Return the values that the type of an argument allows, where no function suggests any."""
     component = found.component
     if isinstance(component, Resource):
         return ()  # It has no arguments, and clients ask all the same.

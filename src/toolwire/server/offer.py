@@ -1,4 +1,4 @@
-"""What a server says about itself: its identity, its capabilities, the methods of its extensions."""
+"""The offer of a server: its identity, its capabilities, the methods of its extensions."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ServerOffer:
         self.refresh()
 
     def refresh(self) -> None:
-        """Something besides the catalogue changed what is declared."""
+        """Declare anew: something besides the catalogue changed."""
         self._catalog.version += 1
 
     def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
@@ -152,7 +152,7 @@ class ReducedOffer:
 
 
 def for_anybody(capabilities: dict[str, Any]) -> dict[str, Any]:
-    """What whoever comes over HTTP and has not said who they are is offered.
+    """Return the capabilities for a caller over HTTP without a principal.
 
     J81, 2025-11-25 tasks, security: those who cannot be told apart must not see each other's tasks.
     """

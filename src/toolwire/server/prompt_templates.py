@@ -44,7 +44,7 @@ class PromptText:
         )
 
     def fill(self, values: Mapping[str, object]) -> str:
-        """The text with these arguments; None counts as not given."""
+        """Return the text with these arguments; None counts as not given."""
         pieces: list[str] = []
         index = 0
         while index < len(self._steps):

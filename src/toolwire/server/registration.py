@@ -1,4 +1,4 @@
-"""How components come to a server: by decorators, as arguments, from a directory, at any time."""
+"""Registration of components: by decorators, as arguments, from a directory, at any time."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Registering:
 
 
 def all_of(items: Any) -> list[Any]:
-    """One item, several, or none."""
+    """Return a list of one item, several, or none."""
     if items is None:
         return []
     is_one = callable(items) or isinstance(items, Component | str) or not isinstance(items, Iterable)

@@ -43,7 +43,7 @@ _INLINE, _STORED = b"=", b"@"
 
 
 class Questions:
-    """How the handlers of one server ask."""
+    """The questions of the handlers of one server."""
 
     def __init__(self, server: str, sealer: Sealer, stores: Stores, limits: Limits) -> None:
         self._context = b"requestState/" + server.encode()
@@ -76,7 +76,7 @@ class Questions:
         return Replay(rounds, task or asyncio.current_task())
 
     async def take_up(self, call: Call) -> None:
-        """Before a handler runs: check the state it is sent, and make its questions its own."""
+        """Check the state that a request brings, and make its questions those of the handler, which runs next."""
         asking = call.asking or await call.open_asking()
         if asked(call):
             return
@@ -174,14 +174,14 @@ def asked(call: Call) -> bool:
 
 
 def uncancel() -> None:
-    """Our own cancellation has done its work; the task goes on to answer."""
+    """Take our own cancellation back: it has done its work, and the task goes on to answer."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
 
 
 def principal_key(principal: Principal | None) -> str:
-    """Whom something belongs to, as a text; empty for nobody in particular."""
+    """Return a text that names the owner of something; empty for a caller without a principal."""
     if principal is None:
         return ""
     subject = getattr(principal, "subject", None)

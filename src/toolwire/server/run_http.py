@@ -33,7 +33,7 @@ log: logging.Logger = logging.getLogger("toolwire.http")
 
 
 class HttpOptions(TypedDict, total=False):
-    """What a caller may write in `run("http", ...)`."""
+    """The options of `run("http", ...)`."""
 
     host: str
     port: int
@@ -224,7 +224,7 @@ def _shared_state(server: RunnableServer) -> Iterator[Path | None]:
 
 
 def _work(worker: Any, server: RunnableServer, options: Options, sockets: list[socket], path: Path | None) -> None:
-    """One worker, in its own process."""
+    """Run one worker, in its own process."""
     from toolwire.stores.sqlite import SqliteStores
 
     stores = None if path is None else SqliteStores(path)

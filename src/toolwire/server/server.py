@@ -210,14 +210,14 @@ class Server(Registering, Serving):
         return middleware
 
     def on_list_tools(self, handler: F) -> F:
-        """Low level: the one function that lists the tools."""
+        """Register the one function that lists the tools (low level)."""
         self._check_unmounted("low-level handlers")
         self.kernel.lowlevel.on_list(handler)
         self.kernel.offer.refresh()
         return handler
 
     def on_call_tool(self, handler: F) -> F:
-        """Low level: the one function that calls tools, `(name, arguments)` or `(name, arguments, ctx)`."""
+        """Register the one function that calls tools (low level): `(name, arguments)` or `(name, arguments, ctx)`."""
         self._check_unmounted("low-level handlers")
         self.kernel.lowlevel.on_call(handler)
         self.kernel.offer.refresh()
@@ -256,7 +256,7 @@ class Server(Registering, Serving):
         return self.kernel.offer.instructions or None
 
     def capabilities(self, revision: str = MODERN) -> dict[str, Any]:
-        """The capabilities that clients of a revision are told."""
+        """Return the capabilities that clients of a revision are told."""
         return dict(self.kernel.offer.capabilities(revision))
 
     @property
@@ -371,7 +371,7 @@ class Server(Registering, Serving):
             return await asyncio.create_task(_awaited(self.kernel.handle(request, Nowhere(is_local=True))))
 
     async def process(self, message: str | bytes) -> str | None:
-        """One JSON-RPC message as text in, the answer as text out; None where there is nothing to answer.
+        """Take one JSON-RPC message as text and return the answer as text; None where there is nothing to answer.
 
         The messages on one event loop form one connection: a legacy client is expected to `initialize` first. It lasts,
         and with it the lifespan, as long as the loop. What is no answer is dropped, and handlers cannot ask the client.

@@ -1,4 +1,4 @@
-"""How much may lie in the store of everybody, at one time, that callers decide the size of."""
+"""The room in the store for values whose size callers decide."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Keeping:
             return True
 
     def has_room(self, caller: Caller, size: int) -> bool:
-        """Say whether there is room for so many bytes now, and count nothing in."""
+        """Return whether there is room for so many bytes now, and count nothing in."""
         with self._lock:
             self._forget(time.monotonic())
             return self._shares.has_room(caller, size)

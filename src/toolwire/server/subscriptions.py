@@ -1,4 +1,4 @@
-"""Who is told what: list changes and resource updates, on both eras.
+"""Subscriptions: who is told of list changes and resource updates, on both eras.
 
 A legacy connection gets list changes unasked and updates for what it subscribed to; a modern client gets only what it
 asked for with `subscriptions/listen`, on that stream (2026-07-28 basic/patterns/subscriptions).
@@ -47,7 +47,7 @@ _FILTERS: Final = {
 
 
 class LegacyClient:
-    """What a server remembers of one legacy connection."""
+    """The state of one legacy connection: its log level, and what it subscribed to."""
 
     def __init__(self, session: Session, hears: Callable[[str], bool] | None = None) -> None:
         """`hears`: whether the client may know what happens at an address; None where nobody tells it here."""
@@ -81,7 +81,7 @@ class LegacyClient:
         return self._hears is None or self._hears(uri)
 
     def log(self, params: t.LoggingMessageNotificationParams) -> None:
-        """A message of the server's own, if this client wants its level and keeps up."""
+        """Send a log message of the server's own, if this client wants its level and keeps up."""
         wanted = t.severity(params.level) >= t.severity(self.level)
         if self.session.peer.lifecycle.revision is None or not wanted:
             return
@@ -100,7 +100,7 @@ class LegacyClient:
         self.log(t.LoggingMessageNotificationParams(level="warning", data=text))
 
     def _hold(self, change: Change, notification: tuple[str, Any]) -> None:
-        """A reader that is behind gets each change once, when it has caught up."""
+        """Keep a change for a reader that is behind: it gets each once, when it has caught up."""
         if self._is_behind:
             return
         if not self._held:
@@ -217,7 +217,7 @@ class Hub:
         self.relay: Relay | None = None
 
     def tell(self, change: Change) -> None:
-        """Something changed in this process."""
+        """Tell everybody of a change in this process."""
         self.tell_here(change)
         if self.relay is not None:
             self.relay.changed(change)
@@ -234,7 +234,7 @@ class Hub:
             call_on(listener.loop, listener.tell, change)
 
     def tell_everything_here(self) -> None:
-        """What changed elsewhere was missed: tell those who are connected to this process to look again."""
+        """Tell the clients of this process to look again: changes elsewhere were missed."""
         for listener in self._listeners():
             call_on(listener.loop, listener.tell_everything)
 

@@ -1,4 +1,4 @@
-"""How a server is reached: over a connection of any kind, over standard input and output, over HTTP."""
+"""The transports of a server: any connection, standard input and output, HTTP."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Serving:
         trusted_proxies: Iterable[str] = (),
         auth: Any = UNSET,
     ) -> HttpApp:
-        """An ASGI application to mount anywhere, or to hand to any ASGI server.
+        """Return an ASGI application to mount anywhere, or to hand to any ASGI server.
 
         `public_url` is the address that clients use, when a proxy stands in front: with the path of the endpoint or
         without. `allowed_origins` are the origins of web pages that may call and read the answers, such as
@@ -176,7 +176,7 @@ class Serving:
         return application
 
     def _pages(self) -> dict[str, Any]:
-        """What an HTTP application shows beside its endpoint."""
+        """Return the pages that an HTTP application has beside its endpoint."""
         return {} if self.metrics is None else {"/metrics": self.metrics.page()}
 
     def _gate(self, auth: Any, path: str, public_url: str | None) -> Any:
@@ -197,7 +197,7 @@ class Serving:
         )
 
     def _bus_link(self) -> Link:
-        """The one place of this server on the bus, however many applications it has."""
+        """Return the one link of this server to the bus, however many applications it has."""
         if self._link is None:
             self._link = Link(self.stores.bus, f"toolwire:{self.name}:all")
             self.kernel.hub.relay = BusRelay(self.kernel.hub, self._link)
@@ -303,7 +303,7 @@ def _listed(given: Iterable[str], option: str) -> tuple[str, ...]:
 
 
 def _before(path: str, public_url: str | None) -> str | None:
-    """A public address without the path of the endpoint, which it may end with."""
+    """Return a public address without the path of the endpoint, which it may end with."""
     return None if public_url is None else public_url.rstrip("/").removesuffix(path.rstrip("/"))
 
 

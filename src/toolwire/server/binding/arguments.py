@@ -49,7 +49,7 @@ class Parameter(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What callers are shown, and what reads the arguments that they send: by name, or in order where that is known.
+    """The input schema, and the readers of arguments: by name, or in order where that is known.
 
     `meant` says of a decoded object what it stands for, as JSON that fits the schema.
     """
@@ -317,7 +317,7 @@ def raw_reader(
 
 
 def _handed(signature: Signature, schema: Schema, decoded: bool, name: str) -> tuple[str | tuple[str, ...], str | None]:
-    """How the function wants its arguments: whole under one name, or by their names; and the name of its context.
+    """Return how the function wants its arguments, whole or by their names; and the name of its context.
 
     One parameter takes the arguments whole, a second one the context. Parameters that are called like members of the
     schema take these members.

@@ -22,7 +22,7 @@ from toolwire.server.header_arguments import header_paths
 
 
 class CallPlan(NamedTuple):
-    """What else the function takes: the context under `context`, the values that `dependencies` makes."""
+    """The other values that a function takes: the context under `context`, and those that `dependencies` makes."""
 
     context: str | None
     dependencies: Plan | None

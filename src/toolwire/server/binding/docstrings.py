@@ -1,4 +1,4 @@
-"""What a docstring says about a function and its parameters, in the three common layouts (Google, NumPy, reST)."""
+"""Docstrings in the three common layouts (Google, NumPy, reST): the description, and that of each parameter."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def parse(text: str | None) -> Docstring:
 
 
 def _section(lines: list[str], start: int, parameters: dict[str, list[str]]) -> int:
-    """The line after the parameter section that starts here, or `start` when none does."""
+    """Return the line after the parameter section that starts here, or `start` when none does."""
     line = lines[start]
     if _GOOGLE_HEADER.match(line):
         return _google(lines, start, parameters)

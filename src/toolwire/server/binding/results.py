@@ -37,7 +37,7 @@ class ResultError(ToolwireError, TypeError):
 
 
 class Returns(NamedTuple):
-    """What callers are promised, and what turns a handler's value into a result, its structured part as JSON text."""
+    """The output schema, and the converter of a handler's value to a result with its structured part as JSON text."""
 
     schema: Schema | None
     convert: Callable[[Any], CallToolResult]
@@ -57,7 +57,7 @@ def returns_of(
     structured: bool | None,
     encoder: Callable[[Any], Any] | None,
 ) -> Returns:
-    """The converter for what the function is declared to return."""
+    """Return the converter for the declared result of a function."""
     if output_schema is not None:
         validator = schemas.compile(output_schema, what=f"the output schema of {name!r}")
         return Returns(output_schema, _Checked(name, validator, encoder).convert)
@@ -83,7 +83,7 @@ def returns_of(
 
 
 def _result_type(signature: Signature) -> Any:
-    """The declared type of the result. Of a generator, the type that it returns; its yields are reports."""
+    """Return the declared type of the result; for a generator, what it returns, since its yields are reports."""
     returned = signature.returns
     origin, arguments = typing.get_origin(returned), typing.get_args(returned)
     label = getattr(origin or returned, "__name__", "")
@@ -109,7 +109,7 @@ def _is_content(returned: Any) -> bool:
 
 
 def _is_untyped(returned: Any) -> bool:
-    """Types that say nothing a schema could: str, None, bare or Any-valued containers, and choices among these."""
+    """Return whether a schema adds nothing to a type: str, None, bare or Any-valued containers, unions of these."""
     if returned is UNSET or returned in (Any, object, None, type(None), str, dict, list, tuple):
         return True
     origin, arguments = typing.get_origin(returned), typing.get_args(returned)
@@ -130,7 +130,7 @@ class _Converter:
     def _as_is(
         self, result: ToolResult | CallToolResult, check: Callable[[Any], bytes] | None = None
     ) -> CallToolResult:
-        """A result in full is used as it is; only a structured value that breaks the promised schema is refused."""
+        """Use a full result as it is; refuse a structured value that breaks the promised schema."""
         wire = result.to_wire() if isinstance(result, ToolResult) else result
         structured = wire.structured_content
         if check is not None and wire.is_error is not True:
@@ -249,7 +249,7 @@ class _Dynamic(_Converter):
 
 
 def _is_sequence(value: Any) -> bool:
-    """A tuple that is a list of content, rather than a pair of bytes and type or a NamedTuple."""
+    """Return whether a tuple is a list of content, rather than a pair of bytes and type or a NamedTuple."""
     return type(value) is tuple and not (len(value) == 2 and isinstance(value[0], (bytes, bytearray)))
 
 

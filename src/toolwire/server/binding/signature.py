@@ -33,7 +33,7 @@ def names_in_code(function: Callable[..., Any]) -> frozenset[str]:
 
 
 def plain_function(function: Callable[..., Any]) -> Any:
-    """The plain function behind methods, partials and callable objects."""
+    """Return the plain function behind methods, partials and callable objects."""
     import functools
     import inspect
 
@@ -123,7 +123,7 @@ class Signature:
             raise
 
     def _context_type(self, parameter: Any, annotation: Any) -> Any:
-        """What the context is annotated as; None for a parameter that does not take it."""
+        """Return the annotation of the context; None for a parameter that does not take it."""
         if annotation is parameter.empty:
             return _UnresolvedContext if parameter.name == "ctx" else None
         bare = typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
@@ -176,7 +176,7 @@ def _globals_of(target: Any) -> dict[str, Any]:
 
 
 def _namespace(function: Any) -> dict[str, Any]:
-    """Names that annotations may use besides the module's: what the function closes over, and the locals of callers.
+    """Return the names that annotations may use besides the module's: those of the closure, and the locals of callers.
 
     An annotation in quotes does not close over what it names, so a type local to the function that builds a server is
     looked for on the stack. The frames of that function win over the module; others only add names it does not have.

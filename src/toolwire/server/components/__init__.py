@@ -1,4 +1,4 @@
-"""What a server offers: tools, resources, resource templates and prompts.
+"""Components of a server: tools, resources, resource templates and prompts.
 
 A component is its metadata as the wire has it, and a runner that was compiled when it was made. Nothing about the
 function is looked at again while requests are served.

@@ -1,4 +1,4 @@
-"""What all kinds of components share: their metadata, and the running of their function."""
+"""The base of all components: their metadata, and the running of their function."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Cache(Struct, frozen=True):
-    """How long, and by whom, an answer may be kept (2026-07-28 server/utilities/caching)."""
+    """A cache hint: how long, and by whom, an answer may be kept (2026-07-28 server/utilities/caching)."""
 
     ttl_ms: int = 0
     scope: Literal["public", "private"] = "private"
@@ -38,7 +38,7 @@ class Cache(Struct, frozen=True):
 
 
 class Component(ABC):
-    """What all four kinds share."""
+    """The base of all four kinds."""
 
     kind: str
     noun: str
@@ -108,7 +108,7 @@ class Component(ABC):
             raise ServerError(f"{whose} has implies=, which is for that of a server")
 
     def wire(self, revision: str) -> Any:
-        """The entry of a list answer for a client of `revision`."""
+        """Return the entry of a list answer for a client of `revision`."""
         found = self._wire.get(revision)
         if found is None:
             found = self._wire[revision] = shape(self.definition(revision), revision)
@@ -116,10 +116,10 @@ class Component(ABC):
 
     @abstractmethod
     def definition(self, revision: str) -> Any:
-        """The metadata in full, before what `revision` does not know is left out."""
+        """Return the metadata in full, before what `revision` does not know is left out."""
 
     def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Decoded arguments as what the function will read them as; raises what a call with them would answer."""
+        """Return decoded arguments as the function will read them; raise what a call with them would answer."""
         return sent
 
     async def run(self, call: Call, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
@@ -187,7 +187,7 @@ def without_empty(value: t.Wire) -> Any:
 
 
 def wire_value(value: Any, type_: type[t.Wire], what: str) -> Any:
-    """A wire type, given as such or as a mapping with the names of the wire."""
+    """Return a value of a wire type, given as such or as a mapping with the names of the wire."""
     if isinstance(value, type_):
         return value
     try:

@@ -1,4 +1,4 @@
-"""What the decorators of a server can be told, for whoever checks or completes it: the options of their components."""
+"""The options of the decorators, for type checkers and editors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ToolOptions(Options, total=False):
     long_running: bool
     """The same as `task="optional"`."""
     detaches: bool | None
-    """Whether the function decides with `ctx.detach()` when its call becomes a task; by default if its own code does."""
+    """Whether `ctx.detach()` decides when its calls become tasks; by default if the code of the function has it."""
 
 
 class ResourceOptions(Options, total=False):
@@ -71,7 +71,7 @@ class PromptOptions(Options, total=False):
 
 
 def check_options(given: Mapping[str, Any], kind: Any, noun: str) -> None:
-    """`TypeError` for an option that does not exist, with the one that may be meant."""
+    """Raise `TypeError` for an option that does not exist, and name the one that may be meant."""
     known = kind.__optional_keys__
     for name in given:
         if name not in known:

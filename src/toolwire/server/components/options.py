@@ -1,4 +1,4 @@
-"""What every kind of component can be told."""
+"""The options that all kinds of components share."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Prompt(Component):
 
     @classmethod
     def text(cls, text: str, *, name: str, **options: Any) -> Prompt:
-        """A prompt of one user message; `{placeholders}` are its arguments."""
+        """Make a prompt of one user message; `{placeholders}` are its arguments."""
         return cls(name=name, messages=[text], **options)
 
     def _arguments(self, described: Sequence[Any] | None) -> list[t.PromptArgument]:

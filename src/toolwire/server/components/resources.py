@@ -160,7 +160,7 @@ class ResourceTemplate(Component):
         )
 
     def _taken(self, uri: str, variables: dict[str, str]) -> dict[str, Any]:
-        """What the function takes of an address, by the names of its parameters."""
+        """Return the values that the function takes out of an address, by the names of its parameters."""
         available: dict[str, Any] = {"uri": uri, "variables": variables, **variables}
         return {name: available[name] for name in self._given if name in available}
 
@@ -212,7 +212,7 @@ def checked_uri(uri: str) -> str:
 
 
 def _mime_type_of(function: Callable[..., Any] | None, content: Any) -> str:
-    """The default: plain text for text, bytes for bytes, JSON for the rest."""
+    """Return the default type: plain text for text, bytes for bytes, JSON for the rest."""
     if function is None:
         sample: Any = type(content) if content is not UNSET else None
     else:
@@ -226,7 +226,7 @@ def _mime_type_of(function: Callable[..., Any] | None, content: Any) -> str:
 
 
 def to_contents(value: Any, uri: str, mime_type: str) -> list[t.ResourceContents]:
-    """What a resource function returned, as the wire has it."""
+    """Return the value of a resource function as the wire has it."""
     if isinstance(value, t.ResourceContents):
         return [_addressed(value, uri)]
     if isinstance(value, list) and value and all(isinstance(item, t.ResourceContents) for item in value):

@@ -1,4 +1,4 @@
-"""Whom a component is for: the scopes that a call needs, and who gets to see that it exists."""
+"""Restrictions of components: the scopes that a call needs, and who sees that a component exists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VisibleTo: TypeAlias = "str | Iterable[str] | Callable[[Principal], bool] | None
 
 
 class Audience(Struct, frozen=True):
-    """Who sees something: whoever has one of the scopes, or whom a function picks."""
+    """An audience: callers who have one of the scopes, or whom a function picks."""
 
     scopes: frozenset[str] = frozenset()
     picks: Callable[[Principal], bool] | None = None
@@ -39,7 +39,7 @@ class Audience(Struct, frozen=True):
 
 
 class TagRule(Struct, frozen=True):
-    """What holds for every component with a tag."""
+    """A rule for every component with a tag."""
 
     scopes: frozenset[str]
     visible_to: Audience | None
@@ -54,7 +54,7 @@ def audience_of(visible_to: VisibleTo) -> Audience | None:
 
 
 def names_of(names: str | Iterable[str] | None, what: str) -> frozenset[str]:
-    """One name, several, or none."""
+    """Return the names in one name, several, or none."""
     if names is None:
         return frozenset()
     found: list[Any] = [names] if isinstance(names, str) else list(names)

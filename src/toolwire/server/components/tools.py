@@ -154,7 +154,7 @@ class Tool(Component):
 
 
 def as_object(structured: Any, wraps: bool, revision: str) -> Any:
-    """Structured content as the revisions before 2026-07-28 know it: an object, or none at all."""
+    """Return structured content as the revisions before 2026-07-28 know it: an object, or none at all."""
     if not supports(revision, "structured_output"):
         return UNSET
     text = bytes(structured) if isinstance(structured, Raw) else encode_readable(structured)
@@ -181,7 +181,7 @@ def _is_of_objects(schema: dict[str, Any]) -> bool:
 
 
 def output_schema_for(schema: dict[str, Any], revision: str) -> dict[str, Any]:
-    """The output schema for clients of a revision: before 2026-07-28, that of `{"result": value}` for other values."""
+    """Return the output schema for a revision: before 2026-07-28, that of `{"result": value}` for other values."""
     if revision == MODERN or _is_of_objects(schema):
         return schema
     # References into the document follow it to its new place.

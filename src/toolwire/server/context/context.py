@@ -67,7 +67,7 @@ class Context:
 
     @property
     def client(self) -> t.Implementation | None:
-        """How the client calls itself: for display and logs, never for decisions (META-5)."""
+        """The name and version that the client gives: for display and logs, never for decisions (META-5)."""
         return None if self._call.request.client is UNSET else self._call.request.client
 
     @property
@@ -76,7 +76,7 @@ class Context:
 
     @property
     def principal(self) -> Principal | None:
-        """Who is calling, as far as it was verified; None on an unauthenticated transport."""
+        """The caller, as far as it was verified; None on an unauthenticated transport."""
         return self._call.principal
 
     @property
@@ -110,7 +110,7 @@ class Context:
 
     @property
     def lifespan(self) -> Any:
-        """What the server's lifespan yielded."""
+        """The value that the server's lifespan yielded."""
         return self.server.lifespan_value
 
     @property
@@ -301,7 +301,7 @@ class Context:
         return cast("t.CreateMessageResult", self._decode(_SAMPLE, raw, "sampling"))
 
     async def list_roots(self, *, key: str | None = None, timeout: float | None = None) -> list[t.Root]:
-        """The directories the client lets this server know of. Information, not a boundary that anyone enforces."""
+        """Return the directories the client lets this server know of: information, not a boundary."""
         self._call.require("roots", {"roots": {}}, "roots")
         if self._call.request.modern:
             warn_deprecated("Roots")
@@ -539,5 +539,5 @@ def is_context(annotation: Any) -> bool:
 
 
 def is_blocking(annotation: Any) -> bool:
-    """Whether a parameter of this annotation receives the context of a `def` handler, and no other."""
+    """Return whether a parameter of this annotation receives the context of a `def` handler, and no other."""
     return isinstance(annotation, type) and issubclass(annotation, SyncContext)

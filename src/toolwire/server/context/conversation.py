@@ -1,4 +1,4 @@
-"""What `ctx.sample` takes for the client's model, as the wire has it: messages, and which model is meant."""
+"""The arguments of `ctx.sample` as the wire has them: messages, and the model that is meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users are asked: forms made of a type or written by hand, pages to open, and what the users did with them."""
+"""Forms and pages that users are asked for, and the users' answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Elicited(Generic[T]):
-    """What the user did with a question: accepted it with `data`, declined it, or dismissed it."""
+    """The answer of a user to a question: accepted with `data`, declined, or dismissed."""
 
     __slots__ = ("action", "data", "id")
 
@@ -49,7 +49,7 @@ _known_form = lru_cache(maxsize=256)(_form)
 
 
 def form_of(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """The form that asks for a type, as a schema, and what makes a value of its answer."""
+    """Return the form that asks for a type, as a schema, and a function that makes a value of its answer."""
     if isinstance(type, dict):
         return _written_form(msgspec.json.encode(type))
     if isinstance(type, list):
@@ -59,7 +59,7 @@ def form_of(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
 
 
 def _choice(values: list[Any]) -> Any:
-    """One of several texts, as a type."""
+    """Return the type whose values are these texts."""
     if not values or not all(isinstance(value, str) for value in values):
         raise TypeError(f"A list to choose from has texts in it, not {values!r:.100}")
     return Literal[tuple(values)]

@@ -136,7 +136,7 @@ class AuditObserver:
             return {"unreadable": size}
 
     def _redaction(self, call: Call, target: CallTarget) -> Redaction:
-        """What the log leaves out, and what the policies and the mounted servers on the way say on top of it."""
+        """Return what the log leaves out, with what policies and the mounted servers on the way add."""
         own = self._log.redaction
         enforcer = self._server.enforcer
         theirs = [] if enforcer is None else [enforcer.redaction(call, target)]
@@ -154,7 +154,7 @@ class AuditObserver:
 
 
 def who(principal: Principal | None) -> dict[str, Any] | None:
-    """The caller as far as it is known: never the claims, which may be anything."""
+    """Return the caller as far as it is known: never the claims, which may be anything."""
     if principal is None:
         return None
     subject = getattr(principal, "subject", None)
@@ -165,5 +165,5 @@ def who(principal: Principal | None) -> dict[str, Any] | None:
 
 
 def session_tag(session: str) -> str:
-    """Tells sessions apart, and is of no use to whoever would like to enter one."""
+    """Return a text that tells sessions apart, and with which nobody can enter one."""
     return hashlib.sha256(session.encode()).hexdigest()[:12]

@@ -111,7 +111,7 @@ class Metrics:
     # --- showing ---
 
     def page(self) -> Page:
-        """What an HTTP application shows of them."""
+        """Return the page with the metrics."""
         return Page(self._answer, decides=self._token is not None)
 
     def _answer(self, headers: Mapping[str, str]) -> Reply:
@@ -125,7 +125,7 @@ class Metrics:
         )
 
     def render(self, *, everything: bool = True) -> str:
-        """Everything counted so far, as Prometheus reads it; or with only those names that every caller may know."""
+        """Return all counts as Prometheus reads them; or with only those names that every caller may know."""
         counted = self._series if everything else self._for_everybody()
         return "".join(f"{line}\n" for line in self._lines(counted))
 

@@ -1,4 +1,4 @@
-"""How a request ended, in the words that records, metrics and spans share."""
+"""Outcomes of requests, in the words that records, metrics and spans share."""
 
 from __future__ import annotations
 

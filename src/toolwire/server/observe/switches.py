@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def observe(server: ObservedServer, *, tracing: Any, metrics: Metrics | bool | None, audit: AuditLog | None) -> None:
-    """From the outside in, so that a record can name the trace it belongs to."""
+    """Switch observers on, from the outside in, so that a record can name the trace it belongs to."""
     if tracing:
         from toolwire.server.observe.tracing import Tracing
 
@@ -40,7 +40,7 @@ def _measure(server: ObservedServer, metrics: Metrics) -> None:
 
 
 def _public(server: ObservedServer) -> Callable[[str, str], bool]:
-    """What somebody who has not said who they are sees, by the method that uses it and its name."""
+    """Return a function that says whether a caller without a principal sees a name that a method uses."""
     access, catalog = server.kernel.access, server.catalog
     view = access.view_of(None)
     # What a list handler lists may differ from caller to caller, and is nobody's name here.

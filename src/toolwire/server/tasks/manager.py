@@ -210,7 +210,7 @@ class Tasks:
             raise rules.unknown_task()
 
     def may_tell(self, principal: Principal | None, is_local: bool, record: Record) -> bool:
-        """Say whether whoever made a task may still be told of it."""
+        """Return whether whoever made a task may still be told of it."""
         tool = record.tool
         return not tool or self._kernel.access.of_tool(principal, is_local, tool) == "usable"
 

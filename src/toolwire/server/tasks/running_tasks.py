@@ -77,7 +77,7 @@ class Followed:
         self.timer: asyncio.TimerHandle | None = None
 
     def may_tell(self, record: Record) -> bool:
-        """Say whether the client may be told of a record now."""
+        """Return whether the client may be told of a record now."""
         return self._may_tell is None or self._may_tell(record)
 
     def announce(self, record: Record) -> None:
