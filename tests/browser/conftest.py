@@ -38,9 +38,13 @@ FLAGS = [
 class Inspected:
     """A `toolwire` command that shows a page."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], folder: Path) -> None:
         command = [sys.executable, "-m", "toolwire", *arguments, "--no-open"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        # What it keeps for its user is not kept for the user who runs the tests.
+        environment = {**os.environ, "XDG_CONFIG_HOME": str(folder), "APPDATA": str(folder)}
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment
+        )
         self.said: list[str] = []
         self.url = ""
         assert self.process.stderr is not None
@@ -82,12 +86,12 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def inspect() -> Iterator[Callable[..., Inspected]]:
+def inspect(tmp_path: Path) -> Iterator[Callable[..., Inspected]]:
     """Starts `toolwire` commands, and ends them after the test."""
     running: list[Inspected] = []
 
     def start(*arguments: str | Path) -> Inspected:
-        running.append(Inspected([str(argument) for argument in arguments]))
+        running.append(Inspected([str(argument) for argument in arguments], tmp_path / "settings"))
         return running[-1]
 
     yield start

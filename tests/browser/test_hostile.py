@@ -145,6 +145,28 @@ def test_text_made_to_be_slow_is_not(attacked: Any) -> None:
     attacked.choose("links")
 
 
+def test_names_that_are_saved_exported_and_copied_stay_text(attacked: Any) -> None:
+    page = attacked.page
+    attacked.choose("links")
+    page.locator("summary", has_text="Saved requests").click()
+    page.get_by_label("Save this request as").fill("<img src=x onerror=window.owned=1>")
+    page.keyboard.press("Enter")
+    page.locator(".saved-list button", has_text="<img").wait_for()
+    page.locator("#drawer-saved").click()
+    page.locator("#drawer .virtual-row", has_text="<img").click()
+    page.locator(".side strong", has_text="<img").wait_for()
+    page.get_by_role("button", name="Open", exact=True).click()
+    attacked.run()
+    attacked.result()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save the session as a file").click()
+    assert b"<script>" in Path(download.value.path()).read_bytes()
+    page.get_by_label("Settings of this client").click()
+    page.get_by_role("button", name="Copy the entry").click()
+    page.locator("dialog .toast", has_text="Entry copied").wait_for()
+    assert '"hostile"' in page.evaluate("navigator.clipboard.readText()")
+
+
 # --- another page ---
 
 

@@ -221,6 +221,92 @@ def test_an_old_call_is_shown_with_what_was_sent_and_made_again(friendly: Callab
     page.locator(".result", has_text="total: 2").first.wait_for()
 
 
+@both_eras
+def test_a_request_is_saved_and_opened_another_day(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    page = tab.page
+    tab.choose("twice")
+    page.get_by_label("value").fill("4")
+    page.locator("summary", has_text="Saved requests").click()
+    page.get_by_label("Save this request as").fill("four")
+    page.keyboard.press("Enter")
+    page.locator(".saved-list button", has_text="four").wait_for()
+    tab.choose("brief", "Prompts")
+    page.get_by_label("city").fill("Oslo")
+    page.locator("summary", has_text="Saved requests").click()
+    page.get_by_label("Save this request as").fill("capital")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.locator(".saved-list button", has_text="capital").wait_for()
+    tab.shot(f"saved-{revision}")
+    # Another inspector of the same server, with the keyboard alone.
+    again = friendly(revision).page
+    again.locator("#drawer-wire").focus()
+    for key in ["ArrowRight"] * 3:
+        again.keyboard.press(key)
+    again.locator("#drawer-saved[aria-selected=true]", has_text="2").wait_for()
+    again.keyboard.press("Tab")
+    again.keyboard.press("Tab")
+    again.keyboard.press("Tab")
+    assert again.evaluate("document.activeElement.getAttribute('aria-label')") == "Saved requests"
+    again.keyboard.press("ArrowDown")
+    again.keyboard.press("Enter")
+    again.locator(".side", has_text="arguments").wait_for()
+    again.keyboard.press("Tab")
+    again.keyboard.press("Enter")
+    again.locator(".detail h2", has_text="twice").wait_for()
+    assert again.get_by_label("value").input_value() == "4"
+    again.keyboard.press("Control+Enter")
+    again.locator(".result", has_text="total: 8").first.wait_for()
+    # What stands in the form now is replaced by what was saved, and a saved request can be removed.
+    again.get_by_label("value").fill("5")
+    again.locator("summary", has_text="Saved requests").click()
+    again.locator(".saved-list button", has_text="four").click()
+    again.wait_for_function("document.querySelector('.detail form input, .detail form textarea').value === '4'")
+    again.locator("summary", has_text="Saved requests").click()
+    again.get_by_role("button", name="Remove the saved request four").click()
+    again.locator("#drawer-saved", has_text="1").wait_for()
+
+
+@both_eras
+def test_a_session_is_saved_as_a_file(friendly: Callable[..., Any], revision: str) -> None:
+    tab = friendly(revision)
+    tab.choose("twice")
+    tab.page.get_by_label("value").fill("21")
+    tab.run()
+    tab.page.locator(".result", has_text="total: 42").first.wait_for()
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("button", name="Save the session as a file").click()
+    assert download.value.suggested_filename.startswith("toolwire-session-")
+    session = json.loads(Path(download.value.path()).read_text())
+    assert session["calls"][0]["params"]["arguments"] == {"value": 21}
+    assert session["connection"]["revision"] == revision
+    assert "tools/call" in [each["message"].get("method") for each in session["messages"]]
+
+
+def test_the_entry_for_other_clients_is_copied(friendly: Callable[..., Any]) -> None:
+    page = friendly().page
+    page.get_by_label("Settings of this client").click()
+    page.get_by_role("button", name="Copy the entry for mcpServers").click()
+    page.locator("dialog .toast", has_text="Entry copied").wait_for()
+    entry = json.loads(page.evaluate("navigator.clipboard.readText()"))["mcpServers"]["studio"]
+    assert entry["command"] == sys.executable and entry["args"][-1] == str(FRIENDLY)
+
+
+def test_a_timeout_is_set_in_the_settings(friendly: Callable[..., Any]) -> None:
+    page = friendly().page
+    dialog = page.locator("dialog.settings")
+    page.get_by_label("Settings of this client").click()
+    dialog.get_by_label("Timeout").fill("soon")
+    dialog.get_by_role("button", name="Apply").click()
+    dialog.get_by_text("“soon” is not a number of seconds").wait_for()
+    dialog.get_by_label("Timeout").fill("7.5")
+    dialog.get_by_role("button", name="Apply").click()
+    dialog.wait_for(state="hidden")
+    page.locator(".status.connected").wait_for()
+    page.get_by_label("Settings of this client").click()
+    assert dialog.get_by_label("Timeout").input_value() == "7.5"
+
+
 def test_ctrl_enter_runs_wherever_the_focus_is(friendly: Callable[..., Any]) -> None:
     tab = friendly()
     tab.choose("forecast")
@@ -683,6 +769,14 @@ def test_a_server_with_api_keys_is_given_one_in_the_page(
     page.get_by_role("button", name="Connect", exact=True).click()
     page.locator(".status.connected").wait_for()
     assert "ann blue" in opened.call("whoami").inner_text()
+    # The exchange of HTTP stands beside the message, without its secrets.
+    page.get_by_label("Filter the messages by text").fill("tools/call")
+    page.locator(".wire-row", has_text="whoami").first.click()
+    page.locator(".exchange summary", has_text="HTTP 200").click()
+    sent = page.get_by_label("Sent headers").inner_text()
+    assert "Bearer ••••" in sent and "x-team" in sent and KEY not in sent and "blue" not in sent
+    assert "content-type" in page.get_by_label("Received headers").inner_text()
+    opened.shot("http-exchange")
     page.get_by_label("Settings of this client").click()
     dialog = page.locator("dialog.settings")
     assert dialog.get_by_label("Headers").input_value() == "X-Team: ••••••"

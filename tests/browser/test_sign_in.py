@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.auth.stand_in import Scene, Stage
+from tests.auth.stand_in import Reply, Scene, Stage
+from tests.browser.servers.hostile import ATTACK
+from tests.browser.test_hostile import assert_unharmed
 from tests.inspector.test_sign_in import speak
 
 
@@ -56,3 +58,55 @@ def test_a_person_signs_in_and_goes_on(inspect: Callable[..., Any], tab: Callabl
     page.locator(".status.connected").wait_for()
     dialog.wait_for(state="hidden")
     assert scene.login.logins[0]["client_id"]
+    page.locator("#drawer-signIn", has_text="8").click()
+    page.locator(".step", has_text="Token request").click()
+    answer = page.get_by_label("Answer", exact=True)
+    answer.get_by_text("access_token").wait_for()
+    assert "••••" in answer.inner_text() and next(iter(scene.login.valid)) not in page.content()
+    opened.shot("sign-in-steps")
+
+
+def test_a_sign_in_that_fails_says_what_to_do(
+    inspect: Callable[..., Any], tab: Callable[..., Any], scene: Scene
+) -> None:
+    scene.login.document = {"registration_endpoint": None}
+    opened = tab(inspect("inspect", scene.server.mcp), connected=False)
+    page = opened.page
+    page.goto(opened.inspected.url)
+    page.get_by_role("button", name="See the steps of the sign-in").click()
+    assert page.evaluate("document.activeElement.id") == "drawer-signIn"
+    page.locator(".step", has_text="cannot register themselves").click()
+    page.locator(".advice", has_text="Register a client").wait_for()
+    opened.shot("sign-in-failed")
+    # The advice can be followed in the page.
+    page.locator("summary", has_text="Signing in").click()
+    page.get_by_label("Client ID").fill("by-hand")
+    page.get_by_role("button", name="Connect", exact=True).click()
+    with page.context.expect_page() as another:
+        page.locator("dialog.question").get_by_role("button", name="Sign in").click()
+    another.value.get_by_text("Signed in. Go back to the inspector.").wait_for()
+    page.locator(".status.connected").wait_for()
+    assert scene.login.logins[0]["client_id"] == "by-hand"
+
+
+def test_a_hostile_authorization_server_runs_nothing(
+    inspect: Callable[..., Any], tab: Callable[..., Any], scene: Scene
+) -> None:
+    scene.login.document = {"service_documentation": "javascript:window.owned=1", "note": ATTACK, ATTACK: ATTACK}
+    scene.login.routes["/token"] = lambda request: Reply(
+        400, {"error": ATTACK, "error_description": ATTACK}, headers={"x-attack": ATTACK}
+    )
+    opened = tab(inspect("inspect", scene.server.mcp), connected=False)
+    page = opened.page
+    page.goto(opened.inspected.url)
+    with page.context.expect_page() as another:
+        page.locator("dialog.question").get_by_role("button", name="Sign in").click()
+    another.value.get_by_text("Signed in. Go back to the inspector.").wait_for()
+    page.locator("#drawer-signIn").click()
+    for name in ("Authorization server metadata", "Token request", "Not signed in"):
+        page.locator(".step", has_text=name).click()
+        page.locator(".side-head", has_text=name).wait_for()
+        assert "<script>" in page.locator(".side").inner_text()
+    opened.shot("hostile-sign-in")
+    assert page.locator(".side a").count() == 0
+    assert_unharmed(opened)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 from tests.inspector.page_client import inspected
 
 from toolwire import Limits, Server, Tool
-from toolwire.inspector.curl import as_command
 from toolwire.inspector.events import MAX_QUEUED, Events
 from toolwire.inspector.excerpt import MAX_DEPTH, MAX_TEXT, Excerpt, escape, follow
+from toolwire.inspector.reproduce import as_command, as_entry
 from toolwire.inspector.wire_log import WireLog
 
 SIZE = 50 * 1024 * 1024
@@ -183,3 +184,22 @@ def test_a_legacy_command_leaves_the_session_to_the_shell() -> None:
 def test_a_server_inside_the_program_has_no_command() -> None:
     with pytest.raises(ValueError, match="inside this program"):
         as_command(b"{}", revision=None, url=None, command=None)
+    with pytest.raises(ValueError, match="inside this program"):
+        as_entry("here", url=None, command=None)
+
+
+def test_an_entry_for_other_clients_names_secrets_and_does_not_tell_them(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text("")
+    entry = as_entry("My Server\x1b]0;", url="http://127.0.0.1:1/mcp", command=None, headers=["Authorization", "X-Key"])
+    headers = {"Authorization": "Bearer ${AUTHORIZATION}", "X-Key": "${X_KEY}"}
+    at_url = {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": headers}
+    assert msgspec.json.decode(entry) == {"mcpServers": {"my-server-0": at_url}} and entry.isascii()
+    command = ["python", "server.py", "--flag"]
+    entry = as_entry("", url=None, command=command, env={"TOKEN": "hush"}, cwd=str(tmp_path))
+    started = {
+        "command": "python",
+        "args": [str(tmp_path / "server.py"), "--flag"],
+        "env": {"TOKEN": "${TOKEN}"},
+        "cwd": str(tmp_path),
+    }
+    assert msgspec.json.decode(entry) == {"mcpServers": {"server": started}}

@@ -17,7 +17,7 @@ import msgspec
 from toolwire import logs
 from toolwire.auth.principal import Principal
 from toolwire.cli import option_types, server_source
-from toolwire.cli.inspect import add_page_arguments, announce_page
+from toolwire.cli.inspect import add_page_arguments, announce_page, saved_requests
 from toolwire.cli.loop_watchdog import Standstill, watched
 from toolwire.cli.reloading import LoadFailed, Reloader, where
 from toolwire.cli.staged_file import StagedFile
@@ -74,7 +74,9 @@ class Development:
         self._url = url
         staged = StagedFile(reloader, self._report)
         self.stage: Stage = staged.stage
-        self.inspector: Inspector = Inspector(_Called(self.stage, principal), label=reloader.label, url=url)
+        self.inspector: Inspector = Inspector(
+            _Called(self.stage, principal), label=reloader.label, url=url, saved=saved_requests(reloader.label)
+        )
         self._broken = staged.failed is not None
         self._report(staged.failed)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import webbrowser
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from toolwire.cli import option_types, targets
+from toolwire.auth import FileStorage
+from toolwire.cli import client_files, option_types, targets
 from toolwire.cli.errors import FAILED, UsageError
 from toolwire.http.serving import url_of
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.inspector.app import CALLBACK
+from toolwire.inspector.saved_requests import SavedRequests
 from toolwire.loops import run
 from toolwire.protocol.errors import ServerError
 from toolwire.protocol.revisions import REVISIONS
@@ -18,9 +21,6 @@ from toolwire.wire import stdio
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-
-#: As long as a person may take to sign in.
-_SIGN_IN_SECONDS: Final = 300.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -52,8 +52,9 @@ def main(arguments: Namespace) -> int:
 
 def _inspector(arguments: Namespace, place: targets.Place, callback: str) -> Inspector:
     about = _at_url(arguments, place, callback) if targets.is_url(place.target) else _started(arguments, place)
+    saved = saved_requests(arguments.target)
     try:
-        return Inspector(place.target, label=arguments.target, revision=arguments.revision, **about)
+        return Inspector(place.target, label=arguments.target, revision=arguments.revision, saved=saved, **about)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
 
@@ -63,7 +64,6 @@ def _at_url(arguments: Namespace, place: targets.Place, callback: str) -> dict[s
     options: dict[str, Any] = {"headers": headers, "timeout": arguments.timeout}
     if token is not None or any(name.lower() == "authorization" for name in headers):
         return {"url": place.target, "options": {**options, "auth": token}}
-    options["timeout"] = max(arguments.timeout, _SIGN_IN_SECONDS)
     return {"url": place.target, "callback": callback, "options": options}
 
 
@@ -74,6 +74,12 @@ def _started(arguments: Namespace, place: targets.Place) -> dict[str, Any]:
     if arguments.inherit_env:
         options["inherit_env"] = True
     return {"command": targets.command(place), "options": options}
+
+
+def saved_requests(target: str) -> SavedRequests:
+    """The requests that somebody saved for a target; the same words elsewhere may mean another file."""
+    server = target if targets.is_url(target) else f"{target} in {Path.cwd()}"
+    return SavedRequests(server, FileStorage(client_files.own_folder() / "inspector"))
 
 
 def announce_page(address: str, *, open_it: bool) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from toolwire.auth.contract import Auth, as_auth
 from toolwire.client.target import Link, Target, fingerprint
-from toolwire.http.client.endpoint import Endpoint, OnRefused
+from toolwire.http.client.endpoint import Endpoint, OnResponse
 from toolwire.http.client.http_sse_2024 import SseChannel
 from toolwire.http.client.session import HttpSession
 from toolwire.http1.pool import HttpPool, Pool
@@ -41,7 +41,7 @@ class HttpTarget(Target):
         proxy: str | None = None,
         pool: Pool | None = None,
         tap: Tap | None = None,
-        on_refused: OnRefused | None = None,
+        on_response: OnResponse | None = None,
         limit: int = EVENT_LIMIT,
     ) -> None:
         parts = urlsplit(url)
@@ -57,7 +57,7 @@ class HttpTarget(Target):
         self._proxy = proxy
         self._pool = pool
         self._tap = tap
-        self._on_refused = on_refused
+        self._on_response = on_response
         self._limit = limit
 
         # A URL of somebody's own pool need not mean the same server elsewhere.
@@ -92,7 +92,7 @@ class HttpTarget(Target):
             headers=self._headers,
             auth=self._auth,
             tap=self._tap,
-            on_refused=self._on_refused,
+            on_response=self._on_response,
             limit=self._limit,
         )
         owned = None if self._pool is not None else pool

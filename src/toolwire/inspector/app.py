@@ -15,10 +15,10 @@ from toolwire.http.body import read_body
 from toolwire.http.responses import Refused, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.inspector.calls import Call
-from toolwire.inspector.curl import as_command
 from toolwire.inspector.excerpt import Excerpt, follow
 from toolwire.inspector.inspected import Inspector
 from toolwire.inspector.questions import BadAnswer
+from toolwire.inspector.reproduce import as_command
 from toolwire.inspector.security import HEADERS, Door
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError
@@ -57,7 +57,6 @@ class InspectorApp:
         self._operations: dict[str, Operation] = {
             "state": self._state,
             "connect": self._connect,
-            "credentials": self._credentials,
             "definition": self._definition,
             "call": self._call,
             "again": self._again,
@@ -72,6 +71,10 @@ class InspectorApp:
             "message": self._message,
             "command": self._command,
             "forget": self._forget,
+            "entry": self._entry,
+            "saved": self._saved,
+            "save": self._save,
+            "unsave": self._unsave,
         }
 
     @property
@@ -117,6 +120,8 @@ class InspectorApp:
                 await self._events(receive, send)
             elif path == "/api/part" and method == "GET":
                 await self._part(parse_qs(scope.get("query_string", b"").decode("latin-1")), send)
+            elif path == "/api/export" and method == "GET":
+                await respond(send, 200, await self.inspector.export(), (*_JSON, *HEADERS))
             else:
                 await self._operate(path.removeprefix("/api/"), method, headers, receive, send)
         except Refused as refused:
@@ -214,14 +219,9 @@ class InspectorApp:
         return self.inspector.snapshot()
 
     async def _connect(self, asked: Asked) -> Any:
-        await self.inspector.connect(asked.get("revision"))
-        return self.inspector.snapshot()
-
-    async def _credentials(self, asked: Asked) -> Any:
-        if not self.inspector.is_at_url:
-            raise ValueError("The server is not reached by URL, so no token or header can go along")
-        self.inspector.credentials.change(asked)
-        await self.inspector.connect(self.inspector.revision)
+        """Connect anew, with a revision, credentials or a timeout that the page changed."""
+        self.inspector.configure(asked)
+        await self.inspector.connect(asked.get("revision", self.inspector.revision))
         return self.inspector.snapshot()
 
     async def _definition(self, asked: Asked) -> Any:
@@ -294,7 +294,8 @@ class InspectorApp:
         if entry is None:
             raise LookupError("The message is no longer kept")
         text = entry.text[:MAX_SHOWN].decode("utf-8", "replace")
-        return {**entry.summary(), "text": text, "cut": len(entry.text) > MAX_SHOWN}
+        exchange = self.inspector.log.exchange_of(entry)
+        return {**entry.summary(), "text": text, "cut": len(entry.text) > MAX_SHOWN, "http": exchange}
 
     async def _command(self, asked: Asked) -> Any:
         entry = self.inspector.log.find(int(asked["number"]))
@@ -315,6 +316,27 @@ class InspectorApp:
     async def _forget(self, asked: Asked) -> Any:
         self.inspector.log.forget()
         return {}
+
+    async def _entry(self, asked: Asked) -> Any:
+        return {"text": self.inspector.entry()}
+
+    async def _saved(self, asked: Asked) -> Any:
+        """List the saved requests of this server."""
+        return {"requests": await self.inspector.saved.all()}
+
+    async def _save(self, asked: Asked) -> Any:
+        await self.inspector.saved.add(dict(asked))
+        return await self._tell_saved()
+
+    async def _unsave(self, asked: Asked) -> Any:
+        await self.inspector.saved.remove(dict(asked))
+        return await self._tell_saved()
+
+    async def _tell_saved(self) -> Any:
+        """Tell every page that is open, not only the one that saved."""
+        requests = await self.inspector.saved.all()
+        self.inspector.events.tell("saved", requests=requests)
+        return {"requests": requests}
 
 
 async def _gone(receive: Receive) -> None:

@@ -97,6 +97,9 @@ class Calls:
     def shown(self) -> list[dict[str, Any]]:
         return [call.shown() for call in self._calls.values()]
 
+    def all(self) -> list[Call]:
+        return list(self._calls.values())
+
     def find(self, identifier: str) -> Call | None:
         return self._calls.get(identifier)
 

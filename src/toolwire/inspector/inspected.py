@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from toolwire.client import Change, Client, Subscription
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.targets import TargetLike
+from toolwire.http1.response import HttpResponse
 from toolwire.inspector.calls import Calls
 from toolwire.inspector.catalogue import KINDS, Catalogue
-from toolwire.inspector.credentials import Credentials
+from toolwire.inspector.credentials import Credentials, OAuthClient
 from toolwire.inspector.events import Events
 from toolwire.inspector.excerpt import Excerpt
 from toolwire.inspector.questions import Questions
+from toolwire.inspector.reproduce import as_entry
+from toolwire.inspector.saved_requests import SavedRequests
+from toolwire.inspector.session_export import export_session
+from toolwire.inspector.sign_in_steps import SignInSteps
 from toolwire.inspector.wire_log import Entry, WireLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, Unauthorized
@@ -25,6 +31,9 @@ from toolwire.protocol.revisions import REVISIONS
 
 MAX_NOTES: Final = 500
 MAX_SUBSCRIPTIONS: Final = 200
+#: Seconds for each request apart from calls, which wait until somebody cancels them.
+DEFAULT_SECONDS: Final = 60.0
+MAX_SECONDS: Final = 3600.0
 # Of the messages so far, those that a page is given when it opens.
 MAX_FIRST: Final = 2_000
 
@@ -37,7 +46,8 @@ class Inspector:
 
     `label` names the target for people. `url` is the address of its endpoint and `command` what started it, where there
     is one, for those who want to send a message by hand. `callback` is where a browser comes back to after signing in,
-    for servers that want that. `options` go to `Client`.
+    for servers that want that. `saved` keeps the requests that somebody saves; by default they end with the inspector.
+    `options` go to `Client`.
     """
 
     def __init__(
@@ -49,6 +59,7 @@ class Inspector:
         command: list[str] | None = None,
         revision: str | None = None,
         callback: str | None = None,
+        saved: SavedRequests | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.label = label
@@ -57,7 +68,9 @@ class Inspector:
         self.revision = revision
         self.events: Events = Events()
         self.log: WireLog = WireLog(self._overheard)
+        self.steps: SignInSteps = SignInSteps(self.events)
         self.questions: Questions = Questions(self.events)
+        self.saved: SavedRequests = SavedRequests() if saved is None else saved
         self.calls: Calls = Calls(self.events)
         self.catalogue: Catalogue = Catalogue()
         self.roots: list[str] = []
@@ -68,8 +81,9 @@ class Inspector:
         self.credentials: Credentials = Credentials(
             self._options.pop("headers", None),
             self._options.pop("auth", None),
-            None if callback is None else _signing_in(self.questions.sign_in, callback),
+            None if callback is None else partial(self._signing_in, callback),
         )
+        self.log.over_http = self.is_at_url
         self._state = "closed"
         self._problem: str | None = None
         self._refused = False
@@ -92,9 +106,9 @@ class Inspector:
         target = self._target
         if self.is_at_url:
             credentials = self.credentials
-            target = HttpTarget(
-                str(target), headers=credentials.headers, auth=credentials.auth, on_refused=self.log.refused
-            )
+            # The client that is closed later still sends these, whatever the user gives for the next one.
+            responded = partial(self._responded, tuple(credentials.names))
+            target = HttpTarget(str(target), headers=credentials.headers, auth=credentials.auth, on_response=responded)
         return Client(
             target,
             elicit=self.questions.elicitation,
@@ -107,6 +121,16 @@ class Inspector:
             title="Toolwire inspector",
             **self._options,
         )
+
+    def configure(self, asked: Mapping[str, Any]) -> None:
+        """Take what the page wants to connect with: `token`, `headers` and `client` (see `Credentials`), `timeout`."""
+        timeout = _seconds(asked["timeout"]) if "timeout" in asked else None
+        if asked.keys() & {"token", "headers", "client"}:
+            if not self.is_at_url:
+                raise ValueError("The server is not reached by URL, so no token or header can go along")
+            self.credentials.change(asked)
+        if timeout is not None:
+            self._options["timeout"] = timeout
 
     async def connect(self, revision: str | None = None) -> None:
         """Connect anew, on one revision or (None) the newest that both sides know."""
@@ -127,11 +151,13 @@ class Inspector:
         async with self._lock:
             await self._let_go()
             self.revision = revision
+            self.steps.begin()
             self._client = self._make_client()
             self._become("connecting")
             try:
                 await self._client.connect()
             except Unauthorized as error:
+                self.steps.ended(error.message)
                 self._become("failed", error.message, refused=True)
                 return
             except ToolwireError as error:
@@ -140,6 +166,7 @@ class Inspector:
             except OSError as error:
                 self._become("failed", f"{self.label} could not be started: {error.strerror or error}")
                 return
+            self.steps.ended(None)
             for kind in KINDS:
                 await self.catalogue.refresh(self._client, kind)
             self._become("connected")
@@ -187,6 +214,7 @@ class Inspector:
             "subscriptions": sorted(self._subscriptions),
             "refused": self._refused,
             "credentials": self.credentials.shown() if self.is_at_url else None,
+            "timeout": self._options.get("timeout", DEFAULT_SECONDS),
         }
         if self._state == "connected" and self._client.connected:
             server = self._client.server
@@ -205,8 +233,57 @@ class Inspector:
             "questions": self.questions.shown(),
             "notes": list(self.notes),
             "reload": self.reload,
+            "signIn": self.steps.shown(),
             "messages": [entry.summary() for entry in islice(self.log, max(0, len(self.log) - MAX_FIRST), None)],
         }
+
+    async def export(self) -> bytes:
+        """Write the session as a file, without secrets."""
+        state = {"connection": self.connection(), "notes": list(self.notes), "signIn": self.steps.shown()}
+        calls, messages = self.calls.all(), list(self.log)
+        # In a thread: tens of megabytes take a second, and the server may be waiting for an answer.
+        return await asyncio.to_thread(export_session, state, calls, messages, self.credentials.secrets)
+
+    def entry(self) -> str:
+        """Write the server as an entry for the configuration of a client."""
+        server = self._client.server if self._state == "connected" and self._client.connected else None
+        return as_entry(
+            self.label if server is None else server.name,
+            url=self.url,
+            command=self.command,
+            headers=self.credentials.names,
+            env=self._options.get("env"),
+            cwd=self._options.get("cwd"),
+        )
+
+    # --- signing in ---
+
+    def _signing_in(self, callback: str, client: OAuthClient) -> Any:
+        # Imported here because most servers want nobody to sign in.
+        from toolwire.auth import OAuth
+
+        return OAuth(
+            login=self._sign_in,
+            redirect_uri=callback,
+            client_name="Toolwire inspector",
+            client_id=client.client_id,
+            client_secret=client.client_secret,
+            scopes=client.scopes,
+            on_fetch=self.steps.fetched,
+        )
+
+    async def _sign_in(self, url: str) -> str:
+        self.steps.sent_to_sign_in(url)
+        address = await self.questions.sign_in(url)
+        self.steps.came_back(address)
+        return address
+
+    def _responded(
+        self, given: Collection[str], method: str, sent: Mapping[str, str], body: bytes | None, response: HttpResponse
+    ) -> None:
+        self.log.responded(given, method, sent, body, response)
+        if response.status in (401, 403) and self.credentials.signs_in:
+            self.steps.challenged(method, response.url, response.status, response.headers)
 
     # --- what the server says ---
 
@@ -283,8 +360,7 @@ class Inspector:
         return task
 
 
-def _signing_in(ask: Callable[[str], Awaitable[str]], callback: str) -> Any:
-    # Imported here because most servers want nobody to sign in.
-    from toolwire.auth import OAuth
-
-    return OAuth(login=ask, redirect_uri=callback, client_name="Toolwire inspector")
+def _seconds(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= MAX_SECONDS:
+        raise ValueError(f"A timeout is a number of seconds, at most {MAX_SECONDS:g}")
+    return float(value)

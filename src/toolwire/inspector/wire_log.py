@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from toolwire.http1.response import HttpResponse
+from toolwire.inspector.redaction import mask_headers, mask_url
 from toolwire.wire.tapped_channel import Direction
 
 MAX_ENTRIES: Final = 10_000
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_WAITING: Final = 10_000
+#: Messages that may still get an answer of HTTP.
+MAX_POSTED: Final = 200
 PREVIEW: Final = 400
 
 Kind: TypeAlias = Literal["request", "notification", "result", "error", "http", "unreadable"]
 
 
 class Entry(Struct, kw_only=True):
-    """One message, or (`http`) an answer of HTTP that is a refusal.
+    """One message, or (`http`) an answer of HTTP that carries none.
 
     `subject` is what the request is about: the name of a tool or prompt, a URI, the id of a task. `took` is the time
-    from the request that it answers (`answers`, its number) to this.
+    from the request that it answers (`answers`, its number) to this. `http` is the exchange that carried it.
     """
 
     number: int
@@ -39,9 +42,10 @@ class Entry(Struct, kw_only=True):
     id: Any = None
     answers: int | None = None
     took: float | None = None
+    http: dict[str, Any] | None = None
 
     def summary(self) -> dict[str, Any]:
-        """What a list shows; the whole text is asked for when somebody looks."""
+        """Tell what a list shows; the whole text is asked for when somebody looks."""
         preview = self.text[: PREVIEW * 4].decode("utf-8", "replace")[:PREVIEW]
         members = {name: getattr(self, name) for name in _SHOWN}
         return {**members, "preview": preview}
@@ -71,10 +75,14 @@ _decode_batch = msgspec.json.Decoder(list[Raw]).decode
 
 
 class WireLog:
-    """The newest messages; `on_entry` is called with each."""
+    """The newest messages; `on_entry` is called with each of them."""
 
     def __init__(
-        self, on_entry: Callable[[Entry], None], *, entries: int = MAX_ENTRIES, total: int = MAX_BYTES
+        self,
+        on_entry: Callable[[Entry], None],
+        *,
+        entries: int = MAX_ENTRIES,
+        total: int = MAX_BYTES,
     ) -> None:
         self._on_entry = on_entry
         self._entries: deque[Entry] = deque()
@@ -83,6 +91,10 @@ class WireLog:
         self._bytes = 0
         self._next = 1
         self._waiting: dict[tuple[Direction, Any], Entry] = {}
+        #: What was sent lately, by its bytes, until HTTP answers.
+        self._posted: dict[bytes, Entry] = {}
+        #: Whether messages travel in exchanges of HTTP, which `responded` is told of.
+        self.over_http = False
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries)
@@ -97,7 +109,7 @@ class WireLog:
         return self._entries[index] if 0 <= index < len(self._entries) else None
 
     def forget(self) -> None:
-        """Begin anew; what is still to be answered is remembered."""
+        """Forget the messages, but not which requests wait for an answer."""
         self._entries.clear()
         self._bytes = 0
 
@@ -114,21 +126,39 @@ class WireLog:
                 return
         self._record(direction, bytes(data))
 
-    def refused(self, method: str, body: bytes | None, response: HttpResponse) -> None:
-        """Take an answer of HTTP that is a refusal. A cookie in it is a secret, and not kept."""
-        headers = {name: "…" if name.lower() == "set-cookie" else value for name, value in response.headers.items()}
-        told = {"request": f"{method} {response.url}", "status": response.status, "headers": headers}
-        text = msgspec.json.encode(told)
+    def responded(
+        self, given: Collection[str], method: str, sent: Mapping[str, str], body: bytes | None, response: HttpResponse
+    ) -> None:
+        """Take the head of an answer of HTTP, without its secrets; the user gave the headers that `given` names.
+
+        It belongs to the message that the request carried. A refusal, and an answer to a request that carried no
+        message (a stream that opens, a session that ends), is an entry of its own.
+        """
+        exchange = {
+            "request": f"{method} {mask_url(response.url)}",
+            "status": response.status,
+            "sent": mask_headers(sent, given),
+            "headers": mask_headers(response.headers, given),
+        }
+        carried = None if body is None else self._posted.get(body)
+        if carried is not None:
+            carried.http = exchange
+        if body is not None and carried is not None and response.status < 400:
+            del self._posted[body]
+            return
+        text = msgspec.json.encode(exchange)
         entry = Entry(number=self._next, at=time.time(), direction="←", kind="http", size=len(text), text=text)
         self._next += 1
-        entry.id = response.status
-        asked = next((each for each in self._waiting.values() if body is not None and each.text == body), None)
-        if asked is None:
-            entry.method = method
-        else:
-            self._answer(entry, asked)
+        entry.id, entry.method = response.status, method
+        if carried is not None:
+            self._answer(entry, carried)
         self._keep(entry)
         self._on_entry(entry)
+
+    def exchange_of(self, entry: Entry) -> dict[str, Any] | None:
+        """The exchange of HTTP that carried a message, or the request that it answers."""
+        asked = None if entry.answers is None else self.find(entry.answers)
+        return entry.http or (None if asked is None else asked.http)
 
     def _record(self, direction: Direction, data: bytes) -> None:
         entry = Entry(
@@ -141,6 +171,10 @@ class WireLog:
             envelope = None
         if envelope is not None:
             self._classify(entry, envelope)
+        if direction == "→" and self.over_http:
+            self._posted[data] = entry
+            if len(self._posted) > MAX_POSTED:
+                del self._posted[next(iter(self._posted))]
         if entry.size > self._max_bytes:
             entry.text = data[:PREVIEW]
         self._keep(entry)

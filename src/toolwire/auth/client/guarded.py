@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar
 from urllib.parse import urljoin
 
 from toolwire.auth.errors import SignInFailed
@@ -29,12 +30,23 @@ _VETS: Final[dict[Zone, Vet | None]] = {
 
 T = TypeVar("T")
 
+#: Is given every request and its answer, or why there is none. Both hold secrets.
+OnFetch: TypeAlias = Callable[[Fetch, Fetched | SignInFailed], None]
+
 
 class Fetcher:
     """Use it with `async with`, for as long as a sign-in takes."""
 
-    def __init__(self, reach: Reach, *, tls: ssl.SSLContext | None = None, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        reach: Reach,
+        *,
+        tls: ssl.SSLContext | None = None,
+        seconds: float = SECONDS,
+        on_fetch: OnFetch | None = None,
+    ) -> None:
         self._reach = reach
+        self._on_fetch = on_fetch
         self._tls = tls
         self._seconds = seconds
         self._pools: dict[Zone, HttpPool] = {}
@@ -52,7 +64,18 @@ class Fetcher:
             flow.close()
 
     async def fetch(self, request: Fetch) -> Fetched:
-        """One request, redirects included; `SignInFailed` when it cannot or must not be made."""
+        """Make one request, redirects included; `SignInFailed` when it cannot or must not be made."""
+        try:
+            answer = await self._within_time(request)
+        except SignInFailed as error:
+            if self._on_fetch is not None:
+                self._on_fetch(request, error)
+            raise
+        if self._on_fetch is not None:
+            self._on_fetch(request, answer)
+        return answer
+
+    async def _within_time(self, request: Fetch) -> Fetched:
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._follow(request)

@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from toolwire.auth.client.grants import Grant
+from toolwire.auth.client.guarded import OnFetch
 from toolwire.auth.client.login import Login
 from toolwire.auth.client.records import Records
 from toolwire.auth.client.settings import Settings
@@ -48,6 +49,8 @@ class OAuth:
     * `parameters`: more of them for the authorization request, `{"audience": ...}` say.
     * `send_resource`: off for authorization servers that refuse resource indicators.
     * `default_endpoints`: take a server that publishes nothing to have the endpoints of 2025-03-26.
+    * `on_fetch`: a function that is given every request to a metadata document or an authorization server, and its
+      answer or failure, to find out why a sign-in fails. Both hold secrets.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class OAuth:
         login_timeout: float = LOGIN_SECONDS,
         tls: ssl.SSLContext | None = None,
         clock: Callable[[], float] = time.time,
+        on_fetch: OnFetch | None = None,
     ) -> None:
         if isinstance(scopes, str):
             raise ValueError("scopes= is a list of scopes, not a text")
@@ -109,6 +113,7 @@ class OAuth:
             parameters=dict(parameters or {}),
             tls=tls,
             clock=clock,
+            on_fetch=on_fetch,
         )
         self._records = Records(MemoryStorage() if storage is None else storage)
         self._servers: dict[str, SignIn] = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from toolwire.auth.client.grants import Grant
+from toolwire.auth.client.guarded import OnFetch
 from toolwire.auth.client.login import Login
 from toolwire.auth.client.signing import PrivateKey
 from toolwire.auth.flow.clients import Naming, Registration
@@ -31,6 +32,7 @@ class Settings:
     parameters: Mapping[str, str]
     tls: ssl.SSLContext | None
     clock: Callable[[], float]
+    on_fetch: OnFetch | None = None
 
     @property
     def given_client_id(self) -> str | None:

@@ -298,4 +298,4 @@ class TokenSource:
         return self.proof_key if self._settings.dpop else None
 
     def _fetcher(self) -> Fetcher:
-        return Fetcher(self._reach, tls=self._settings.tls)
+        return Fetcher(self._reach, tls=self._settings.tls, on_fetch=self._settings.on_fetch)

@@ -108,7 +108,8 @@ def register(server: AuthorizationServer, naming: Naming, redirect_uri: str, sco
     if server.registration_endpoint is None:
         raise SignInFailed(
             f"The authorization server {quoted(server.issuer)} does not register clients by itself: register one "
-            "there, with the redirect URI " + redirect_uri + ", and give it as client_id="
+            f"there, with the redirect URI {redirect_uri}",
+            "give it as client_id=",
         )
     application = _application(server, naming, redirect_uri)
     answer = yield post_json(server.registration_endpoint, application | _scope(scopes))

@@ -33,14 +33,15 @@ class Clock(Protocol):
     def resume(self) -> None: ...
 
 
-OnRefused: TypeAlias = Callable[[str, bytes | None, HttpResponse], None]
+#: Is given the method, the headers and the body of a request, and the head of its answer.
+OnResponse: TypeAlias = Callable[[str, Mapping[str, str], bytes | None, HttpResponse], None]
 
 
 class Endpoint:
     """One URL of a server.
 
-    `headers` go along with every request; `tap` is shown every message that passes, and `on_refused` every answer with
-    a status of 400 or more, with the method and the body of its request.
+    `headers` go along with every request; `tap` is shown every message that passes, and `on_response` every answer
+    of HTTP, whatever its status.
     """
 
     def __init__(
@@ -51,14 +52,14 @@ class Endpoint:
         headers: Mapping[str, str] | None = None,
         auth: Auth | None = None,
         tap: Tap | None = None,
-        on_refused: OnRefused | None = None,
+        on_response: OnResponse | None = None,
         limit: int = EVENT_LIMIT,
     ) -> None:
         self.pool = pool
         self.url: str = url
         self.limit = limit
         self.tap = tap
-        self._on_refused = on_refused
+        self._on_response = on_response
         self.headers: dict[str, str] = {name.lower(): value for name, value in (headers or {}).items()}
         self._auth = auth
 
@@ -70,7 +71,7 @@ class Endpoint:
             headers=self.headers,
             auth=self._auth,
             tap=self.tap,
-            on_refused=self._on_refused,
+            on_response=self._on_response,
             limit=self.limit,
         )
 
@@ -90,8 +91,8 @@ class Endpoint:
             response = await self.pool.request(method, self.url, headers=sent, body=body)
             if response.url != self.url and 200 <= response.status < 300:
                 self.url = response.url  # Where it was redirected to once, it need not be every time.
-            if response.status >= 400 and self._on_refused is not None:
-                self._on_refused(method, body, response)
+            if self._on_response is not None:
+                self._on_response(method, sent, body, response)
             if response.status not in (401, 403):
                 return response
             said = response.headers

@@ -46,6 +46,11 @@ export async function part(query) {
   return (await ask(`api/part?${new URLSearchParams(query)}`)).blob();
 }
 
+/** The session as a file, without secrets. */
+export async function exported() {
+  return (await ask("api/export")).blob();
+}
+
 /** Everything that happens, for as long as the page is open; `onlost` is told when the connection is gone. */
 export async function follow(onevent, onlost) {
   for (let pause = 500; ; pause = Math.min(pause * 2, 5000)) {

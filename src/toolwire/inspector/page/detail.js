@@ -2,13 +2,14 @@
 
 import { post } from "./api.js";
 import { callView } from "./callview.js";
-import { credentialForm } from "./credentials.js";
+import { connectionForm } from "./connecting.js";
 import { bytes, h, icon, iconButton, plural, refresh, replace, toast } from "./dom.js";
 import { schemaForm, submitOnEnter, textForm } from "./form.js";
 import { looksLikeMarkdown, markdown } from "./markdown.js";
-import { on, select, state } from "./store.js";
+import { changed, on, select, state } from "./store.js";
 import { tree } from "./values.js";
 import { expand, variables } from "./template.js";
+import { savedBeside } from "./saved.js";
 
 const MAX_FORMS = 30;
 
@@ -26,10 +27,10 @@ export function detail(element) {
       drawn = "";
       return welcomeAgain();
     }
-    const key = `${item.kind} ${item.key} ${item.call ?? ""}`;
+    const key = `${item.kind} ${item.key} ${item.call ?? ""} ${item.opening ?? ""}`;
     const isNew = key !== showing;
     showing = key;
-    const [found, sent] = await Promise.all([definitionOf(item), isNew && item.call ? paramsOf(item.call) : null]);
+    const [found, sent] = await Promise.all([definitionOf(item), isNew ? paramsOf(item) : null]);
     const text = JSON.stringify(found);
     // What was typed into a form is kept when the definition is still the same.
     if (showing !== key || (!isNew && text === drawn)) return;
@@ -43,7 +44,8 @@ export function detail(element) {
     if (sent) form.fill?.(sent);
     if (item.call) form.outcome.dataset.call = item.call;
     const head = heading(item, found);
-    replace(element, h("article", { class: "detail" }, back(), head, form.view, form.outcome, definition(found)));
+    const saved = form.values ? savedBeside(item, form.values) : null;
+    replace(element, h("article", { class: "detail" }, back(), head, form.view, saved, form.outcome, definition(found)));
     const { call } = form.outcome.dataset;
     if (state.calls.has(call)) watch(call, form.outcome);
     if (isNew) {
@@ -64,14 +66,15 @@ export function detail(element) {
 
   on("selected", show);
   on("catalogue", show);
-  for (const part of ["connection", "catalogue", "lost"]) on(part, welcomeAgain);
+  for (const part of ["connection", "catalogue", "lost", "signIn"]) on(part, welcomeAgain);
   show();
 
   function welcomeAgain() {
     if (state.selected) return;
     const { server, state: status, problem, refused } = state.connection;
     const counts = Object.values(state.catalogue).map((listing) => listing.items.length);
-    const text = JSON.stringify([server, status, problem, refused, state.lost?.status, state.lost === null, counts]);
+    const gone = [state.lost?.status, state.lost === null];
+    const text = JSON.stringify([server, status, problem, refused, gone, counts, state.signIn.at(-1)?.advice]);
     // Only when it says something else: a token may be being typed into it.
     if (text === drawn) return;
     drawn = text;
@@ -105,7 +108,9 @@ function still(params, { inputSchema }) {
   return { ...params, arguments: Object.fromEntries(known) };
 }
 
-async function paramsOf(call) {
+/** What to fill into the form: a saved request, or what a call was made with. */
+async function paramsOf({ call, params }) {
+  if (!call) return params ?? null;
   try {
     return (await post("arguments", { call })).params;
   } catch {
@@ -138,13 +143,8 @@ function welcome() {
       { class: "welcome" },
       h("h2", {}, refused ? "The server lets nobody in without credentials" : "No connection"),
       h("p", { class: "problem" }, icon("alert"), problem),
-      refused && credentials
-        ? credentialForm()
-        : h(
-            "button",
-            { type: "button", class: "primary", onclick: () => post("connect", { revision: state.connection.wanted }) },
-            "Try again",
-          ),
+      signInAdvice(),
+      connectionForm(refused && credentials ? "Connect" : "Try again"),
     );
   if (!server) return message("Connecting…", null);
   return h(
@@ -157,6 +157,21 @@ function welcome() {
       : null,
     offers(),
   );
+}
+
+/** What to do after a sign-in that failed, and the way to its steps. */
+function signInAdvice() {
+  const last = state.signIn.at(-1);
+  if (!last) return null;
+  return [
+    last.advice ? h("p", {}, last.advice) : null,
+    h(
+      "button",
+      { type: "button", onclick: () => changed("drawer", "signIn") },
+      icon("key"),
+      "See the steps of the sign-in",
+    ),
+  ];
 }
 
 function message(title, text) {

@@ -61,6 +61,8 @@ const PATHS = {
   link: "M9 15l6-6M10 6l1-1a5 5 0 0 1 7 7l-1 1M14 18l-1 1a5 5 0 0 1-7-7l1-1",
   bell: "M6 16V11a6 6 0 0 1 12 0v5l2 2H4zM10 21h4",
   wire: "M4 8h5a4 4 0 0 1 4 4 4 4 0 0 0 4 4h3M17 13l3 3-3 3",
+  bookmark: "M7 4h10v16l-5-4-5 4z",
+  key: "M14 10a4 4 0 1 0-4 4l2-.5V16h2v2h3v-3l-3.5-3.5z",
   alert: "M12 4 2.5 20h19zM12 10v4M12 17v.5",
 };
 
@@ -128,7 +130,7 @@ export function tabList(label, prefix, options, onchoose) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    const names = [...buttons.keys()];
+    const names = [...buttons.keys()].filter((name) => !buttons.get(name).hidden);
     const at = names.findIndex((name) => buttons.get(name) === document.activeElement);
     const next = names[(at + step + names.length) % names.length];
     buttons.get(next).focus();
@@ -136,20 +138,24 @@ export function tabList(label, prefix, options, onchoose) {
   });
   return {
     element,
-    /** Says which tab is current, whether what it stands for is in sight, and how many things each has. */
+    /** Says which tab is current, whether what it stands for is in sight, and how many things each has.
+     *
+     * A tab without a number is not shown. */
     show(current, numbers, isOpen = true) {
       for (const [name, button] of buttons) {
         button.setAttribute("aria-selected", String(isOpen && name === current));
         button.tabIndex = name === current ? 0 : -1;
-        counts.get(name).textContent = numbers[name].toLocaleString("en");
+        button.hidden = numbers[name] === null;
+        counts.get(name).textContent = (numbers[name] ?? 0).toLocaleString("en");
       }
     },
   };
 }
 
 export function toast(text, kind = "info") {
-  const note = h("div", { class: `toast ${kind}` }, text);
-  document.getElementById("toasts").append(note);
+  const note = h("div", { class: `toast ${kind}`, role: "status" }, text);
+  // A dialog covers the rest of the page, for those who listen, too.
+  (document.querySelector("dialog[open]") ?? document.getElementById("toasts")).append(note);
   setTimeout(() => note.remove(), kind === "error" ? 8000 : 3500);
 }
 

@@ -1,6 +1,9 @@
 // What happens behind the page: every message on the wire, what the server logs and announces, and all calls so far.
 
-import { bytes, clock, duration, h, icon, iconButton, replace, tabList } from "./dom.js";
+import { exported } from "./api.js";
+import { bytes, clock, duration, h, icon, iconButton, replace, save, tabList, toast } from "./dom.js";
+import { savedPanel } from "./saved.js";
+import { signInPanel } from "./sign_in.js";
 import { on, select, state } from "./store.js";
 import { tree } from "./values.js";
 import { wire } from "./wire.js";
@@ -10,16 +13,19 @@ const TABS = [
   ["wire", "Wire", "wire"],
   ["notes", "Events", "bell"],
   ["calls", "Calls", "play"],
+  ["saved", "Saved", "bookmark"],
+  ["signIn", "Sign-in", "key"],
 ];
 
 export function drawer(element) {
-  const panels = { wire: wire(), notes: notes(), calls: calls() };
+  const panels = { wire: wire(), notes: notes(), calls: calls(), saved: savedPanel(), signIn: signInPanel() };
   let open = matchMedia("(min-width: 761px) and (min-height: 620px)").matches;
   let current = "wire";
   const tabs = tabList("Messages", "drawer", TABS, (name) => show(name, !(open && name === current)));
   const body = h("div", { class: "drawer-body", role: "tabpanel" });
+  const download = iconButton("download", "Save the session as a file, without secrets", saveSession);
   const toggle = iconButton("down", "Show or hide the messages", () => show(current, !open));
-  replace(element, h("div", { class: "drawer-head" }, tabs.element, h("span", { class: "spring" }), toggle), body);
+  replace(element, h("div", { class: "drawer-head" }, tabs.element, h("span", { class: "spring" }), download, toggle), body);
 
   function show(name, visible) {
     current = name;
@@ -33,17 +39,38 @@ export function drawer(element) {
   }
 
   function draw() {
-    const counts = { wire: state.messages.length, notes: state.notes.length, calls: state.calls.size };
+    const counts = {
+      wire: state.messages.length,
+      notes: state.notes.length,
+      calls: state.calls.size,
+      saved: state.saved.length,
+      // Only where a person may have to sign in.
+      signIn: state.connection.credentials?.client ? state.signIn.length : null,
+    };
     tabs.show(current, counts, open);
   }
 
-  for (const part of ["messages", "notes", "calls"]) {
+  // Somebody wants to see a panel.
+  on("drawer", ([name]) => {
+    show(name, true);
+    document.getElementById(`drawer-${name}`).focus();
+  });
+  for (const part of ["messages", "notes", "calls", "saved", "signIn", "connection"]) {
     on(part, () => {
       draw();
       if (open) panels[current].show();
     });
   }
   show("wire", open);
+}
+
+async function saveSession() {
+  try {
+    const time = new Date().toISOString().slice(0, 19).replaceAll(":", "-");
+    save(`toolwire-session-${time}.json`, await exported(), "application/json");
+  } catch (error) {
+    toast(error.message, "error");
+  }
 }
 
 function notes() {

@@ -22,6 +22,11 @@ on("selected", () => document.body.classList.toggle("looking", state.selected !=
 // Too much happened at once for this page to hear all of it.
 on("missed", async () => apply({ type: "snapshot", ...(await post("state")) }));
 
+post("saved").then(
+  ({ requests }) => apply({ type: "saved", requests }),
+  () => {}, // Without its token the page says so by itself.
+);
+
 follow(apply, (error) => {
   state.lost = error ?? new Error("ended");
   changed("lost");

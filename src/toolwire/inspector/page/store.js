@@ -8,6 +8,8 @@ export const state = {
   notes: [],
   messages: [],
   reload: null,
+  signIn: [],
+  saved: [],
   lost: null,
   selected: null,
 };
@@ -54,8 +56,9 @@ const ACTIONS = {
     state.notes = event.notes;
     state.messages = event.messages;
     state.reload = event.reload;
+    state.signIn = event.signIn;
     state.lost = null;
-    for (const part of ["connection", "catalogue", "calls", "questions", "notes", "messages", "reload", "lost"])
+    for (const part of ["connection", "catalogue", "calls", "questions", "notes", "messages", "reload", "signIn", "lost"])
       changed(part);
   },
   connection(event) {
@@ -99,12 +102,27 @@ const ACTIONS = {
     if (state.messages.length > MAX_MESSAGES) state.messages.splice(0, state.messages.length - MAX_MESSAGES);
     changed("messages");
   },
+  "sign-in"(event) {
+    state.signIn = event.steps;
+    changed("signIn");
+  },
+  "sign-in-step"(event) {
+    // A step is told again when it ends.
+    state.signIn = [...state.signIn.filter((step) => step.number !== event.step.number), event.step].sort(
+      (one, other) => one.number - other.number,
+    );
+    changed("signIn");
+  },
+  saved(event) {
+    state.saved = event.requests;
+    changed("saved");
+  },
   lost() {
     changed("missed");
   },
 };
 
-/** Look at something: `{kind, key}`. */
+/** Look at something: `{kind, key}`, with the id of a `call` or the `params` to fill into its form. */
 export function select(item) {
   state.selected = item;
   changed("selected");

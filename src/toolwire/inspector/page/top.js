@@ -1,8 +1,8 @@
 // The bar at the top: which server this is, how it is spoken to, and the settings of this side.
 
 import { post } from "./api.js";
-import { connectWith, credentialFields } from "./credentials.js";
-import { h, icon, iconButton, refresh, replace, toast } from "./dom.js";
+import { connectionFields, connectWith } from "./connecting.js";
+import { copy, h, icon, iconButton, refresh, replace, toast } from "./dom.js";
 import { on, select, state } from "./store.js";
 import { tree } from "./values.js";
 
@@ -64,6 +64,15 @@ async function reconnect(revision) {
   }
 }
 
+/** Copies the server as JSON for the configuration of other clients. */
+async function copyEntry() {
+  try {
+    await copy((await post("entry")).text, "Entry");
+  } catch (error) {
+    toast(error.message, "error");
+  }
+}
+
 function nextTheme() {
   const next = THEMES[(THEMES.indexOf(localStorage.getItem("toolwire-theme") ?? "auto") + 1) % THEMES.length];
   localStorage.setItem("toolwire-theme", next);
@@ -86,7 +95,7 @@ function settingsDialog() {
   );
   const about = h("div", { class: "about" });
   const access = h("div", { class: "about" });
-  let credentials = null;
+  let fields = null;
   const dialog = h(
     "dialog",
     { class: "settings", "aria-labelledby": "settings-title" },
@@ -122,7 +131,7 @@ function settingsDialog() {
 
   async function apply() {
     try {
-      const change = credentials?.change();
+      const change = fields?.change();
       if (change) await connectWith(change);
       if (state.connection.state !== "connected") return dialog.close();
       const lines = roots.value
@@ -141,8 +150,8 @@ function settingsDialog() {
     open() {
       const { label, url, command, server, capabilities, revision } = state.connection;
       roots.value = state.connection.roots.join("\n");
-      credentials = state.connection.credentials ? credentialFields() : null;
-      replace(access, credentials?.element);
+      fields = connectionFields();
+      replace(access, fields.element);
       const facts = [
         ["Target", label],
         ["Address", url],
@@ -156,6 +165,9 @@ function settingsDialog() {
           {},
           facts.map(([term, value]) => [h("dt", {}, term), h("dd", {}, h("code", {}, String(value).slice(0, 1000)))]),
         ),
+        url || command?.length
+          ? h("button", { type: "button", onclick: copyEntry }, icon("copy"), "Copy the entry for mcpServers")
+          : null,
         server ? h("details", {}, h("summary", {}, "About the server"), tree(server, 1)) : null,
         capabilities ? h("details", {}, h("summary", {}, "What it can do"), tree(capabilities, 3)) : null,
       );

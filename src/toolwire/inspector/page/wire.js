@@ -66,6 +66,7 @@ export function wire() {
 
   function row(message, element) {
     element.classList.add("wire-row", `is-${message.kind}`);
+    element.classList.toggle("is-fine", isFine(message));
     element.append(
       h("time", {}, clock(message.at)),
       h(
@@ -91,7 +92,7 @@ export function wire() {
   }
 
   function matches(message) {
-    if (!KINDS[sort].includes(message.kind)) return false;
+    if (!KINDS[sort].includes(message.kind) || (sort === "error" && isFine(message))) return false;
     const text = filter.value.toLowerCase();
     return !text || `${message.method ?? ""} ${message.subject ?? ""} ${message.preview}`.toLowerCase().includes(text);
   }
@@ -109,7 +110,7 @@ export function wire() {
       return replace(side, h("p", { class: "problem pad" }, error.message));
     }
     if (newest !== number) return;
-    replace(side, head(message), body(message));
+    replace(side, head(message), exchange(message), body(message));
     side.scrollTop = 0;
   }
 
@@ -151,6 +152,41 @@ export function wire() {
   }
 
   return { element, show };
+}
+
+/** Whether it is an answer of HTTP that is no refusal, such as a stream that opens. */
+function isFine(message) {
+  return message.kind === "http" && message.id < 400;
+}
+
+/** The exchange of HTTP that carried a message: its status, and the headers of both sides without secrets. */
+function exchange({ kind, http }) {
+  // An entry of HTTP is the exchange itself.
+  if (!http || kind === "http") return null;
+  return h(
+    "details",
+    { class: "exchange" },
+    h("summary", {}, h("span", { class: "badge" }, `HTTP ${http.status}`), " ", h("code", {}, http.request.slice(0, 1000))),
+    headerTable("Sent", http.sent),
+    headerTable("Received", http.headers),
+  );
+}
+
+function headerTable(title, headers) {
+  const lines = Object.entries(headers).slice(0, 200);
+  return h(
+    "section",
+    { "aria-label": `${title} headers` },
+    h("h3", {}, title),
+    h(
+      "dl",
+      {},
+      lines.map(([name, value]) => [
+        h("dt", {}, name.slice(0, 200)),
+        h("dd", {}, h("code", {}, String(value).slice(0, 4000))),
+      ]),
+    ),
+  );
 }
 
 function body(message) {

@@ -1,11 +1,12 @@
-"""A message as a command for a terminal, so that it can be sent again by hand."""
+"""The same without the inspector: a message as a command for a terminal, the server as an entry for a client's file."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +27,7 @@ def as_command(
     command: list[str] | None,
     headers: Iterable[str] = (),
 ) -> str:
-    """curl for a server with an address, a pipe into its command for one on stdio; `ValueError` for what has neither.
+    """Write a message as curl (server at a URL) or as a pipe into the server's command; `ValueError` without either.
 
     Sessions are not written out, nor are the values of `headers`, which may be secrets: variables stand for them.
     """
@@ -41,6 +42,52 @@ def as_command(
     if command:
         return f"printf '%s\\n' {body} | {shlex.join(command)}"
     raise ValueError("The server has no address and no command: it runs inside this program")
+
+
+def as_entry(
+    name: str,
+    *,
+    url: str | None,
+    command: list[str] | None,
+    headers: Iterable[str] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> str:
+    """Write a server as JSON for the file of a client (`mcpServers`); `ValueError` when no client can reach it.
+
+    Values of headers and of the environment may be secrets: variables stand for them.
+    """
+    entry: dict[str, Any]
+    if url is not None:
+        entry = {"type": "http", "url": url}
+        sent = {header: _placeholder(header) for header in headers if _HEADER.fullmatch(header)}
+        if sent:
+            entry["headers"] = sent
+    elif command:
+        entry = {"command": command[0], "args": [_absolute(word, cwd) for word in command[1:]]}
+        if env:
+            entry["env"] = {variable: f"${{{variable}}}" for variable in env}
+        if cwd is not None:
+            entry["cwd"] = cwd
+    else:
+        raise ValueError("The server has no address and no command: it runs inside this program")
+    return json.dumps({"mcpServers": {_entry_name(name): entry}}, indent=2, ensure_ascii=True)
+
+
+def _absolute(word: str, cwd: str | None) -> str:
+    """Make the name of a file absolute: the client that reads the entry runs in another folder."""
+    file = Path(cwd or ".", word)
+    return str(file.absolute()) if file.is_file() else word
+
+
+def _placeholder(header: str) -> str:
+    scheme = "Bearer " if header.lower() == "authorization" else ""
+    return f"{scheme}${{{_variable(header)}}}"
+
+
+def _entry_name(name: str) -> str:
+    """Make a name that every client takes out of what the server calls itself."""
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")[:50] or "server"
 
 
 def _variable(header: str) -> str:
