@@ -1,6 +1,6 @@
 """Breaks the behaviour of one acceptance row after the other and sees whether the tests of that row notice.
 
-tests/breakages.toml has one mistake for each row. Each is made in a copy of the repository, which has a virtual
+tests/breakages.toml has a mistake for each row, or several. Each is made in a copy of the repository that has a virtual
 environment of its own, so that the processes that tests start load the copy too. Only the tests that
 tests/requirements.toml names for the row run, until the first of them fails. A mistake counts as noticed when a test
 fails that passes with nothing broken, and not when the broken module cannot be imported or uses an unknown name.
@@ -206,10 +206,10 @@ def main() -> None:
     options = parser.parse_args()
 
     wanted = [row.strip() for row in options.rows.split(",") if row.strip()]
-    known, proofs = {each.row: each for each in breakages()}, proofs_of_rows()
-    if unknown := [row for row in wanted if row not in known]:
-        sys.exit(f"there is no breakage for {', '.join(unknown)} in tests/breakages.toml")
-    chosen = [known[row] for row in wanted] or list(known.values())
+    proofs = proofs_of_rows()
+    if unknown := [row for row in wanted if row not in proofs]:
+        sys.exit(f"there is no acceptance row {', '.join(unknown)} in tests/requirements.toml")
+    chosen = [breakage for breakage in breakages() if not wanted or breakage.row in wanted]
     for breakage in chosen:
         if breakage.reason:
             print(f"{breakage.row:5} cannot be broken: {breakage.reason}")
@@ -228,7 +228,7 @@ def main() -> None:
             finally:
                 shops.put(shop)
             word = "NOT NOTICED:" if not verdict.noticed else "hangs" if verdict.hung else "noticed by"
-            print(f"{verdict.row:5} {verdict.seconds:6.1f} s  {word} {verdict.text}", flush=True)
+            print(f"{verdict.row:5} {verdict.seconds:6.1f} s  {breakage.where}: {word} {verdict.text}", flush=True)
             return verdict
 
         with ThreadPoolExecutor(options.workers) as pool:
@@ -241,7 +241,7 @@ def main() -> None:
     minutes = (time.monotonic() - started) / 60
     print(f"{len(verdicts) - len(missed)} of {len(verdicts)} breakages were noticed, in {minutes:.1f} minutes")
     if missed:
-        sys.exit(f"not noticed: {','.join(missed)}")
+        sys.exit(f"not noticed: {','.join(dict.fromkeys(missed))}")
 
 
 if __name__ == "__main__":

@@ -111,6 +111,7 @@ def test_such_algorithms_cannot_be_switched_on(alg: str) -> None:
         make(algorithms=["RS256", alg])
 
 
+@pytest.mark.covers("J100")
 async def test_another_key_under_the_same_id() -> None:
     assert "signature" in await refused(sign(claims(), OTHER_RSA, kid="rsa-1"))
 

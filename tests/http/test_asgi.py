@@ -522,16 +522,24 @@ async def test_elsewhere_is_404_and_says_where(server: Server, path: str) -> Non
 @pytest.mark.covers("J90", "HTTP-3")
 def test_where_it_is_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     bound: list[tuple[str, int, bool]] = []
+    paths: list[str] = []
+    http_app = Server.http_app
 
     def listen(host: str, port: int, *, public: bool) -> Any:
         bound.append((host, port, public))
         raise ServerError("not now")
 
+    def made(server: Server, **options: Any) -> HttpApp:
+        paths.append(options["path"])
+        return http_app(server, **options)
+
     monkeypatch.setattr(http_server, "listen", listen)
-    for options in ({}, {"host": "127.0.0.2", "port": 9000}):
+    monkeypatch.setattr(Server, "http_app", made)
+    for options in ({}, {"host": "127.0.0.2", "port": 9000, "path": "/tools"}):
         with pytest.raises(ServerError, match="not now"):
             make_server().run("http", **options)
     assert bound == [("127.0.0.1", 8000, False), ("127.0.0.2", 9000, False)]
+    assert paths == ["/mcp", "/tools"]
 
 
 @pytest.mark.covers("J90")

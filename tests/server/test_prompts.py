@@ -43,7 +43,7 @@ async def test_arguments_that_are_null_are_none_at_all(revision: str) -> None:
     assert answer["messages"][0]["content"]["text"] == "Hello"
 
 
-@pytest.mark.covers("J44", "J45", "1.11.2")
+@pytest.mark.covers("J44", "J45", "E19", "1.11.2")
 async def test_a_prompt_is_listed_with_everything_it_was_given() -> None:
     prompt = Prompt(
         name="brief",

@@ -35,7 +35,7 @@ def providing(value: Any, **options: Any) -> Server:
 # --- Listing ---
 
 
-@pytest.mark.covers("J38", "E21", "1.10.2")
+@pytest.mark.covers("J38", "E19", "E21", "1.10.2")
 async def test_a_resource_is_listed_with_everything_it_was_given() -> None:
     class Address:
         def __str__(self) -> str:

@@ -159,7 +159,7 @@ async def test_a_notification_that_the_log_cannot_keep_is_not_dropped_silently(
         assert any("bytes is dropped" in message for message in caplog.messages)
 
 
-@pytest.mark.covers("E13")
+@pytest.mark.covers("E11", "E13")
 async def test_a_client_is_addressed_by_its_session_from_outside_of_a_handler(kv: SlowKV) -> None:
     stores = Stores(kv, MemoryLog(), MemoryBus())
     here, there = (Server("almanac", stores=stores, secret="s" * 32) for _ in range(2))

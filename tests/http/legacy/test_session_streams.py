@@ -136,6 +136,7 @@ async def test_a_session_has_so_many_streams_and_no_more(gate: Gate) -> None:
         assert (await client.get()).status == 200
 
 
+@pytest.mark.covers("J91")
 @pytest.mark.parametrize("revision", SESSION_REVISIONS)
 async def test_the_sessions_own_stream_resumes_too(gate: Gate, revision: str) -> None:
     server = make_server(gate)

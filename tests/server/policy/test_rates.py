@@ -11,7 +11,7 @@ from tests.wireclient import MODERN, REVISIONS, connect
 from toolwire import Policy, Prompt, Resource, Server, Tool
 from toolwire.auth import Principal
 from toolwire.protocol.errors import CallRefused, ServerError
-from toolwire.server.policy import Rate
+from toolwire.server.policy import Rate, rules
 from toolwire.server.policy.rate_counters import CounterMemory
 from toolwire.server.policy.rates import Counters, compile_rates, in_words
 
@@ -67,11 +67,12 @@ async def test_one_server_checks_inputs_permissions_rates_and_outputs(revision: 
     async def inside() -> str:
         raise AssertionError("nobody may call this")
 
-    policy = Policy(rate="3/minute", mask=[r"sk-\d+"])
+    policy = Policy(rate="4/minute", rules={"n": rules.between(0, 100)}, mask=[r"sk-\d+"])
     server = Server("s", tools=[work, Tool(inside, scopes="admin")], policy=policy)
     async with connect(server, revision, principal=Principal("ann")) as client:
         wrong = await client.call("work", {"n": "many"})
-        assert wrong["isError"] is True and "n" in text(wrong), "inputs are validated"
+        assert wrong["isError"] is True and "integer" in text(wrong), "inputs are validated"
+        assert "not a number from 0 to 100" in text(await client.call("work", {"n": 101})), "by rules too"
         assert (await client.error("tools/call", {"name": "inside"}))["code"] == 403, "permissions are checked"
         assert text(await client.call("work", {"n": 7})) == "the key is [redacted]", "outputs are sanitised"
         refused = [await client.call("work", {"n": 8}) for _ in range(3)][-1]
