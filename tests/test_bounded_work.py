@@ -35,7 +35,7 @@ from toolwire.protocol.uri_template import UriTemplate
 from toolwire.redaction import Redaction
 from toolwire.schemas import expected
 from toolwire.server.binding import Binding, InvalidArguments, bind
-from toolwire.testing.values import Maker
+from toolwire.testing.generated import Maker
 
 # What reading any arguments may take, however short they are, and what each byte may add. A first refusal compiles the
 # schema, which is paid before counting. The most for a byte is what a choice of pydantic models takes for `[{},{},{}]`:

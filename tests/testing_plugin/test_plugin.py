@@ -168,7 +168,7 @@ def test_it(toolwire_server):
 @pytest.mark.parametrize(
     ("configuration", "says"),
     [
-        ("[pytest]\n", "say which server is meant"),
+        ("[pytest]\n", "name the server"),
         ("[pytest]\ntoolwire_server = gone.py\n", "there is no file"),
         ("[pytest]\ntoolwire_server = src/server.py:nothing\n", "has no 'nothing'"),
     ],
@@ -184,7 +184,7 @@ def test_what_is_wrong_with_the_configuration_is_said(project: Path, run: Run, c
 def test_a_change_of_the_surface_does_not_go_unnoticed(project: Path, run: Run) -> None:
     test = "def test_surface(surface):\n    surface.check()\n"
     status, said = run(test)
-    assert (status, "surface-shop.json is not there yet: run pytest --update-surface" in said) == (1, True), said
+    assert (status, "surface-shop.json does not exist yet: run pytest --update-surface" in said) == (1, True), said
     assert run(test, "--update-surface")[0] == 0
     kept = json.loads((project / "surface-shop.json").read_text())
     assert kept["instructions"] == "Ask first."
@@ -193,7 +193,7 @@ def test_a_change_of_the_surface_does_not_go_unnoticed(project: Path, run: Run) 
     (project / "src" / "server.py").write_text(SERVER.replace("discount: int = 0", "discount: float = 0"))
     status, said = run(test)
     assert status == 1
-    assert "What clients see has changed (pytest --update-surface accepts it)" in said
+    assert "The surface that clients see has changed (pytest --update-surface accepts it)" in said
     assert '-            "type": "integer"' in said
     assert '+            "type": "number"' in said
     # What a client does not see is no change.

@@ -6,32 +6,28 @@ async with testing.connect(server, revision="2025-11-25") as (client, wire):
     assert wire.sent[-1]["method"] == "tools/call"
 ```
 
-* Connecting: `connect`, and `replaced` for what handlers depend on.
+* Connecting: `connect`, and `replaced` for the dependencies of handlers.
 * Fuzzing: `fuzz`.
 * Security: `permissions`, `issuer`, `attack`, `exhaust`.
 * Performance: `load`, `time_out`, `no_leaks`; `clock` and `elapse` let time pass.
 * Error reporting: `both_sides`.
 
-What fails raises `AssertionError` with what was found, so that it works in any test runner.
+A check that fails raises `AssertionError` with the finding, so it works in any test runner.
 """
 
 from __future__ import annotations
 
+from toolwire.testing.authorization import Issuer, Permission, Permissions, issuer, permissions
 from toolwire.testing.clocks import Clock, clock, elapse
-from toolwire.testing.connecting import Over, Serves, connect
+from toolwire.testing.connecting import Over, Serves, Wire, connect
 from toolwire.testing.failures import Failure
 from toolwire.testing.fuzzing import fuzz
 from toolwire.testing.hostile import attack
-from toolwire.testing.issuing import Issuer, issuer
 from toolwire.testing.leaks import no_leaks
-from toolwire.testing.loading import Load, load
-from toolwire.testing.outcomes import Outcome
-from toolwire.testing.permitting import Permission, Permissions, permissions
-from toolwire.testing.rates import Refusal, exhaust
-from toolwire.testing.recording import Wire
-from toolwire.testing.replacing import replaced
-from toolwire.testing.reporting import BothSides, both_sides
-from toolwire.testing.timing_out import TimedOut, time_out
+from toolwire.testing.loading import Load, Refusal, exhaust, load
+from toolwire.testing.outcomes import BothSides, Outcome, both_sides
+from toolwire.testing.overrides import replaced
+from toolwire.testing.timeouts import TimedOut, time_out
 
 __all__ = [
     "BothSides",

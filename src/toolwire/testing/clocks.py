@@ -1,4 +1,4 @@
-"""Time that passes when a test says so."""
+"""`clock` and `elapse`: time that passes when a test says so."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from toolwire.stores import Stores
 
 
 async def elapse(seconds: float) -> None:
-    """Let time pass on the running loop at once, and everything that is due by then take place.
+    """Advance the time of the running loop at once, and let everything that is due by then happen.
 
-    It never goes back: what was begun in that time would end too late.
+    The time never goes back, because timers that began in the meantime would end too late.
     """
     loop: Any = asyncio.get_running_loop()
     if not isinstance(loop, asyncio.BaseEventLoop):
         raise RuntimeError(f"the time of a {type(loop).__module__} loop cannot be set: use asyncio's own in this test")
-    # What was begun just now is to see this time pass, too.
+    # Tasks that were created just now must see this time pass too.
     await asyncio.sleep(0)
     now = loop.time
     later = asyncio.Event()
@@ -32,31 +32,31 @@ async def elapse(seconds: float) -> None:
 
 
 class Clock:
-    """The time of a test. For rates and quotas it stands still unless it is advanced."""
+    """The time of a test. For rates and quotas it stands still until the test advances it."""
 
     def __init__(self) -> None:
-        # A moment at which days, weeks and months begin, and with them every window.
+        # A day, a week, a month and therefore every window begins at this moment.
         self._now = 420 * 86400.0
 
     def __call__(self) -> float:
         return self._now
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass: windows of rates and quotas end, and so do timeouts and pauses on the loop."""
+        """Advance the time of rates and quotas, and of timeouts and pauses on the loop."""
         self._now += seconds
         await elapse(seconds)
 
 
 @contextmanager
 def clock(server: Any) -> Iterator[Clock]:
-    """Within the block, rates and quotas of the server go by this clock, and nothing has been counted before."""
+    """Make the rates and quotas of the server use this clock within the block, starting from zero."""
     made = Clock()
     if server.enforcer is None:
         yield made
         return
 
     def counters() -> Counters:
-        # Imported here because only rates and quotas need the library behind it.
+        # Imported here because it needs the library of the extra `policy`.
         from toolwire.server.policy.rate_counters import CounterMemory
 
         return Counters(CounterMemory(clock=made))

@@ -1,4 +1,4 @@
-"""A client that is connected to a server in a test, over a transport and on a revision of the test's choice."""
+"""`connect`: a client of a server in a test, on any revision and transport, with a record of every message."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
+import msgspec
+
 from toolwire.auth.contract import Auth
 from toolwire.client import Client, Elicitation, Sampling
 from toolwire.client.connection import OnLog, OnProgress
@@ -17,17 +19,53 @@ from toolwire.client.http_target import HttpTarget
 from toolwire.client.targets import TargetLike
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.framing import EVENT_LIMIT
-from toolwire.testing.recording import Wire
 from toolwire.wire.channel import Channel, memory_pair
 from toolwire.wire.stdio import StdioChannel
 from toolwire.wire.subprocess import ProcessChannel
-from toolwire.wire.tapped_channel import TappedChannel
+from toolwire.wire.tapped_channel import Direction, TappedChannel
 
 Over: TypeAlias = Literal["memory", "stdio", "http", "sse", "port"]
 
 
+class Wire:
+    """The messages of a connection in order, as the client saw them: "→" went to the server, "←" came from it."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[Direction, dict[str, Any]]] = []
+        self._watchers: list[tuple[Callable[[Direction, dict[str, Any]], bool], asyncio.Future[dict[str, Any]]]] = []
+
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        return [message for direction, message in self.messages if direction == "→"]
+
+    @property
+    def received(self) -> list[dict[str, Any]]:
+        return [message for direction, message in self.messages if direction == "←"]
+
+    async def until(self, matches: Callable[[Direction, dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the first message, past or future, for which `matches(direction, message)` is true."""
+        for direction, message in self.messages:
+            if matches(direction, message):
+                return message
+        found: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._watchers.append((matches, found))
+        return await found
+
+    def record(self, direction: Direction, data: bytes) -> None:
+        try:
+            decoded = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            decoded = {"unreadable": data.decode("utf-8", "replace")}
+        # A batch of 2025-03-26 counts as its messages.
+        for message in decoded if isinstance(decoded, list) else [decoded]:
+            self.messages.append((direction, message))
+            for matches, found in self._watchers:
+                if not found.done() and matches(direction, message):
+                    found.set_result(message)
+
+
 class Serves(Protocol):
-    """A server object, as far as a test needs it."""
+    """The part of a server object that `connect` needs."""
 
     async def serve(self, channel: Channel, *, principal: Any = None) -> None: ...
 
@@ -49,7 +87,7 @@ async def connect(
     on_progress: OnProgress | None = None,
     timeout: float | None = 60.0,
 ) -> AsyncIterator[tuple[Client, Wire]]:
-    """A client of `server`, connected, and the record of what they say.
+    """Connect a client to `server`; yield the client and the record of the messages.
 
     * `over="memory"` hands messages over directly.
     * `over="stdio"` sends them through pipes, in this process for a server object, to a process of its own for the path
@@ -57,8 +95,8 @@ async def connect(
     * `over="http"` sends real HTTP requests to the server's application, in this process and without a socket;
       `over="sse"` does so with the transport of 2024-11-05, and `over="port"` on a port of this machine.
 
-    `principal` is who the server takes the client for, without looking at any token. `auth` is the token that the
-    client shows over HTTP, and the server's own `auth=` decides whose it is. The rest is as in `Client`.
+    `principal` is the caller that the server sees, without any token. `auth` is the token that the client sends over
+    HTTP; the server's own `auth=` verifies it. The other arguments are those of `Client`.
     """
     wire = Wire()
     async with _target(server, over, principal, auth, wire) as target:
@@ -84,11 +122,11 @@ async def _target(
         raise ValueError(f"over= is one of {', '.join(get_args(Over))}, not {over!r}")
     if auth is not None and (over in ("memory", "stdio") or principal is not None):
         raise ValueError(
-            'a token is shown over HTTP, to a server that does not know who calls: auth= goes with over="http"'
+            'auth= is a token that is sent over HTTP: use it with over="http", "sse" or "port", without principal='
         )
     if isinstance(server, str | os.PathLike):
         if over != "stdio" or principal is not None:
-            raise ValueError('a server file is a process of its own: use over="stdio", without principal=')
+            raise ValueError('a server file runs as a process of its own: use over="stdio", without principal=')
         process = await ProcessChannel.spawn([sys.executable, os.fspath(server)])
         try:
             yield TappedChannel(process, wire.record)
@@ -116,7 +154,7 @@ async def _in_process(server: Serves, over: Over, principal: Any) -> AsyncIterat
         finally:
             await ours.close()
             hang_up()
-            # What the server raised is the test's to know.
+            # An exception of the server is raised in the test.
             await serving
 
 
@@ -139,7 +177,7 @@ async def _on_port(server: Serves, principal: Any) -> AsyncIterator[str]:
     http_server.check_installed()
     sockets = http_server.listen("127.0.0.1", 0, public=False)
     ready = asyncio.Event()
-    serving = http_server.HttpServer(_Known(_http_app(server, principal), principal), sockets, drain=1.0)
+    serving = http_server.HttpServer(_WithPrincipal(_http_app(server, principal), principal), sockets, drain=1.0)
     task = asyncio.get_running_loop().create_task(serving.serve(ready.set))
     try:
         await asyncio.wait({task, waiting := asyncio.ensure_future(ready.wait())}, return_when="FIRST_COMPLETED")
@@ -151,7 +189,7 @@ async def _on_port(server: Serves, principal: Any) -> AsyncIterator[str]:
 
 
 def _http_app(server: Serves, principal: Any, *, sse: bool = False) -> Any:
-    # Whoever is known already is not asked for a token.
+    # A caller who is given as principal= needs no token.
     return server.http_app(sse=sse) if principal is None else server.http_app(sse=sse, auth=None)
 
 
@@ -159,8 +197,8 @@ def _scope_of(principal: Any) -> dict[str, Any]:
     return {} if principal is None else {"toolwire.principal": principal}
 
 
-class _Known:
-    """An application whose every request comes from the same principal."""
+class _WithPrincipal:
+    """An application that takes every request for one of the same principal."""
 
     def __init__(self, application: Any, principal: Any) -> None:
         self._application = application
@@ -186,7 +224,10 @@ def _memory() -> tuple[Channel, Channel, Callable[[], None]]:
 
 
 def _pipes(descriptors: ExitStack) -> tuple[Channel, Channel, Callable[[], None]]:
-    """Two channels over two pipes, and how to end the server's input: a channel never closes what it was given."""
+    """Make two channels over two pipes, and a function that ends the server's input.
+
+    A channel never closes the descriptors that it was given.
+    """
     requests_out, requests_in = os.pipe()
     answers_out, answers_in = os.pipe()
     for descriptor in (requests_out, answers_out, answers_in):

@@ -1,4 +1,4 @@
-"""What a check of a server found, and the exceptions that the server hides from its clients."""
+"""`Failure`: what a check of a server found; and the exceptions that a server hides from its clients."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from toolwire.cli.screen import as_json
 
 
 class Failure(Struct, frozen=True):
-    """A call that should not have ended as it did."""
+    """A call that ended as it should not."""
 
     name: str
     problem: str
     arguments: Any
     cause: BaseException | None = None
     answers: Sequence[Any] = ()
-    """What it was told when it asked the user or the model, where the answers were made up."""
+    """The generated answers to the questions that the call asked the user or the model."""
 
     def __str__(self) -> str:
         text = f"{self.name} {self.problem}; the arguments were\n{as_json(_shortened(self.arguments))}"
         if self.answers:
-            text += f"\nand the answers to what it asked\n{as_json(_shortened(list(self.answers)))}"
+            text += f"\nand the answers to its questions\n{as_json(_shortened(list(self.answers)))}"
         if self.cause is None:
             return text
         # Imported here because only a failure needs it.
@@ -38,7 +38,7 @@ class Failure(Struct, frozen=True):
 
 
 def _own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """From the first frame on that is not ours: how the call got there is of no interest."""
+    """Drop the frames of this library before the first frame of the user."""
     found = trace
     while found is not None and _PACKAGE in Path(found.tb_frame.f_code.co_filename).parents:
         found = found.tb_next
@@ -46,7 +46,7 @@ def _own_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 _PACKAGE: Final = Path(__file__).parent.parent
-# What is shown of one text.
+# The part of one text that is shown.
 _LONGEST: Final = 200
 
 
@@ -58,7 +58,9 @@ def _shortened(value: Any) -> Any:
     return [_shortened(member) for member in value] if isinstance(value, list) else value
 
 
-class _Listener(logging.Handler):
+class _CauseCollector(logging.Handler):
+    """A log handler that collects the exceptions of log records."""
+
     def __init__(self, causes: list[BaseException]) -> None:
         super().__init__(logging.ERROR)
         self._causes = causes
@@ -70,13 +72,13 @@ class _Listener(logging.Handler):
 
 @contextmanager
 def hidden_causes() -> Iterator[list[BaseException]]:
-    """The exceptions that the server hides from its clients and writes to its log (D12)."""
+    """Collect the exceptions that the server hides from its clients and writes to its log."""
     causes: list[BaseException] = []
-    listener = _Listener(causes)
+    listener = _CauseCollector(causes)
     logger = logging.getLogger("toolwire")
     propagates = logger.propagate
     logger.addHandler(listener)
-    # They are expected here, and shown with the failure.
+    # The log lines are expected here, and the failure shows them.
     logger.propagate = False
     try:
         yield causes

@@ -1,8 +1,8 @@
-"""Calls of a server's tools with arguments made from their schemas, and what must not happen then.
+"""`fuzz`: calls of a server's tools with arguments made from their schemas.
 
-With arguments that fit, a tool answers, refuses in its own words (`ToolError`), or does without a client that lacks
-what it needs; it does not raise anything else, break its own output schema, or hang. Arguments that do not fit are
-refused. What it asks meanwhile is answered by a user and a model that are made up.
+With arguments that fit, a tool may return a result, raise `ToolError`, or refuse a client that lacks a capability. It
+must not raise anything else, break its own output schema, or hang. It must refuse arguments that do not fit. A
+generated user and a generated model answer the questions of the tools.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from toolwire.protocol.errors import (
     Timeout,
     ToolwireError,
 )
-from toolwire.testing.answering import MadeUp
 from toolwire.testing.connecting import connect
 from toolwire.testing.failures import Failure, hidden_causes
-from toolwire.testing.uncounted import uncounted
-from toolwire.testing.values import SIMPLEST, fitting
+from toolwire.testing.generated import SIMPLEST, MadeUp, fitting
+from toolwire.testing.overrides import uncounted
 
-# How many simpler arguments are tried after a failure.
+# How many simpler arguments to try after a failure.
 _SIMPLER: Final = 100
 
 
@@ -45,11 +44,11 @@ async def fuzz(
     elicit: Elicitation | ElicitCallback | None = None,
     sample: Sampling | SampleCallback | None = None,
 ) -> list[Failure]:
-    """The first failure of each tool, with arguments as simple as could be found.
+    """Return the first failure of each tool, with the simplest arguments that were found.
 
-    `principal` is who calls: what they do not see is not called. Without one nothing is restricted.
-    What tools ask is answered by `elicit` and `sample`, as in `Client`; without them forms are filled in from their
-    schema, and now and then declined.
+    `principal` is the caller; tools that they do not see are not called. Without a principal nothing is restricted.
+    `elicit` and `sample` answer the questions of tools, as in `Client`. Without them, forms are filled in from their
+    schema, and declined now and then.
     """
     failures = []
     asked = MadeUp(Random(seed))
@@ -77,7 +76,7 @@ async def _client(server: Any, principal: Any, timeout: float, elicit: Any, samp
 
 
 def chosen(known: Mapping[str, t.Tool], named: Sequence[str] | None) -> list[t.Tool]:
-    """The tools to call: those that are named, or all that do not destroy anything."""
+    """Return the tools to call: those that are named, or all without `destructiveHint`."""
     if named is None:
         return [tool for tool in known.values() if not _destroys(tool)]
     for name in named:
@@ -91,7 +90,7 @@ def _destroys(tool: t.Tool) -> bool:
 
 
 class _Trial:
-    """One tool, called again and again."""
+    """A tool that is called again and again."""
 
     def __init__(
         self, client: Client, tool: t.Tool, asked: MadeUp, causes: list[BaseException], random: Random
@@ -114,7 +113,7 @@ class _Trial:
         return None
 
     def _bad(self) -> Iterator[dict[str, Any]]:
-        """A missing argument, a value of no type that anything could be read from, an argument nobody knows."""
+        """Yield bad arguments: one is missing, one has a value of a wrong type, or one is unknown."""
         good = next(fitting(self._tool, self._validator, self._random, 1))
         candidates = [{key: value for key, value in good.items() if key != name} for name in good]
         candidates += [{**good, name: {"unexpected": [None]}} for name in good]
@@ -122,7 +121,7 @@ class _Trial:
         return (arguments for arguments in candidates if self._validator.check(arguments))
 
     async def _call(self, arguments: dict[str, Any]) -> Failure | None:
-        """What is wrong with the outcome of a call whose arguments fit."""
+        """Call the tool with arguments that fit; return the failure if there is one."""
         self._causes.clear()
         self._asked.given.clear()
         problem = None
@@ -143,9 +142,9 @@ class _Trial:
         return Failure(self._tool.name, problem, arguments, cause, tuple(self._asked.given))
 
     def _refuses_the_client(self, error: ProtocolError) -> bool:
-        """Return whether it is not the arguments, but what the client lacks or how it answered a form.
+        """Return whether the server refuses the client or the answer to a form, and not the arguments.
 
-        The schema of a form cannot say all that the server wants, a pattern for example.
+        The schema of a form cannot express every rule of the server, such as a pattern.
         """
         return error.code == MISSING_CLIENT_CAPABILITY or (error.code == INVALID_PARAMS and bool(self._asked.given))
 
@@ -157,7 +156,7 @@ class _Trial:
         return not result.is_error
 
     async def _simplest(self, failure: Failure) -> Failure:
-        """The same failure with fewer and simpler arguments, as far as a few attempts find them."""
+        """Look for the same failure with fewer and simpler arguments, within a few attempts."""
         attempts = 0
         again = True
         while again:

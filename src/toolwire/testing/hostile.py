@@ -1,8 +1,8 @@
-"""Calls with the texts of callers who mean harm, and what must not come of them.
+"""`attack`: calls of a server with the texts of attackers.
 
-Every place for a text in a tool, a prompt or a template is tried. A component may answer or refuse in its own words; it
-does not raise anything else, hang, reveal what is inside the server, do what the text asks for, or take what its own
-schema refuses. Messages beyond the limits of the server are refused, and it goes on.
+Every place for a text in a tool, a prompt or a template is tried. A component may answer or raise an error for its
+caller. It must not raise anything else, hang, reveal the inside of the server, do what the text asks for, or accept
+arguments that its own schema refuses. The server must refuse messages beyond its limits, and go on.
 """
 
 from __future__ import annotations
@@ -27,29 +27,27 @@ from toolwire.protocol.errors import (
 )
 from toolwire.protocol.uri_template import UriTemplate
 from toolwire.server.limits import Limits
-from toolwire.testing.answering import MadeUp
-from toolwire.testing.connecting import connect
+from toolwire.testing.connecting import Wire, connect
 from toolwire.testing.failures import Failure, hidden_causes
 from toolwire.testing.fuzzing import chosen
+from toolwire.testing.generated import MadeUp, fitting
 from toolwire.testing.hostile_texts import Bait, bait, hostile_texts
-from toolwire.testing.recording import Wire
-from toolwire.testing.revealing import revealed, texts_in
-from toolwire.testing.uncounted import uncounted
-from toolwire.testing.values import fitting
+from toolwire.testing.outcomes import revealed, texts_in
+from toolwire.testing.overrides import uncounted
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]
 
-# How many arguments are made to find the places of texts in them, optional ones among those.
+# How many arguments to make in order to find the places of texts, optional arguments included.
 _EXAMPLES: Final = 20
-# In one tool; a schema that contains itself has as many as one likes.
+# The limit for one tool. A schema that contains itself has endless places.
 _MOST_PLACES: Final = 20
-# A limit beyond this is not tried: the message alone would fill the memory of a small machine.
+# A larger limit of the server is not tried: the message would fill the memory of a small machine.
 _LONGEST_MESSAGE: Final = 32 * 1024 * 1024
 
 
 class _Place(NamedTuple):
-    """Where a caller's text goes."""
+    """A place for a text in the arguments of a component."""
 
     name: str
     filled: Callable[[str], Any]
@@ -67,11 +65,11 @@ async def attack(
     elicit: Elicitation | ElicitCallback | None = None,
     sample: Sampling | SampleCallback | None = None,
 ) -> list[Failure]:
-    """The first failure at each place where a caller's text goes.
+    """Return the first failure at each place for a text.
 
     `secrets` are texts that no answer may contain: keys, addresses, names of tables. Tools with `destructiveHint` are
-    left out unless `tools` names them; with `tools`, nothing else is tried. Rates and quotas do not count meanwhile.
-    What tools ask is answered as in `fuzz`.
+    left out unless `tools` names them; with `tools`, nothing else is tried. Rates and quotas are switched off. The
+    questions of tools are answered as in `fuzz`.
     """
     failures = []
     asked = MadeUp(Random(0))
@@ -169,6 +167,8 @@ def _expanded(uri: UriTemplate, variable: str, text: str) -> str:
 
 
 class _Attack:
+    """The attack on one place: every text in turn, until one causes a failure."""
+
     def __init__(
         self,
         wire: Wire,
@@ -222,7 +222,7 @@ class _Attack:
 
 
 async def _beyond_the_limits(server: Any, principal: Any) -> list[Failure]:
-    """Messages that are nested too deeply and that are too long, each followed by one that is fine."""
+    """Send a message that is nested too deeply and one that is too long, each followed by a good one."""
     limits: Limits = server.limits
     beyond = {"nested too deeply": _nested(limits.depth + 1)}
     if limits.line <= _LONGEST_MESSAGE:
@@ -239,7 +239,7 @@ async def _beyond_the_limits(server: Any, principal: Any) -> list[Failure]:
                 problem = str(error)
             if problem is not None:
                 failures.append(Failure("the server", f"answered a message {what} with: {problem}", {"value": value}))
-                break  # What comes after that says nothing any more.
+                break  # After a failure the next message proves nothing.
             await client.list_tools_page()
     return failures
 

@@ -1,6 +1,6 @@
-"""Texts that callers with bad intentions send, and how to tell that one of them worked.
+"""Texts that attackers send, and signs that one of them worked.
 
-Those that ask for something ask for what does no harm: to read a file that was made for this, or to multiply numbers.
+Some texts ask for something harmless: to read a file that was made for this purpose, or to multiply two numbers.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-# Nobody says this number by accident, and who says it has worked something out.
+# An answer with this number shows that the server evaluated the text.
 _SUM: Final = "9973*9967"
 _WORKED_OUT: Final = str(9973 * 9967)
 
 
 class Bait(NamedTuple):
-    """A file that no tool has any business with."""
+    """A file that no tool should read."""
 
     path: Path
     content: str
 
     def taken(self, texts: list[str]) -> str | None:
-        """What an answer shows to have happened; None when nothing did."""
+        """Return what an answer proves about the server; None if it proves nothing."""
         if any(self.content in text for text in texts):
-            return "gave out a file that it has no business with"
+            return "gave out a file that it should not read"
         if any(_WORKED_OUT in text for text in texts):
-            return "worked out what the caller sent"
+            return "evaluated the text of the caller"
         return None
 
 
@@ -41,7 +41,7 @@ def bait() -> Iterator[Bait]:
 
 
 def hostile_texts(bait: Path) -> dict[str, str]:
-    """The texts by what they are; `bait` is the file that some of them try to reach."""
+    """Return the texts by kind; `bait` is the file that some of them try to reach."""
     below = bait.relative_to(bait.anchor).as_posix()
     up = "../" * 24
     return {

@@ -1,4 +1,4 @@
-"""What a block of a test leaves behind: tasks, threads, descriptors, and what the server still holds."""
+"""`no_leaks`: find what a block of a test leaves behind: tasks, threads, descriptors, state of the server."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-# Threads that wait for work until the loop ends; they belong to it and not to who first gave them work.
+# Worker threads of the loop. They wait until the loop ends and belong to no test.
 _OF_THE_LOOP: Final = "asyncio_"
 _DESCRIPTORS: Final = (Path("/proc/self/fd"), Path("/dev/fd"))
 
 
 @asynccontextmanager
 async def no_leaks(server: Any = None, *, patience: float = 2.0) -> AsyncIterator[None]:
-    """Fail when the block leaves something behind that was not there before, and say what it is.
+    """Fail if the block leaves something behind that was not there before, and say what it is.
 
-    * tasks of this loop that are not done, and threads, each with the line that it is at
-    * open descriptors, each with what it is of (not on Windows)
-    * of the server: connections, calls that run, streams, tasks, callers that wait, a lifespan that is still held
+    * tasks of this loop that are not done, and threads, each with its current line
+    * open descriptors, each with its file (not on Windows)
+    * state of the server: connections, running calls, streams, tasks, waiting callers, a lifespan that is still held
 
-    What is on its way out gets `patience` seconds to leave. A failure of the block itself is raised as it is.
+    Everything gets `patience` seconds to end. An exception of the block itself is raised as it is.
     """
     __tracebackhide__ = True
-    before = _Seen.now(server)
+    before = _Inventory.now(server)
     yield
     left = before.left(server)
     deadline = time.monotonic() + patience
     while left and time.monotonic() < deadline:
         await before.wait_for_an_end(deadline)
-        # What nobody holds any more closes itself when it is collected.
+        # Objects without a reference close themselves when they are collected.
         gc.collect()
         left = before.left(server)
     if left:
         raise AssertionError("the block left behind:\n" + "\n".join(f"  {each}" for each in left))
 
 
-class _Seen(Struct, frozen=True):
-    """What there was at one moment."""
+class _Inventory(Struct, frozen=True):
+    """Everything that exists at one moment."""
 
     tasks: set[asyncio.Task[Any]]
     threads: set[threading.Thread]
@@ -52,11 +52,11 @@ class _Seen(Struct, frozen=True):
     held: dict[str, int]
 
     @classmethod
-    def now(cls, server: Any) -> _Seen:
+    def now(cls, server: Any) -> _Inventory:
         return cls(asyncio.all_tasks(), _threads(), _descriptors(), {} if server is None else _held(server))
 
     def left(self, server: Any) -> list[str]:
-        now = _Seen.now(server)
+        now = _Inventory.now(server)
         tasks = sorted(f"a task: {_task_at(task)}" for task in now.tasks - self.tasks)
         threads = sorted(f"a thread: {_thread_at(thread)}" for thread in now.threads - self.threads)
         descriptors = [
@@ -68,7 +68,7 @@ class _Seen(Struct, frozen=True):
         return tasks + threads + descriptors + held
 
     async def wait_for_an_end(self, deadline: float) -> None:
-        """Until one of the tasks is done, or for a moment where something else is left."""
+        """Wait until one of the tasks is done, or for a moment if something else is left."""
         tasks = asyncio.all_tasks() - self.tasks
         moment = min(0.02, max(0.0, deadline - time.monotonic()))
         if tasks:
@@ -88,12 +88,12 @@ def _descriptors() -> dict[int, str]:
         try:
             found[int(each.name)] = str(each.readlink()) if folder == _DESCRIPTORS[0] else "a file"
         except OSError:
-            continue  # The one that the folder was read with.
+            continue  # This descriptor belonged to the listing itself.
     return found
 
 
 def _held(server: Any) -> dict[str, int]:
-    """What a server holds while somebody uses it."""
+    """Count what a server holds while clients use it."""
     kernel = server.kernel
     waiting = kernel.workers.waiting + (0 if server.enforcer is None else server.enforcer.gates.waiting)
     return {

@@ -1,4 +1,4 @@
-"""Many calls, several at a time, and what became of them."""
+"""Many calls: `load` makes several at a time and counts how they end, `exhaust` calls until the server refuses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from toolwire.testing.outcomes import outcome_of
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What became of the calls. The counts are to be asserted; the times are for people, and never twice the same."""
+    """The outcome of many calls. Assert on the counts; the times are for people and differ from run to run."""
 
     calls: int
     errors: dict[str, int]
-    """How many failed, by kind: `refused`, `isError`, `ProtocolError -32602`, or the name of the exception."""
+    """The number of failed calls by kind: `refused`, `isError`, `ProtocolError -32602`, or the name of an error."""
     at_once: int
-    """How many were under way at the same time, at most."""
+    """The largest number of calls under way at the same time."""
     seconds: float
     """The time for all of them."""
     p50: float
@@ -49,8 +49,8 @@ class Load(Struct, frozen=True, kw_only=True):
 async def load(call: Callable[[int], Awaitable[Any]], *, calls: int = 200, at_once: int = 20) -> Load:
     """Make calls, several at a time: `await load(lambda at: client.call_tool("search", {"query": str(at)}))`.
 
-    The function is given the number of the call, from 0. What it raises that is no error of a call, a failed assertion
-    say, ends the whole.
+    The function gets the number of the call, from 0. An exception that is not an error of a call, such as a failed
+    assertion, ends all of them.
     """
     __tracebackhide__ = True
     if calls < 1 or at_once < 1:
@@ -100,5 +100,32 @@ class _Run:
 
 
 def _share(times: list[float], share: float) -> float:
-    """The time that this share of the calls took at most."""
+    """Return the time within which this share of the calls ended."""
     return round(times[math.ceil(len(times) * share) - 1], 3)
+
+
+class Refusal(Struct, frozen=True):
+    """The first call that the server refused."""
+
+    calls: int
+    """The number of calls before it."""
+    text: str
+    """The text that the caller got."""
+    retry_after: float
+    """The seconds after which the caller may try again."""
+
+
+async def exhaust(call: Callable[[], Awaitable[Any]], *, most: int = 1000) -> Refusal:
+    """Make a call again and again until it is refused for coming too often.
+
+    `await exhaust(lambda: client.call_tool("search", {"query": "x"}))`; reading resources and getting prompts count
+    as well. Fail if nothing is refused within `most` calls, or if a call fails without a time to try again.
+    """
+    __tracebackhide__ = True
+    for made in range(most):
+        outcome = await outcome_of(call())
+        if outcome.retry_after is not None:
+            return Refusal(made, outcome.text, outcome.retry_after)
+        if outcome.kind is not None:
+            raise AssertionError(f"call {made + 1} failed without saying when to try again: {outcome.text}")
+    raise AssertionError(f"{most} calls were made, and none was refused")

@@ -1,19 +1,19 @@
-"""The pytest plugin: your server on every revision and transport, its surface kept, its tools fuzzed and attacked.
+"""The pytest plugin: tests of your server on every revision and transport, its surface, fuzzing and attacks.
 
-It is there as soon as Toolwire is installed. `toolwire_server = "server.py"` in pytest's configuration, or a fixture
-`toolwire_server` of your own, says which server is meant.
+pytest finds the plugin as soon as Toolwire is installed. `toolwire_server = "server.py"` in pytest's configuration,
+or a fixture `toolwire_server` of your own, names the server.
 
     async def test_add(server):                       # once for each revision and transport
         async with server.connect() as (client, wire):
             assert await client.call_tool("add", {"a": 1, "b": 2}, returns=int) == 3
 
-    def test_the_surface(surface):                    # fails when a tool changes; --update-surface accepts it
+    def test_the_surface(surface):                    # fails if a tool changes; --update-surface accepts it
         surface.check()
 
     def test_the_tools_hold(fuzz):                    # arguments made from the schemas
         fuzz.check()
 
-    def test_nobody_breaks_in(hostile):               # texts of callers who mean harm
+    def test_nobody_breaks_in(hostile):               # texts of attackers
         hostile.check(secrets=["sk-live"])
 
 `issuer`, `clock` and `no_leaks` are those of `toolwire.testing`, for the server under test. An `async def` test with
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from toolwire.testing import Clock, Issuer
     from toolwire.testing_plugin.fixtures import Fuzz, Hostile, Served, Surface
 
-# What a test with `server` runs on unless it is marked: every revision, and both eras over the real transports.
+# Without a mark, a test with `server` runs on every revision in memory, and on both eras over the real transports.
 _REAL_TRANSPORTS = ("stdio", "http")
 _ERAS = ("2025-11-25", "2026-07-28")
 
@@ -51,13 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "toolwire(revisions=None, over=None): what the fixture `server` goes through, instead of everything",
+        "toolwire(revisions=None, over=None): the revisions and transports of the fixture `server` (default: all)",
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "toolwire_connection" in metafunc.fixturenames:
-        # One that stands closer to the test says more.
+        # A mark closer to the test overrides the others.
         marks = reversed([mark.kwargs for mark in metafunc.definition.iter_markers("toolwire")])
         given = {name: value for mark in marks for name, value in mark.items()}
         pairs = _connections(given.get("revisions"), given.get("over"))
@@ -65,7 +65,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an `async def` test of ours that no plugin for such tests has made its own."""
+    """Run an `async def` test with our fixtures if no other plugin for such tests does."""
     test = pyfuncitem.obj
     if "toolwire_server" not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(test):
         return None
@@ -94,10 +94,10 @@ def toolwire_server(request: pytest.FixtureRequest) -> Any:
 
     spec = request.config.getini("toolwire_server")
     if not spec:
-        raise pytest.UsageError('say which server is meant: toolwire_server = "server.py" in pytest\'s configuration')
+        raise pytest.UsageError('name the server: toolwire_server = "server.py" in pytest\'s configuration')
     home = request.config.inipath.parent if request.config.inipath is not None else request.config.rootpath
     try:
-        # The very server that tests import by themselves, where they do.
+        # A test that imports the file gets the same server object.
         return server_file.load(str(home / spec), anew=False)
     except (UsageError, server_file.FileFailed) as error:
         raise pytest.UsageError(f"toolwire_server: {error}") from None
@@ -120,7 +120,7 @@ def server(toolwire_server: Any, toolwire_connection: tuple[str, str]) -> Served
 
 @pytest.fixture
 def surface(request: pytest.FixtureRequest, toolwire_server: Any) -> Surface:
-    """What the server offers, compared with the file that was written when it was last accepted."""
+    """The surface of the server, compared with the file of the last `--update-surface`."""
     from toolwire.testing_plugin.fixtures import Surface
 
     return Surface(toolwire_server, Path(request.path).parent, update=request.config.getoption("--update-surface"))
@@ -137,7 +137,7 @@ def fuzz(request: pytest.FixtureRequest, toolwire_server: Any) -> Fuzz:
 
 @pytest.fixture
 def hostile(toolwire_server: Any) -> Hostile:
-    """Calls of everything that takes a text, with the texts of callers who mean harm."""
+    """Calls of every component that takes a text, with the texts of attackers."""
     from toolwire.testing_plugin.fixtures import Hostile
 
     return Hostile(toolwire_server)
@@ -145,7 +145,7 @@ def hostile(toolwire_server: Any) -> Hostile:
 
 @pytest.fixture
 def issuer(toolwire_server: Any) -> Iterator[Issuer]:
-    """Signs tokens that the server takes for those of the issuer in its `auth=`."""
+    """An issuer whose tokens the server accepts like those of the issuer in its `auth=`."""
     from toolwire import testing
 
     with testing.issuer(toolwire_server) as made:
@@ -154,7 +154,7 @@ def issuer(toolwire_server: Any) -> Iterator[Issuer]:
 
 @pytest.fixture
 def clock(toolwire_server: Any) -> Iterator[Clock]:
-    """The time of the test; the server's rates and quotas go by it."""
+    """The clock of the server's rates and quotas."""
     from toolwire import testing
 
     with testing.clock(toolwire_server) as made:
@@ -163,7 +163,7 @@ def clock(toolwire_server: Any) -> Iterator[Clock]:
 
 @pytest.fixture
 def no_leaks(toolwire_server: Any) -> Callable[..., AbstractAsyncContextManager[None]]:
-    """`async with no_leaks():` fails when the block leaves something behind."""
+    """`async with no_leaks():` fails if the block leaves something behind."""
     from toolwire import testing
 
     return partial(testing.no_leaks, toolwire_server)

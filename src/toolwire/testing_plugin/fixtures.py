@@ -1,9 +1,11 @@
-"""What the fixtures of the plugin are."""
+"""The objects behind the fixtures of the plugin: `Served`, `Surface`, `Fuzz` and `Hostile`."""
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -14,11 +16,12 @@ from toolwire import testing
 from toolwire.client import Client, Elicitation, Sampling
 from toolwire.client.handlers import ElicitCallback, SampleCallback
 from toolwire.loops import finish
-from toolwire.testing_plugin import surfaces
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import NotSupported
 
 
 class Served:
-    """A server, and how this run of the test reaches it."""
+    """A server, with the revision and the transport of this run of the test."""
 
     def __init__(self, target: Any, revision: str, over: Any) -> None:
         self.target = target
@@ -26,11 +29,11 @@ class Served:
         self.over = over
 
     def connect(self, **options: Any) -> AbstractAsyncContextManager[tuple[Client, testing.Wire]]:
-        """A connected client and the record of what is said; `options` are those of `testing.connect`."""
+        """Connect a client and record the messages; `options` are those of `testing.connect`."""
         return testing.connect(self.target, revision=self.revision, over=self.over, **options)
 
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, *, returns: Any = None) -> Any:
-        """One call, from a test that is not `async`."""
+        """Call a tool once, from a test that is not `async`."""
 
         async def call() -> Any:
             async with self.connect() as (client, _):
@@ -43,7 +46,7 @@ class Served:
 
 
 class Surface:
-    """The surface of a server and the file it is kept in, next to the test."""
+    """The surface of a server (what a client sees before it calls anything), and its file next to the test."""
 
     def __init__(self, server: Any, folder: Path, *, update: bool) -> None:
         self._server = server
@@ -51,22 +54,54 @@ class Surface:
         self._update = update
 
     def check(self) -> None:
-        """Fail when the surface is not the one that was kept."""
-        name, found = finish(surfaces.of(self._server))
+        """Fail if the surface differs from the file."""
+        name, found = finish(_surface_of(self._server))
         path = self._folder / f"surface-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}.json"
         if self._update:
             path.write_text(found, encoding="utf-8")
             return
         if not path.exists():
-            pytest.fail(f"{path.name} is not there yet: run pytest --update-surface, and commit it", pytrace=False)
+            pytest.fail(
+                f"{path.name} does not exist yet: run pytest --update-surface, and commit the file", pytrace=False
+            )
         kept = path.read_text(encoding="utf-8")
         if kept != found:
-            changes = surfaces.difference(kept, found, path.name)
-            pytest.fail(f"What clients see has changed (pytest --update-surface accepts it):\n{changes}", pytrace=False)
+            changes = _difference(kept, found, path.name)
+            pytest.fail(
+                f"The surface that clients see has changed (pytest --update-surface accepts it):\n{changes}",
+                pytrace=False,
+            )
+
+
+async def _surface_of(server: Any) -> tuple[str, str]:
+    """Return the server's name, and what a client sees of it as JSON, sorted so that only real changes show."""
+    async with Client(server) as client:
+        listings: dict[str, Callable[[], Awaitable[Sequence[t.Wire]]]] = {
+            "tools": client.list_tools,
+            "resources": client.list_resources,
+            "resourceTemplates": client.list_resource_templates,
+            "prompts": client.list_prompts,
+        }
+        found: dict[str, Any] = {}
+        if client.instructions is not None:
+            found["instructions"] = client.instructions
+        for kind, listing in listings.items():
+            try:
+                entries = [entry.to_dict() for entry in await listing()]
+            except NotSupported:
+                continue
+            found[kind] = sorted(entries, key=lambda entry: json.dumps(entry, sort_keys=True))
+        name = client.server.name if client.server is not None else "server"
+    return name, json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _difference(kept: str, found: str, name: str) -> str:
+    lines = difflib.unified_diff(kept.splitlines(), found.splitlines(), name, "now", lineterm="")
+    return "\n".join(lines)
 
 
 class FuzzOptions(TypedDict, total=False):
-    """What `fuzz.check` can be told, as `testing.fuzz`."""
+    """The options of `fuzz.check`, as in `testing.fuzz`."""
 
     tools: Sequence[str] | None
     principal: Any
@@ -76,7 +111,7 @@ class FuzzOptions(TypedDict, total=False):
 
 
 class AttackOptions(FuzzOptions, total=False):
-    """What `hostile.check` can be told, as `testing.attack`."""
+    """The options of `hostile.check`, as in `testing.attack`."""
 
     secrets: Sequence[str]
 
@@ -90,18 +125,18 @@ class Fuzz:
         self._seed = seed
 
     def check(self, **options: Unpack[FuzzOptions]) -> None:
-        """Fail when a tool breaks. Tools with `destructiveHint` are left out unless they are named."""
+        """Fail if a tool breaks. Tools with `destructiveHint` are left out unless `tools` names them."""
         _fail_for(finish(testing.fuzz(self._server, examples=self._examples, seed=self._seed, **options)))
 
 
 class Hostile:
-    """Calls of a server with the texts of callers who mean harm."""
+    """Attacks on a server."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
 
     def check(self, **options: Unpack[AttackOptions]) -> None:
-        """Fail when a component raises, hangs, obeys or reveals something; the options are those of `attack`."""
+        """Fail if a component raises, hangs, obeys or reveals something; the options are those of `testing.attack`."""
         _fail_for(finish(testing.attack(self._server, **options)))
 
 

@@ -1,4 +1,4 @@
-"""A throw-away issuer of tokens, so that the real verification of a server runs in a test."""
+"""Authorization in tests: what a caller may use of a server, and an issuer whose tokens the server verifies."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from toolwire.auth.jose import ALGORITHMS, generate_private_key, sign
-from toolwire.auth.principal import scopes_of
+from toolwire.auth.principal import Principal, scopes_of
 from toolwire.auth.resource import as_resource_server
 from toolwire.auth.verify.jwt import JWT
 from toolwire.auth.verify.verifier import Chain, Verifier
@@ -21,17 +22,60 @@ from toolwire.protocol.sealing import encode_base64url
 
 _HOUR: Final = 3600.0
 _KEY_ID: Final = "test"
-# Keys on curves are made in no time.
+# Keys on elliptic curves are quick to generate.
 _PREFERRED: Final = (*(each for each in ALGORITHMS if each.startswith("ES")), *ALGORITHMS)
+
+Permission: TypeAlias = Literal["usable", "refused", "hidden"]
+
+
+class Permissions(Struct, frozen=True, kw_only=True):
+    """The permission for each component, by name or URI: `usable`, `refused` (listed but not usable) or `hidden`."""
+
+    tools: dict[str, Permission]
+    resources: dict[str, Permission]
+    templates: dict[str, Permission]
+    prompts: dict[str, Permission]
+
+
+def permissions(server: Any, principal: Principal | None = None) -> Permissions:
+    """Return what a caller over HTTP may do, without calling anything. None is a caller without a token.
+
+    A caller that `auth=` does not let in sees nothing.
+    """
+    access, catalog = server.kernel.access, server.catalog
+    let_in = _is_let_in(server, principal)
+    view = access.view_of(principal)
+
+    def of(kind: str) -> dict[str, Permission]:
+        seen = catalog.all(kind, view)
+        found: dict[str, Permission] = {}
+        for name in catalog.all(kind):
+            if not let_in or name not in seen:
+                found[name] = "hidden"
+            else:
+                found[name] = "usable" if access.permits(principal, seen[name]) else "refused"
+        return found
+
+    return Permissions(tools=of("tools"), resources=of("resources"), templates=of("templates"), prompts=of("prompts"))
+
+
+def _is_let_in(server: Any, principal: Principal | None) -> bool:
+    resource_server = as_resource_server(server.auth)
+    if resource_server is None:
+        return True
+    if principal is None or not resource_server.allows(principal):
+        return False
+    scopes: frozenset[str] = server.kernel.access.effective(principal.scopes)
+    return resource_server.scopes <= scopes
 
 
 @contextmanager
 def issuer(server: Any, of: str | None = None) -> Iterator[Issuer]:
-    """Within the block, the server takes the tokens of this issuer for those of the one in its `auth=`.
+    """Make the server accept tokens of a test issuer in place of the one in its `auth=`, within the block.
 
-    Everything else of the verification is the server's own: issuer, audience, algorithms, times, scopes. `of` says
-    which issuer is meant where there are several. `LookupError` when the server does not verify signed tokens itself:
-    use `connect(principal=)` there, or `connect(auth=)` with an API key.
+    The rest of the verification is the server's own: issuer, audience, algorithms, times, scopes. `of` names the
+    issuer if there are several. Raise `LookupError` if the server does not verify signed tokens itself: use
+    `connect(principal=)` there, or `connect(auth=)` with an API key.
     """
     resource_server = as_resource_server(server.auth)
     known = [] if resource_server is None else list(_signed(resource_server.verifier))
@@ -57,7 +101,7 @@ def _signed(verifier: Verifier) -> Iterator[JWT]:
 
 
 class Issuer:
-    """Signs tokens as the server expects them, and as it must not accept them."""
+    """An issuer that signs tokens which the server accepts, and tokens which it must refuse."""
 
     def __init__(self, server: Any, verifier: JWT, url: str, needed: frozenset[str]) -> None:
         self.url = url
@@ -69,7 +113,7 @@ class Issuer:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """Its public keys, as `JWT(keys=)` takes them."""
+        """Return the public keys in the form that `JWT(keys=)` takes."""
         return {"keys": [{**self._key.as_dict(private=False), "kid": _KEY_ID}]}
 
     def token(
@@ -80,15 +124,15 @@ class Issuer:
         expires_in: float = _HOUR,
         **claims: Any,
     ) -> str:
-        """A token that the server accepts, unless what is given here says otherwise.
+        """Sign a token that the server accepts, unless an argument makes it unacceptable.
 
-        It has the scopes that every request needs unless `scopes` names others. `claims` are added, or take the place
-        of `iss`, `aud` and the like; None leaves one out.
+        The token has the scopes that every request needs unless `scopes` names others. `claims` are added, or replace
+        `iss`, `aud` and the like; None leaves a claim out.
         """
         return self._signed(self._claims(subject, scopes, expires_in, claims), self._key)
 
     def bad_tokens(self) -> dict[str, str]:
-        """Tokens that no server may accept, by what is wrong with them."""
+        """Return tokens that no server may accept, by what is wrong with them."""
         far = self._terms.skew + _HOUR
         good = self._claims("tester", None, _HOUR, {})
         header, payload, signature = self._signed(good, self._key).split(".")
@@ -149,7 +193,7 @@ class Issuer:
         return sign({"alg": self._algorithm, "kid": _KEY_ID, "typ": "at+jwt"}, claims, key)
 
     def _with_shared_secret(self, payload: str) -> str:
-        """RFC 8725 section 2.1: a verifier that believes the header would take the public key for a secret."""
+        """Sign with the public key as a secret: a careless verifier accepts it (RFC 8725 section 2.1)."""
         signed = f"{_part({'alg': 'HS256', 'kid': _KEY_ID, 'typ': 'at+jwt'})}.{payload}"
         signature = hmac.digest(self._key.as_pem(private=False), signed.encode(), sha256)
         return f"{signed}.{encode_base64url(signature)}"

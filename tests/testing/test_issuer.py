@@ -130,6 +130,6 @@ async def test_who_is_known_needs_no_token() -> None:
         async with testing.connect(server, over=over, principal=Principal("ann")) as (client, _):  # type: ignore[arg-type]
             assert (await client.call_tool("whoami")).text == "ann"
     for options in ({"over": "memory"}, {"over": "http", "principal": Principal("ann")}):
-        with pytest.raises(ValueError, match="a token is shown over HTTP"):
+        with pytest.raises(ValueError, match="auth= is a token that is sent over HTTP"):
             async with testing.connect(server, auth="a-token", **options):  # type: ignore[arg-type]
                 pass

@@ -1,4 +1,4 @@
-"""The end of a tool's time, brought about now, and what it leaves behind."""
+"""`time_out`: let the time of a tool be over at once, and wait for its clean-up."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from toolwire.testing.connecting import connect
 
 
 class TimedOut(Struct, frozen=True):
-    """A call that was stopped."""
+    """A call that was stopped by its timeout."""
 
     text: str
-    """What the caller is told."""
+    """The text that the caller got."""
     allowed: float
-    """The seconds that the call would have had, by the timeout of the tool, its policies and the server's limits."""
+    """The seconds that the timeout of the tool, its policies and the server's limits allow."""
 
 
 async def time_out(
@@ -33,11 +33,11 @@ async def time_out(
     principal: Any = None,
     patience: float = 5.0,
 ) -> TimedOut:
-    """Call a tool, let its time be over, and return when it has come to its end.
+    """Call a tool, let its time be over, and return when the tool has ended.
 
-    Its clean-up has run then: `finally`, `async with`, what comes after the `yield` of its dependencies. `when` is
-    waited for first, so that the tool is where the test wants it: `when=started.wait`. Fails when the tool finishes by
-    itself, and when it goes on for `patience` seconds after it was told to stop.
+    By then its clean-up has run: `finally`, `async with`, the code after the `yield` of its dependencies. `when` is
+    awaited first, so that the tool has come to the point that the test wants: `when=started.wait`. Fail if the tool
+    finishes by itself, or if it goes on for `patience` seconds after it was told to stop.
     """
     __tracebackhide__ = True
     stopper = _Stopper(tool, when)
@@ -53,12 +53,12 @@ async def time_out(
     finally:
         server.kernel.use_no_more(stopper)
     if stopper.allowed is None or not stopper.stopped:
-        raise AssertionError(f"{tool} came to its end by itself: {result.text}")
+        raise AssertionError(f"{tool} finished by itself: {result.text}")
     return TimedOut(result.text, stopper.allowed)
 
 
 class _Stopper:
-    """The innermost middleware: it knows the time that is left after all policies have spoken."""
+    """The innermost middleware: it knows the time that all policies together allow."""
 
     def __init__(self, tool: str, when: Callable[[], Awaitable[Any]] | None) -> None:
         self.allowed: float | None = None
@@ -98,7 +98,7 @@ class _Stopper:
         self._told.set()
 
     async def settled(self, call: asyncio.Future[ToolResult], patience: float) -> ToolResult:
-        """The answer to the call, for which there is `patience` once it was told to stop."""
+        """Wait for the answer to the call, for `patience` seconds after it was told to stop."""
         __tracebackhide__ = True
         call.add_done_callback(lambda _: self._told.set())
         await self._told.wait()

@@ -1,4 +1,4 @@
-"""Values for a JSON Schema: the edges of what it allows first, then whatever chance brings."""
+"""Generated input for tests: values that fit a JSON Schema, and a user and a model who answer questions at random."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
+from toolwire import schemas
+from toolwire.client import Accept, Cancel, Decline, Elicitation, Sampling
 from toolwire.protocol import types as t
 from toolwire.schemas import Json, Schema, Validator
 from toolwire.schemas.walking import at_pointer
 
-# Texts that programs stumble over.
+# Texts that programs often handle wrongly.
 TEXTS: Final = (
     "",
     "a",
@@ -42,14 +44,14 @@ _FORMATS: Final = {
 }
 _DEEPEST: Final = 6
 _LONGEST: Final = 5
-# A schema may ask for more than a test can send, or for itself without end.
+# Limits for a schema that asks for more than a test can send, or that contains itself without end.
 _MOST_PARTS: Final = 20_000
 _DEEPEST_OF_ALL: Final = 100
 _LONGEST_TEXT: Final = 1_000_000
 
 
 class Maker:
-    """Makes values for the parts of one schema."""
+    """A maker of random values for the parts of one schema."""
 
     def __init__(self, root: Schema, random: Random) -> None:
         self._root = root
@@ -57,7 +59,7 @@ class Maker:
         self._left = _MOST_PARTS
 
     def whole(self, schema: Json) -> Json:
-        """Make a whole value, of a bounded number of parts."""
+        """Make a whole value with a bounded number of parts."""
         self._left = _MOST_PARTS
         return self.value(schema)
 
@@ -70,7 +72,7 @@ class Maker:
             return self._anything()
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference.startswith("#"):
-            # A schema that contains itself ends where its optional parts are left out.
+            # A schema that contains itself ends when its optional parts are left out.
             return self.value(at_pointer(self._root, reference[1:]), depth + 1)
         if "const" in schema:
             return schema["const"]
@@ -176,7 +178,7 @@ def _bounds(schema: Schema, gap: float) -> tuple[float | None, float | None]:
 
 
 def _merged(schema: Schema) -> Schema:
-    """`allOf` as one schema, as far as its parts do not overlap."""
+    """Merge the parts of `allOf` into one schema, as far as they do not overlap."""
     merged: Schema = {key: value for key, value in schema.items() if key != "allOf"}
     for part in schema["allOf"]:
         if isinstance(part, dict):
@@ -192,12 +194,12 @@ def _merged(schema: Schema) -> Schema:
 
 SIMPLEST: Final[tuple[Json, ...]] = (None, False, 0, 1, 0.0, "", "a", [], {})
 
-# How often arguments are made anew when they do not fit.
+# How often arguments are made again when they do not fit.
 _ATTEMPTS: Final = 50
 
 
 def made(schema: Schema, validator: Validator, random: Random, examples: int) -> Iterator[dict[str, Any]]:
-    """Objects that a schema allows: as many as `examples`, or as few as could be made."""
+    """Yield objects that a schema allows: `examples` of them, or fewer if no more could be made."""
     maker = Maker(schema, random)
     found = 0
     for _ in range(examples + _ATTEMPTS):
@@ -208,10 +210,55 @@ def made(schema: Schema, validator: Validator, random: Random, examples: int) ->
 
 
 def fitting(tool: t.Tool, validator: Validator, random: Random, examples: int) -> Iterator[dict[str, Any]]:
-    """Arguments that a tool takes; `ValueError` when none could be made."""
+    """Yield arguments that a tool takes; raise `ValueError` if none could be made."""
     nothing = True
     for arguments in made(tool.input_schema, validator, random, examples):
         nothing = False
         yield arguments
     if nothing and examples:
         raise ValueError(f"no arguments could be made for {tool.name!r}: leave it out of tools=")
+
+
+# --- answers to questions of a server -------------------------------------------------------------------------------
+
+# How often a user declines or cancels.
+_UNWILLING: Final = 0.2
+
+
+class MadeUp:
+    """A user and a model who answer every question of a server; `given` has their answers since it was last cleared.
+
+    Forms are filled in from their schema, or declined.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.given: list[Any] = []
+        self.elicitation: Elicitation = Elicitation(form=self._form, url=self._url)
+        self.sampling: Sampling = Sampling(self._sample, tools=True, context=True)
+        self._random = random
+
+    def _form(self, message: str, params: t.ElicitRequestParams) -> Any:
+        schema = params.requested_schema
+        assert isinstance(schema, dict)
+        validator = schemas.compile(schema, what="the schema of a form")
+        content = None if self._refuses() else next(made(schema, validator, self._random, 1), None)
+        return self._say(self._no() if content is None else Accept(content))
+
+    def _url(self, message: str, params: t.ElicitRequestParams) -> Any:
+        return self._say(self._no() if self._refuses() else Accept())
+
+    def _sample(self, params: t.CreateMessageRequestParams) -> str:
+        text = self._random.choice(TEXTS)
+        self.given.append(text)
+        return text
+
+    def _refuses(self) -> bool:
+        return self._random.random() < _UNWILLING
+
+    def _no(self) -> Decline | Cancel:
+        return self._random.choice((Decline(), Cancel()))
+
+    def _say(self, answer: Accept | Decline | Cancel) -> Accept | Decline | Cancel:
+        action = type(answer).__name__.lower()
+        self.given.append({action: answer.content} if isinstance(answer, Accept) and answer.content else action)
+        return answer

@@ -22,8 +22,8 @@ from toolwire.client import Decline
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported
 from toolwire.testing.fuzzing import fuzz
+from toolwire.testing.generated import Maker
 from toolwire.testing.hostile import attack
-from toolwire.testing.values import Maker
 
 
 @dataclass

@@ -63,7 +63,7 @@ async def test_a_tool_that_finishes_by_itself_was_not_stopped() -> None:
     async def quick() -> str:
         return "done"
 
-    with pytest.raises(AssertionError, match="quick came to its end by itself: done"):
+    with pytest.raises(AssertionError, match="quick finished by itself: done"):
         await testing.time_out(server, "quick")
 
 
