@@ -109,7 +109,7 @@ def test_a_batch_is_a_list_where_the_revision_has_batches() -> None:
     assert isinstance(parsed, list)
     assert [type(each) for each in parsed] == [Request, Notification]
     assert json.loads(serialize(parsed)) == json.loads(text)
-    with pytest.raises(ValueError, match="no revision"):
+    with pytest.raises(ValueError, match="not a revision"):
         parse(text, revision="2020-01-01")
 
 

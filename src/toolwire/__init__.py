@@ -1,6 +1,6 @@
 """Toolwire: Model Context Protocol servers and clients for every revision of the protocol.
 
-Names are resolved when they are first used, so that importing the package costs nothing by itself.
+Names are resolved on first use, so that importing the package is cheap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting times before another try: longer each time, and random, so that clients do not all try at the same moment."""
+"""`Backoff`: the pauses between attempts. Each is longer than the last, with a random share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Backoff:
         return self._limit is not None and self._failures >= self._limit
 
     def next(self) -> float | None:
-        """The next pause in seconds, or None when it is time to give up."""
+        """Return the next pause in seconds; None when there are no attempts left."""
         if self.exhausted:
             return None
         pause = min(FIRST_SECONDS * 2.0 ** min(self._failures, 30), self._longest)
@@ -31,7 +31,10 @@ class Backoff:
         return pause * random.uniform(0.5, 1.0)
 
     def after(self, retry: int | None) -> float:
-        """The next pause where there is no giving up: at first what the other side named, in milliseconds."""
+        """Return the next pause of a caller that never gives up.
+
+        `retry` is the pause in milliseconds that the other side asked for. It counts in full at the first failure.
+        """
         pause = self.next()
         if pause is None:
             pause = self._longest
@@ -40,5 +43,5 @@ class Backoff:
         return max(retry / 1000, pause if self._failures > 1 else 0.0)
 
     def reset(self) -> None:
-        """It worked: the next failure is the first one again."""
+        """Start again after a success: the next failure counts as the first."""
         self._failures = 0

@@ -1,6 +1,6 @@
 """Exceptions that servers, clients and handlers raise, and the codes of JSON-RPC errors, under one public name.
 
-What concerns only the features of a client (`Denied`, `ToolChanged`, …) is in `toolwire.client`.
+Exceptions of single client features (`Denied`, `ToolChanged`, …) are in `toolwire.client`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Packages that only some features need: imported when the feature is used, missed in one line that says what to do."""
+"""Optional packages (extras): imported when a feature is used, with one clear line if they are missing."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from toolwire.base_errors import ServerError
 
 
 class MissingExtra(ServerError):
-    """A package is not installed that a feature needs; the text is one line with the command that installs it."""
+    """A feature needs a package that is not installed. The text is one line with the command that installs it."""
 
     def __init__(self, what: str, package: str, extra: str) -> None:
         super().__init__(f"{what} needs {package}: pip install 'toolwire[{extra}]'")
 
 
 def require(module: str, *, extra: str, what: str) -> Any:
-    """The module; `MissingExtra` when its package is not there."""
+    """Import and return a module; raise `MissingExtra` if its package is not installed."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,7 +1,8 @@
-"""Log output for those who ask for it, and the two scales of log levels.
+"""Log output of the library, and the log levels of the protocol and of Python.
 
-The library writes to loggers below `toolwire` and configures nothing. `install()` is for programs: it puts one handler
-on that logger (never on the root), to standard error, because standard output may carry the protocol.
+The library writes to loggers below `toolwire` and configures nothing. A program calls `install()`: it adds one
+handler to that logger, never to the root. The handler writes to standard error, because standard output may carry the
+protocol.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from toolwire.protocol.types import LoggingLevel
 
 Level: TypeAlias = LoggingLevel
 
-#: The eight levels of RFC 5424, from the least severe, and where they stand among Python's.
+#: The eight levels of RFC 5424, from the least severe, with their numbers on Python's scale.
 LEVELS: dict[Level, int] = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -32,14 +33,14 @@ LEVELS: dict[Level, int] = {
     "emergency": 60,
 }
 
-#: The logger of HTTP requests. Each of its lines is wanted, however much they are alike.
+#: The logger of HTTP requests. Its lines are never left out as repetitions.
 ACCESS = "toolwire.access"
 
 _logger = logging.getLogger("toolwire")
 
 
 def to_python(level: str) -> int:
-    """Python's number for a level of the protocol; ValueError for any other word."""
+    """Return Python's number for a level of the protocol; raise `ValueError` for any other word."""
     number = LEVELS.get(cast("Level", level))
     if number is None:
         raise ValueError(f"Unknown log level; use one of {', '.join(LEVELS)}.")
@@ -47,7 +48,7 @@ def to_python(level: str) -> int:
 
 
 def from_python(levelno: int) -> Level:
-    """The highest level of the protocol that a Python level reaches; "debug" for anything below."""
+    """Return the highest level of the protocol that a Python level reaches; "debug" for lower ones."""
     found: Level = "debug"
     for level, number in LEVELS.items():
         if number <= levelno:
@@ -65,10 +66,10 @@ def install(
     window: float = 10.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> logging.Handler:
-    """Write what the library logs, from `level` on, as text or as JSON lines in the form of a log notification.
+    """Write the log of the library, from `level` on, as text or as JSON lines in the form of a log notification.
 
-    A message longer than `max_length` is cut. Of one and the same message at most `max_repeats` appear within `window`
-    seconds; the next one says how many were left out. A second call replaces the first one's handler.
+    A message longer than `max_length` is cut. The same message appears at most `max_repeats` times within `window`
+    seconds; the next one says how many were left out. A second call replaces the handler of the first.
     """
     number = to_python(level)
     uninstall()
@@ -79,7 +80,7 @@ def install(
 
 
 def uninstall() -> None:
-    """Take the handler away again, if there is one."""
+    """Remove the handler of `install()`, if there is one."""
     handler = _installed()
     if handler is not None:
         _logger.removeHandler(handler)
@@ -88,7 +89,7 @@ def uninstall() -> None:
 
 
 def set_level(level: str) -> bool:
-    """Move the minimum level of the installed handler, and say whether there is one; without it nothing changes."""
+    """Change the level of the installed handler; return whether there is one."""
     number = to_python(level)
     handler = _installed()
     if handler is None:
@@ -103,13 +104,13 @@ def _installed() -> _Handler | None:
 
 def _apply(handler: _Handler, number: int) -> None:
     handler.setLevel(number)
-    # The logger must let through what this handler wants, and goes on to let through what others were promised.
+    # The logger must pass the records of this handler, and still pass those that it passed before.
     before = handler.previous_level
     _logger.setLevel(number if before == logging.NOTSET else min(number, before))
 
 
 class _RepeatLimit:
-    """Counts messages by their text before formatting, so that one that differs in its details still counts as one."""
+    """A count of messages by their text before formatting, so that messages with other details count as the same."""
 
     _MAX_KEYS = 512
 
@@ -117,11 +118,11 @@ class _RepeatLimit:
         self._max_repeats = max_repeats
         self._window = window
         self._clock = clock
-        # By message: the start of its window, and how many came since. The oldest window is the first.
+        # For each message: the start of its window, and the count since then. The oldest window comes first.
         self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def admit(self, record: logging.LogRecord) -> int | None:
-        """Return how many lines like this one were left out just before; None to leave this one out as well."""
+        """Return how many repetitions were left out before this record; None if this one is left out too."""
         key = (record.name, record.levelno, record.msg if isinstance(record.msg, str) else type(record.msg).__name__)
         now = self._clock()
         start, count = self._seen.get(key, (now, 0))
@@ -136,6 +137,8 @@ class _RepeatLimit:
 
 
 class _Handler(logging.Handler):
+    """The handler of `install()`."""
+
     def __init__(
         self, stream: TextIO | None, json: bool, max_length: int, limit: _RepeatLimit, previous_level: int
     ) -> None:
@@ -192,7 +195,10 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _on_one_entry(text: str) -> str:
-    """Logged text may come from a peer: it must not start a line that looks like an entry, nor steer a terminal."""
+    """Indent further lines and escape control characters, because logged text may come from a peer.
+
+    Such text must neither look like an entry of the log nor control a terminal.
+    """
     return "\n    ".join(printable(line) for line in text.split("\n"))
 
 

@@ -1,7 +1,7 @@
 """JSON-RPC messages as typed values: `parse` reads one, `serialize` writes it back.
 
-For proxies, recorders and tests, which handle messages without a connection. Members that a revision does not know are
-kept, so that what was parsed is written back in full.
+It is for proxies, recorders and tests, which handle messages without a connection. Members that a revision does not
+know are kept, so that a parsed message is written back in full.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class Notification(Struct):
 
 
 class Response(Struct):
-    """The result of a request. It has the type of the method that it answers, where `parse` is told that method."""
+    """The result of a request. It has the result type of its method if `parse` is told the method."""
 
     id: t.RequestId
     result: Any
 
 
 class ErrorResponse(Struct):
-    """The error that a request was answered with; `id` is None where the request was too broken to have one."""
+    """The error response to a request; `id` is None if the id of the request could not be read."""
 
     id: t.RequestId | None
     error: t.Error
 
     def to_exception(self) -> ProtocolError:
-        """Make the exception that a client raises for it."""
+        """Return the exception that a client raises for this error."""
         return ProtocolError(self.error.code, self.error.message, self.error.data)
 
 
@@ -59,17 +59,19 @@ Message: TypeAlias = Request | Notification | Response | ErrorResponse
 def parse(message: str | bytes, *, revision: str = MODERN, answers: str | None = None) -> Message | list[Message]:
     """Read one message; a batch (2025-03-26 only) is a list of messages.
 
-    `answers` is the method that a result belongs to; without it, a result is plain JSON. So are the params of a method
-    that `revision` does not have. For what cannot be read it raises `ProtocolError`, with the code that its sender is
-    owed.
+    `answers` is the method that a result belongs to; without it, a result is plain JSON. The params of a method that
+    `revision` does not have are plain JSON too. Raise `ProtocolError` for a message that cannot be read, with the
+    code for the answer to its sender.
     """
     if not is_supported(revision):
-        raise ValueError(f"{revision!r} is no revision of the protocol")
+        raise ValueError(f"{revision!r} is not a revision of the protocol")
     read = jsonrpc.decode(message.encode() if isinstance(message, str) else message)
     if not isinstance(read, jsonrpc.Batch):
         return _typed(read, revision, answers)
     if read.oversized or not read.items or revision != "2025-03-26":
-        raise ProtocolError(INVALID_REQUEST, f"A batch is no message of {revision}, or has too many members or none")
+        raise ProtocolError(
+            INVALID_REQUEST, f"A batch is not a message of {revision}, is empty or has too many members"
+        )
     return [_typed(item, revision, answers) for item in read.items]
 
 
@@ -96,12 +98,12 @@ def _result(row: Method | None, raw: Raw, answers: str | None) -> Any:
     if row is None or not isinstance(plain, dict):
         return plain
     said = plain.get("resultType")
-    # 2025-11-25 tasks: what is a task is answered with the task.
+    # 2025-11-25 tasks: the answer to a call that runs as a task is the task.
     undeclared = t.CreateTaskResult if said is None and "task" in plain else row.result
     kind = _DECLARED.get(said, undeclared) if isinstance(said, str) else undeclared
     result = _part(kind, raw, f"the result of {answers}")
     if said is None and isinstance(result, t.Result):
-        # RPC-4: it is complete, and says so on 2026-07-28 alone.
+        # RPC-4: only a result of 2026-07-28 says that it is complete.
         result.result_type = UNSET
     return result
 

@@ -1,4 +1,4 @@
-"""Takes secrets out of what is shown: values by the name they go under, and texts by pattern."""
+"""Redaction of secrets in logs and records: values by their names, and parts of texts by patterns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 MASK: Final = "[redacted]"
 
-#: What is never shown, whoever asks for it, wherever it stands in a name. Compared without case and separators, so that
+#: Words that make a name secret wherever they occur in it. They are compared without case and separators, so that
 #: `api_key` is found in `X-API-Key` and in `myApiKey`.
 SECRET_NAMES: Final = (
     "password",
@@ -37,21 +37,21 @@ SECRET_NAMES: Final = (
     "mnemonic",
     "connection_string",
 )
-#: The same for what is secret as a whole word of a name or at its end, and harmless in other words, like `tokenizer`.
+#: Words that make a name secret as a whole word or at the end. Inside others, as in `tokenizer`, they are harmless.
 SECRET_WORDS: Final = ("token", "pwd", "jwt", "otp", "bearer")
-# Often a number of them, as in `max_tokens`: then it is a number.
+# Plurals are often counts, as in `max_tokens`. A number under such a name is not secret.
 _PLURALS: Final = ("tokens", "jwts")
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MAX_NAME: Final = 200
 
 _MAX_DEPTH: Final = 128
-# Members of content that carry no text but encoded bytes, and what they come along with. A pattern would find nothing
-# there but by accident, and break what it found.
+# Members of content that hold encoded bytes, and the members beside them. A pattern would match there only by accident
+# and break the data.
 _ENCODED: Final = {"data": ("type", "mimeType"), "blob": ("uri",), "requestState": ("resultType",)}
 
 
 class Redaction:
-    """Names whose values are secret, and patterns that are secret wherever they stand."""
+    """Names whose values are secret, and patterns of text that is secret anywhere."""
 
     __slots__ = ("_names", "names", "patterns")
 
@@ -60,31 +60,31 @@ class Redaction:
         names: Iterable[str] = (),
         patterns: Iterable[str | re.Pattern[str]] = (),
     ) -> None:
-        """`names` come on top of `SECRET_NAMES` and are compared as a whole; `patterns` are regular expressions."""
+        """Add `names` to `SECRET_NAMES`, compared as a whole, and `patterns`, which are regular expressions."""
         self.names: tuple[str, ...] = tuple(names)
         self.patterns: tuple[re.Pattern[str], ...] = tuple(re.compile(each) for each in patterns)
         self._names = frozenset(_plain(each) for each in self.names)
 
     def __or__(self, other: Redaction) -> Redaction:
-        """Return a redaction that takes out what either of the two takes out."""
+        """Combine two redactions: secrets of either are redacted."""
         return Redaction((*self.names, *other.names), (*self.patterns, *other.patterns))
 
     def hides(self, name: str, value: Any) -> bool:
-        """Return whether a value under this name is not shown."""
+        """Return whether the value of this name is secret."""
         return _plain(name) in self._names or _is_secret(name, value)
 
     def text(self, text: str) -> str:
-        """The text without what the patterns match."""
+        """Return the text with the matches of the patterns masked."""
         for pattern in self.patterns:
             text = pattern.sub(MASK, text)
         return text
 
     def arguments(self, value: Any) -> Any:
-        """A JSON value to keep a record of: without the values of secret names and without what the patterns match."""
+        """Redact a JSON value for a record: mask the values of secret names and the matches of the patterns."""
         return self._walk(value, by_name=True, depth=0)
 
     def content(self, value: Any) -> Any:
-        """A JSON value to hand on: only what the patterns match is taken out, and encoded bytes stay whole."""
+        """Redact a JSON value that is passed on: mask the matches of the patterns and keep encoded bytes whole."""
         return self._walk(value, by_name=False, depth=0)
 
     def _walk(self, value: Any, by_name: bool, depth: int) -> Any:
@@ -113,7 +113,7 @@ def _plain(name: str) -> str:
 
 def _is_secret(name: str, value: Any) -> bool:
     if len(name) > _MAX_NAME:
-        return True  # Nobody's argument has such a name, and looking for words in it is work for a stranger.
+        return True  # No honest argument has such a long name, and searching it would cost time.
     kind = _kind(name)
     return kind == "secret" or (kind == "several" and not isinstance(value, int | float))
 

@@ -1,6 +1,6 @@
-"""Sealing that hides: AES-256-GCM where `cryptography` is installed, and the choice of a sealer.
+"""Sealing with AES-256-GCM if `cryptography` is installed, and the choice of a sealer.
 
-Apart from `protocol/sealing.py`, because the core imports no package that it can do without.
+It is not in `protocol/sealing.py`, because the core imports no optional package.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _TAG_BYTES = 16
 
 
 class AesSealer:
-    """AES-256-GCM: signed, and unreadable for the peer.
+    """A sealer with AES-256-GCM: the peer can neither change nor read a token.
 
-    Every token has a key of its own, derived by a random salt. With one key for all, random nonces would have to stop
-    after 2**32 tokens (NIST SP 800-38D section 8.3), which a busy fleet reaches within days.
+    Every token has a key of its own, derived with a random salt. A single key with random nonces would be safe for
+    2**32 tokens only (NIST SP 800-38D section 8.3), which a busy fleet reaches within days.
     """
 
     __slots__ = ("_keys", "_random", "_ring")
@@ -67,7 +67,7 @@ class AesSealer:
 
 @cache
 def _aes() -> tuple[Any, type[Exception]]:
-    """The cipher and the exception of a wrong tag; a shared library that a server which seals nothing never loads."""
+    """Return the cipher and the exception of a wrong tag. The shared library is loaded on first use."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -77,9 +77,9 @@ def _aes() -> tuple[Any, type[Exception]]:
 def make_sealer(
     secrets: Sequence[str | bytes] | None, *, random: Callable[[int], bytes], purpose: str = "state"
 ) -> Sealer:
-    """The best sealer at hand: AES-256-GCM with `cryptography`, otherwise HMAC-SHA256; `confidential` tells which.
+    """Return the best sealer: AES-256-GCM with `cryptography`, otherwise HMAC-SHA256; `confidential` tells which.
 
-    Without secrets it draws one, so what it seals opens in this process only.
+    Without secrets it uses a random one, so that its tokens open in this process only.
     """
     ring = [random(32)] if secrets is None else secrets
     if find_spec("cryptography") is None:

@@ -1,7 +1,7 @@
-"""Transports: what a connection of your own implements, and the connections that the library brings.
+"""Transports: the interface of a connection of your own, and the connections of the library.
 
-Implement `read`, `write` and `close` of a `Channel`, and hand it to `Server.run`, `Server.serve` or `Client`. The rest
-of a `Channel` has defaults.
+Implement `read`, `write` and `close` of a `Channel`, and pass it to `Server.run`, `Server.serve` or `Client`. The other
+methods of a `Channel` have defaults.
 """
 
 from __future__ import annotations

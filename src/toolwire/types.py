@@ -1,4 +1,4 @@
-"""The wire types and what the revisions of the protocol can do, under one public name."""
+"""The wire types and the features of the revisions, under one public name."""
 
 from __future__ import annotations
 
