@@ -14,7 +14,7 @@ import pytest
 from toolwire import Client, Policy, Server, testing
 from toolwire.auth import JWT, PrivateKey, entra, github
 from toolwire.auth.jose import _joserfc
-from toolwire.cli import output
+from toolwire.cli import screen
 from toolwire.extras import MissingExtra
 
 EXTRAS = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"][
@@ -42,7 +42,7 @@ NEEDS: list[tuple[str, str, Callable[[], Any]]] = [
     ("redis", "redis", lambda: Server("s", stores="redis://127.0.0.1:1")),
     ("opentelemetry", "otel", lambda: Server("s", tracing=True)),
     ("opentelemetry", "otel", lambda: Client(Server("s"), tracing=True)),
-    ("rich", "cli", lambda: output.results("always")),
+    ("rich", "cli", lambda: screen.results("always")),
 ]
 
 

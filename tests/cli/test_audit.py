@@ -77,7 +77,7 @@ def test_many_findings_are_counted_and_not_all_shown(
     [
         (["verify", "no-such-file"], "no-such-file cannot be read"),
         (["verify", "FILE", "--key-file", "no-such-key"], "no-such-key cannot be read"),
-        (["verify", "FILE", "--anchors", "FILE2"], "FILE2 has lines that are no anchors"),
+        (["verify", "FILE", "--anchors", "FILE2"], "FILE2 has lines that are not anchors"),
     ],
 )
 def test_what_cannot_be_read(

@@ -17,7 +17,7 @@ from tests.cli.command import Command
 from tests.client.fake import FakeServer
 
 from toolwire import Audio, Context, File, Image, ResourceLink, Server, ToolError
-from toolwire.cli.showing import drawn
+from toolwire.cli.show_content import drawn
 from toolwire.protocol import types as t
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 2000
@@ -279,8 +279,8 @@ def test_the_caller_of_a_server_file_can_be_told(toolwire: Command, tmp_path: Pa
     [
         (["call", "http://localhost:1/mcp", "who", "--as", "ann"], "--as is for a Python server file or module"),
         (["call", "server", "who", "--as", "ann"], "--as is for a Python server file or module"),
-        (["call", "who.py", "who", "--scope", "read"], "--scope is for --as"),
-        (["run", "who.py", "--scope", "read"], "--scope is for --as"),
+        (["call", "who.py", "who", "--scope", "read"], "--scope needs --as"),
+        (["run", "who.py", "--scope", "read"], "--scope needs --as"),
         (["run", "who.py", "--transport", "http", "--as", "ann"], "--as is for --transport stdio"),
     ],
 )

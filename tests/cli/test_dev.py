@@ -152,7 +152,7 @@ async def test_a_file_that_breaks_is_told_with_its_line_and_changes_nothing(fold
         assert await text_of_call(client, "greet") == "hello"
         write(folder / "server.py", SERVER + "\ndef broken(:\n")
         await served.says("SyntaxError")
-        await served.says("the last version that worked goes on")
+        await served.says("the last version that worked is still served")
         error = (await served.page("state"))["reload"]["error"]
         assert error["line"] == 11 and error["message"].startswith("SyntaxError")
         write(folder / "server.py", SERVER.replace("return GREETING", "return GREETING.upper()"))
@@ -256,4 +256,4 @@ async def test_the_page_calls_as_whom_it_is_told(folder: Path, options: tuple[st
 
 def test_scopes_belong_to_somebody(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dev", str(folder / "server.py"), "--scope", "staff"]) == 2
-    assert "--scope is for --as" in capsys.readouterr().err
+    assert "--scope needs --as" in capsys.readouterr().err

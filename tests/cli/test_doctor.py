@@ -59,7 +59,7 @@ def test_a_good_server_is_told_so(toolwire: Command) -> None:
         "ok  end: it left when its input ended",
         "ok  revisions: 2026-07-28, and 2025-11-25 for the older clients",
         "ok  tools: 2, and the linter has no complaint",
-        "--  leaving: no tool says that it only reads and needs no arguments: name one with --call",
+        "--  leaving: no tool declares readOnlyHint and needs no arguments: name a tool with --call",
         "",
         "5 good, 0 to look at, 0 to mend.",
     ]

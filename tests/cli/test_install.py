@@ -86,7 +86,7 @@ def test_the_rest_of_the_file_stays_and_a_backup_is_kept(toolwire: Command, home
     for attempt in (1, 2):
         done = toolwire("install", str(server), "--client", "cursor", "--env", f"N={attempt}", "--yes")
         backup = path.with_name(f"mcp.json.backup-{attempt}")
-        assert f"What was there is kept in {backup}" in done.out
+        assert f"The old file is kept as {backup}" in done.out
         assert "secret" not in done.out
     assert path.with_name("mcp.json.backup-1").read_text(encoding="utf-8") == before
     text = path.read_text(encoding="utf-8")

@@ -11,8 +11,9 @@ from tests import signatures
 from tests.cli.command import Command
 
 from toolwire import Server, Tool
-from toolwire.cli import lint_vendors, tokens
+from toolwire.cli import lint_vendors
 from toolwire.cli.lint import findings
+from toolwire.cli.lint_rules import count_tokens, tool_tokens
 from toolwire.protocol import types as t
 
 GOOD = "Find the opening hours of a shop. Returns one line for each day."
@@ -162,10 +163,10 @@ def test_a_schema_that_cannot_be_used_is_an_error() -> None:
 
 
 def test_tokens_grow_with_what_a_model_reads() -> None:
-    assert tokens.count("") == 0
-    assert tokens.count('{"type":"string"}') == 5
-    assert tokens.count("Find the opening hours of a shop.") == 8
-    assert tokens.of_tool(tool(shop={"type": "string"})) > tokens.of_tool(tool())
+    assert count_tokens("") == 0
+    assert count_tokens('{"type":"string"}') == 5
+    assert count_tokens("Find the opening hours of a shop.") == 8
+    assert tool_tokens(tool(shop={"type": "string"})) > tool_tokens(tool())
 
 
 def test_the_command(toolwire: Command) -> None:

@@ -121,7 +121,7 @@ def test_colours_without_rich_are_missed_in_one_line(
 
 def test_a_terminal_without_rich_gets_plain_text(toolwire: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     toolwire.serves(everything())
-    monkeypatch.setattr("toolwire.cli.output.find_spec", lambda name: None)
+    monkeypatch.setattr("toolwire.cli.screen.find_spec", lambda name: None)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     done = toolwire("list", "server")
     assert (done.status, done.err, "\x1b" in done.out) == (0, "", False)

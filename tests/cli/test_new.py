@@ -53,7 +53,7 @@ def test_a_bad_name_is_refused(toolwire: Command, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     done = toolwire("new", "--", name)
     assert done.status == 2
-    assert "is no name for a project" in done.err
+    assert "is not a name for a project" in done.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -62,5 +62,5 @@ def test_nothing_is_overwritten(toolwire: Command, tmp_path: Path) -> None:
     (tmp_path / "demo" / "mine").touch()
     done = toolwire("new", str(tmp_path / "demo"))
     assert done.status == 2
-    assert "is there already" in done.err
+    assert "exists already" in done.err
     assert [path.name for path in (tmp_path / "demo").iterdir()] == ["mine"]

@@ -123,7 +123,7 @@ def test_a_relative_import_outside_of_a_package_is_explained(tmp_path: Path) -> 
     done = toolwire("run", write(tmp_path, "from .db import NAME"))
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "toolwire: my_server.py is in no package: put an __init__.py beside it, or import without the dot\n"
+        "toolwire: my_server.py is not in a package: put an __init__.py beside it, or import without the dot\n"
     )
 
 
@@ -146,7 +146,7 @@ def test_a_function_that_fails_shows_its_frames_only(tmp_path: Path) -> None:
         ("", "", "'my_server.py' defines no Server"),
         ("def create_server(): ...", "", "or name the function that makes it by adding :create_server\n"),
         ("def create(): ...", ":create", "'create' in 'my_server.py' made a NoneType, not a Server"),
-        ("", ":FakeServer", "has to make the server without any arguments: missing a required argument: 'name'"),
+        ("", ":FakeServer", "must be callable without arguments to make the server: missing a required argument: 'name'"),
         ("a, b = FakeServer('a'), FakeServer('b')", "", "several servers (a, b): say which, as my_server.py:NAME"),
         ("server = FakeServer('a')", ":missing", "'my_server.py' has no 'missing'"),
         ("server = FakeServer('a')", ":os", "'os' in 'my_server.py' is a module, not a Server"),
@@ -244,7 +244,7 @@ def test_a_server_is_served_without_the_other_commands(tmp_path: Path) -> None:
     loaded = set(json.loads(toolwire("run", file).stderr))
     assert "toolwire.cli.run" in loaded
     ours = {name for name in loaded if name.startswith("toolwire.cli.")}
-    needed = ("run", "errors", "server_file", "server_source", "option_types")
+    needed = ("run", "errors", "server_file", "server_source", "options")
     assert ours == {f"toolwire.cli.{name}" for name in needed}
     assert not {"toolwire.client", "rich", "httptools"} & loaded
 

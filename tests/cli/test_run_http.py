@@ -234,8 +234,8 @@ def test_options_of_http_are_no_options_of_stdio(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("--port", "99999", "'99999' is no port: give a number from 0 to 65535"),
-        ("--port", "-1", "'-1' is no port"),
+        ("--port", "99999", "'99999' is not a port: give a number from 0 to 65535"),
+        ("--port", "-1", "'-1' is not a port"),
         ("--path", "mcp", "the path of an endpoint starts with a slash, not 'mcp'"),
         ("--public-url", "notaurl", "public_url must be an http or https address, not 'notaurl'"),
         ("--workers", "0", "'0' is too few: give at least 1"),

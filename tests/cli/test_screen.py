@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.cli.screen import Screen, as_json
-from toolwire.cli.screen_rich import RichScreen
+from toolwire.cli.screen import RichScreen, Screen, as_json
 from toolwire.printable import printable, printable_lines
 
 STEERING = "\x1b[2J\x07\x9b31m\u202e\u2066\x08\r"

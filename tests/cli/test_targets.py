@@ -43,7 +43,7 @@ def test_a_url_a_file_and_a_command() -> None:
 def test_a_single_word_is_a_command_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: "/bin/it" if name == "weather-mcp" else None)
     assert locate("weather-mcp") == Place(["weather-mcp"])
-    with pytest.raises(UsageError, match="'wether-mcp' is no server: TARGET is a URL"):
+    with pytest.raises(UsageError, match="'wether-mcp' is not a server: TARGET is a URL"):
         locate("wether-mcp")
 
 
@@ -66,7 +66,7 @@ def test_a_module_is_served_from_this_folder(
 
 @pytest.mark.parametrize("target", ["localhost:8000/mcp", "127.0.0.1:8000", "mcp.example.com/mcp"])
 def test_an_address_without_its_scheme_is_told_so(target: str) -> None:
-    with pytest.raises(UsageError, match="is no URL: begin it with http:// or https://"):
+    with pytest.raises(UsageError, match="is not a URL: begin it with http:// or https://"):
         locate(target)
 
 
@@ -131,7 +131,7 @@ def test_all_the_servers_of_a_configuration(toolwire: Command, tmp_path: Path) -
     assert "two_add" in listed
     called = toolwire("call", str(tmp_path / "mcp.json"), "two_add", "a=1", "b=2")
     assert (called.status, called.out) == (0, "3\n")
-    assert "name it, as mcp.json:NAME" in toolwire("doctor", str(tmp_path / "mcp.json")).err
+    assert "name one, as in mcp.json:NAME" in toolwire("doctor", str(tmp_path / "mcp.json")).err
 
 
 def test_an_entry_of_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_an_entry_of_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(text)
-    with pytest.raises(UsageError, match=r"mcp\.json (is not plain JSON|has no object)"):
+    with pytest.raises(UsageError, match=r"mcp\.json (is not plain JSON|does not hold a JSON object)"):
         locate(f"{file}:x")
 
 
@@ -257,7 +257,7 @@ def test_a_timeout_that_is_none(toolwire: Command, seconds: str) -> None:
 
 def test_headers_that_are_none(toolwire: Command) -> None:
     done = toolwire("list", "http://127.0.0.1:1/mcp", "--header", "nothing")
-    assert (done.status, done.err) == (2, "toolwire: 'nothing' is not NAME:VALUE\n")
+    assert (done.status, done.err) == (2, "toolwire: 'nothing' is not a header: write NAME:VALUE\n")
 
 
 def test_nobody_at_the_url_is_status_three(toolwire: Command) -> None:

@@ -1,8 +1,8 @@
 """The `toolwire` command. Results go to standard output, everything else to standard error.
 
-Each subcommand is a module with `add_arguments(parser)` and `main(arguments) -> int`, imported only when it is asked
-for: a server starts without the rest. `OPTIONS_ANYWHERE = True` lets options stand between arguments that may be left
-out, as in `toolwire call FILE TOOL --json KEY=VALUE`.
+Each subcommand is a module with `add_arguments(parser)` and `main(arguments) -> int`. It is imported only when the user
+asks for it, so that a server starts without the rest. `OPTIONS_ANYWHERE = True` allows options between optional
+arguments, as in `toolwire call FILE TOOL --json KEY=VALUE`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from toolwire.cli.errors import UsageError
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-# The subcommand, its module in this folder, and what it is for.
+# The subcommand, its module in this folder, and its purpose.
 COMMANDS: Final = {
     "run": ("run", "serve a server that is defined in a Python file"),
     "dev": ("dev", "serve a file, load it again when it changes, and show it in the inspector"),
-    "inspect": ("inspect", "look at a server in a page of the browser"),
-    "list": ("listing", "show what a server offers"),
+    "inspect": ("inspect", "show a server in a page of the browser"),
+    "list": ("listing", "show the tools, resources and prompts of a server"),
     "call": ("call", "call a tool of a server"),
     "new": ("new", "make a small project with a server and its test"),
-    "install": ("install", "enter a server into the configuration of a client"),
+    "install": ("install", "add a server to the configuration of a client"),
     "lint": ("lint", "find what makes a server's tools hard to use"),
-    "doctor": ("doctor", "check how a server behaves, and say what to do"),
-    "audit": ("audit", "check an audit log"),
+    "doctor": ("doctor", "check how a server behaves, and give advice"),
+    "audit": ("audit", "check that an audit log was not changed"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status says what happened: 0 done, 1 failed, 2 used wrongly, 3 no server reached."""
+    """Run a command and return its exit status: 0 done, 1 failed, 2 used wrongly, 3 no server reached."""
     words = sys.argv[1:] if argv is None else argv
     try:
         if words and words[0] in COMMANDS:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         overview.parse_args(words)
         return 2
     except UsageError as error:
-        # Names that a server chose may stand in it. Imported here because nearly always nothing is wrong.
+        # The text may contain names that a server chose. Imported here because errors are rare.
         from toolwire.printable import printable
 
         sys.stderr.write(f"toolwire: {printable(str(error))}\n")
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read the results has seen enough. Nothing more is written, not even when Python ends.
+        # The reader of the results has closed the pipe. Python must not write to it again when it ends.
         sys.stdout = None
         return 1
 
@@ -73,7 +73,7 @@ def _run(command: str, words: Sequence[str]) -> int:
 
 
 def _overview() -> ArgumentParser:
-    """What is said when no known command was named."""
+    """Return the parser for `toolwire --help`, `--version` and unknown commands."""
     import argparse
 
     parser = argparse.ArgumentParser(prog="toolwire", description="Model Context Protocol servers and clients.")

@@ -1,4 +1,4 @@
-"""`toolwire audit verify FILE...`: whether an audit log is as it was written."""
+"""`toolwire audit verify FILE...`: check that an audit log was not changed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ _MAX_SHOWN: Final = 100
 def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     verify = actions.add_parser("verify", help="find lines that were changed, removed, moved or cut off")
-    verify.add_argument("files", metavar="FILE", nargs="+", help="the log; several in the order they were written")
+    verify.add_argument(
+        "files", metavar="FILE", nargs="+", help="the log; several files in the order in which they were written"
+    )
     verify.add_argument(
         "--key-file", metavar="FILE", help=f"a file with the key (default: the variable {KEY_VARIABLE})"
     )
-    verify.add_argument("--anchors", metavar="FILE", help="what the anchor of the log was told")
+    verify.add_argument("--anchors", metavar="FILE", help="a file with the anchors of the log")
     verify.add_argument("--open", action="store_true", help="the log is still being written: it may have no end")
 
 
@@ -52,7 +54,7 @@ def main(arguments: Namespace) -> int:
 
 
 def _key(path: str | None) -> str | bytes:
-    # Never an option of its own: the arguments of a process are for everybody to see.
+    # There is no option for the key itself, because everybody on the machine sees the arguments of a process.
     if path is not None:
         return Path(path).read_bytes().strip()
     key = os.environ.get(KEY_VARIABLE)
@@ -67,7 +69,9 @@ def _anchors(name: str | None) -> list[Anchor]:
     try:
         return [msgspec.json.decode(line, type=_AnchorLine).anchor() for line in _lines(name)]
     except msgspec.DecodeError:
-        raise UsageError(f"{name} has lines that are no anchors") from None
+        raise UsageError(
+            f"{name} has lines that are not anchors: give the file that anchor= of the audit log wrote"
+        ) from None
 
 
 class _AnchorLine(msgspec.Struct):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET
 
 from toolwire import schemas
-from toolwire.cli import catalogue, elicitation, keyboard, output, screen, showing, targets, typed
+from toolwire.cli import catalogue, key_values, keyboard, questions, screen, show_content, targets
 from toolwire.cli.errors import DONE, FAILED, UsageError
-from toolwire.cli.progress import Progress
+from toolwire.cli.screen import ProgressLine
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, InvalidResponse, ProtocolError, ToolwireError
@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     # A person may need a while to answer what the server asks.
     targets.add_arguments(parser, timeout=600.0)
     targets.add_caller(parser)
-    output.add_arguments(parser)
+    screen.add_arguments(parser)
     parser.add_argument("tool", nargs="?", metavar="TOOL", help="the name of the tool")
     parser.add_argument(
         "arguments",
@@ -46,10 +46,10 @@ def main(arguments: Namespace) -> int:
 
 
 async def _call(arguments: Namespace) -> int:
-    out = output.results(arguments.color)
-    progress = Progress()
+    out = screen.results(arguments.color)
+    progress = ProgressLine()
     person = keyboard.Keyboard() if keyboard.is_there() and not arguments.no_input else None
-    answers = None if person is None else elicitation.elicitation(person, progress.clear)
+    answers = None if person is None else questions.elicitation(person, progress.clear)
     said: deque[str] = deque(maxlen=_LINES_OF_A_FAILURE)
     async with targets.client(arguments, said.append, elicit=answers, on_log=_log(progress)) as client:
         tool, known = await catalogue.find_tool(client, arguments.tool or "")
@@ -71,7 +71,7 @@ async def _call(arguments: Namespace) -> int:
     if arguments.json:
         out.json(result.to_dict())
     else:
-        showing.show(out, result)
+        show_content.show_result(out, result)
     _check(tool, result)
     if not result.is_error:
         return DONE
@@ -100,11 +100,11 @@ def _unanswered(error: ProtocolError) -> ToolwireError:
     )
 
 
-async def _arguments(tool: t.Tool, arguments: Namespace, person: elicitation.Person | None) -> dict[str, Any]:
-    validator = typed.checker(tool.input_schema)
-    given = typed.understood(typed.arguments(arguments.arguments, tool.input_schema), validator)
+async def _arguments(tool: t.Tool, arguments: Namespace, person: questions.Person | None) -> dict[str, Any]:
+    validator = key_values.checker(tool.input_schema)
+    given = key_values.understood(key_values.arguments(arguments.arguments, tool.input_schema), validator)
     if person is not None:
-        given = await elicitation.missing_arguments(person, tool.input_schema, given)
+        given = await questions.missing_arguments(person, tool.input_schema, given)
     if validator is not None and not arguments.unchecked:
         problems = validator.check(given)
         if problems:
@@ -112,7 +112,7 @@ async def _arguments(tool: t.Tool, arguments: Namespace, person: elicitation.Per
     return given
 
 
-def _log(progress: Progress) -> Any:
+def _log(progress: ProgressLine) -> Any:
     def told(params: t.LoggingMessageNotificationParams) -> None:
         progress.clear()
         data = params.data if isinstance(params.data, str) else screen.as_json(params.data)

@@ -1,4 +1,4 @@
-"""Everything a server offers, fetched page by page and never without end."""
+"""The tools, resources, templates and prompts of a server, fetched page by page up to a limit."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from toolwire.protocol.errors import METHOD_NOT_FOUND, NotSupported, ProtocolErr
 if TYPE_CHECKING:
     from toolwire.client import Client
 
-# More than any server has; a hostile one does not fill the memory.
+# No honest server has more. The limit keeps a hostile one from filling the memory.
 MOST: Final = 10_000
 KINDS: Final = ("tools", "resources", "templates", "prompts")
 
 
-class Catalogue(Struct):
-    """What there is, by kind; `cut` names the kinds that had more than `MOST`."""
+class Offered(Struct):
+    """The components of a server, by kind; `cut` names the kinds that had more than `MOST`."""
 
     tools: list[t.Tool] = []
     resources: list[t.Resource] = []
@@ -28,8 +28,8 @@ class Catalogue(Struct):
     cut: list[str] = []
 
 
-async def fetch(client: Client, kinds: tuple[str, ...] = KINDS) -> Catalogue:
-    found = Catalogue()
+async def fetch(client: Client, kinds: tuple[str, ...] = KINDS) -> Offered:
+    found = Offered()
     pages: dict[str, tuple[Callable[[str | None], Awaitable[Any]], str]] = {
         "tools": (client.list_tools_page, "tools"),
         "resources": (client.list_resources_page, "resources"),
@@ -46,7 +46,7 @@ async def fetch(client: Client, kinds: tuple[str, ...] = KINDS) -> Catalogue:
 
 
 async def find_tool(client: Client, name: str) -> tuple[t.Tool | None, list[str]]:
-    """The tool of that name, and the names that were seen on the way to it."""
+    """Return the tool of that name, if there is one, and the names of all tools."""
     tools = (await fetch(client, ("tools",))).tools
     return next((tool for tool in tools if tool.name == name), None), [tool.name for tool in tools]
 
@@ -59,9 +59,9 @@ async def _all(page: Callable[[str | None], Awaitable[Any]], member: str) -> tup
         try:
             answer = await page(cursor)
         except NotSupported:
-            return [], True  # Not declared, so there is none.
+            return [], True  # The server did not declare this kind, so it has none.
         except ProtocolError as error:
-            # Some servers declare `resources` and know nothing of templates.
+            # Some servers declare `resources` and do not know the method for templates.
             if error.code == METHOD_NOT_FOUND:
                 return entries, True
             raise

@@ -1,4 +1,4 @@
-"""The configuration files of MCP clients: where they are, what they look like, and changing one without harm."""
+"""The configuration files of MCP clients: their places, their form, and safe changes of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from toolwire.cli.errors import UsageError
 
 
 class ClientFile(NamedTuple):
-    """One client: its name for people, its file, and the member in which its servers stand."""
+    """A client: its title, its configuration file, and the member of the file that holds its servers."""
 
     title: str
     path: Callable[[], Path]
     member: str
-    # What else an entry for a command says.
+    # Further members of an entry for a command.
     kind: dict[str, str]
     # The entry for a URL.
     remote: Callable[[str], dict[str, Any]]
@@ -30,7 +30,7 @@ def _by_url(url: str) -> dict[str, Any]:
 
 
 def _by_bridge(url: str) -> dict[str, Any]:
-    """For a client whose file knows commands only."""
+    """Return an entry for a client whose configuration knows commands only."""
     plain = ["--allow-http"] if url.startswith("http://") else []
     return {"command": "npx", "args": ["-y", "mcp-remote", url, *plain]}
 
@@ -48,7 +48,7 @@ def _application_data() -> Path:
 
 
 def own_folder() -> Path:
-    """Where this command keeps what it has to remember."""
+    """Return the folder in which this command keeps its own files."""
     return _application_data() / "toolwire"
 
 
@@ -89,11 +89,11 @@ CLIENTS: Final = {
 
 
 class Unreadable(Exception):
-    """A file that is there and is not plain JSON with an object at the top."""
+    """A file exists and is not plain JSON with an object at the top."""
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The whole configuration; empty where there is no file or nothing in it."""
+    """Read a whole configuration; an absent or empty file is an empty one."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -104,24 +104,24 @@ def read(path: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(text, object_pairs_hook=_members)
-        # What Python reads and JSON does not have, such as a number that is too large, would not be written back.
+        # Python reads values that JSON cannot hold, such as too large a number. They could not be written back.
         json.dumps(found, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"{path} is not plain JSON: {error}") from None
     if not isinstance(found, dict):
-        raise Unreadable(f"{path} has no object at its top")
+        raise Unreadable(f"{path} does not hold a JSON object")
     return found
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a name stands twice in one object")
+        raise ValueError("an object has the same name twice")
     return members
 
 
 def with_entry(path: Path, member: str, name: str, entry: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-    """The text of the file with one server more, and what stood under its name before."""
+    """Return the text of the file with the server added, and the entry that had its name before."""
     whole = read(path)
     servers = whole.setdefault(member, {})
     if not isinstance(servers, dict):
@@ -137,7 +137,7 @@ def with_entry(path: Path, member: str, name: str, entry: dict[str, Any]) -> tup
 
 
 def _indent(path: Path) -> int | str:
-    """As the file has it: the white space that its first indented line begins with."""
+    """Return the indentation of the file: the white space of its first indented line."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
@@ -147,7 +147,7 @@ def _indent(path: Path) -> int | str:
 
 
 def entries(path: Path) -> dict[str, dict[str, Any]]:
-    """The servers that a configuration file names, whoever's it is."""
+    """Return the servers in the configuration file of any client."""
     try:
         found = read(path)
     except Unreadable as error:
@@ -160,8 +160,8 @@ def entries(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def write(path: Path, text: str) -> Path | None:
-    """Put `text` into the file, all or nothing; returns where what was there before is kept."""
-    # The file behind a link is what is replaced, not the link.
+    """Write `text` to the file, all or nothing; return the backup of the old file, if there was one."""
+    # A link stays: the file behind it is replaced.
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     backup = None
@@ -175,7 +175,7 @@ def write(path: Path, text: str) -> Path | None:
 
 
 def _free(path: Path) -> Path:
-    """A name for a backup that nothing has yet: an earlier one is never overwritten."""
+    """Return an unused name for a backup, so that an earlier one is never overwritten."""
     number = 1
     while (candidate := path.with_name(f"{path.name}.backup-{number}")).exists():
         number += 1
@@ -183,7 +183,7 @@ def _free(path: Path) -> Path:
 
 
 def _put(target: Path, data: bytes, like: Path) -> None:
-    """A new file that no more people can read than could read `like`: such files hold credentials."""
+    """Write a new file with the permissions of `like`, because such files hold credentials."""
     mode = like.stat().st_mode & 0o777 if like.exists() else 0o600
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:

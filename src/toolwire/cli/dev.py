@@ -1,7 +1,7 @@
 """`toolwire dev FILE`: serve a file over HTTP, load it again when it changes, and show it in the inspector.
 
-Clients stay connected over a change and are told which lists changed. A file that cannot be loaded changes nothing but
-what the terminal and the page say.
+Clients stay connected over a change and are told which lists changed. If the file cannot be loaded, the terminal and
+the page say why, and the last version that worked is still served.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import msgspec
 
 from toolwire import logs
 from toolwire.auth.principal import Principal
-from toolwire.cli import option_types, server_source
+from toolwire.cli import options, server_source
 from toolwire.cli.inspect import add_page_arguments, announce_page, saved_requests
-from toolwire.cli.loop_watchdog import Standstill, watched
-from toolwire.cli.reloading import LoadFailed, Reloader, where
-from toolwire.cli.staged_file import StagedFile
+from toolwire.cli.loop_watchdog import BlockedLoop, watched
+from toolwire.cli.reloading import LoadFailed, Reloader, StagedFile, where
 from toolwire.http import serving as http_server
 from toolwire.inspector import Inspector, InspectorApp, serving
 from toolwire.loops import run
@@ -38,19 +37,17 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("server", metavar=server_source.METAVAR, help=server_source.HELP)
     parser.add_argument(
-        "--port", type=option_types.port, default=8000, help="the port of the server, 0 for any (default: 8000)"
+        "--port", type=options.port, default=8000, help="the port of the server; 0 takes any free one (default: 8000)"
     )
-    parser.add_argument(
-        "--path", type=option_types.path, default="/mcp", help="the path of its endpoint (default: /mcp)"
-    )
-    option_types.add_caller(parser, "who calls from the inspector (default: nobody, unrestricted)")
-    option_types.add_log_level(parser)
+    parser.add_argument("--path", type=options.path, default="/mcp", help="the path of its endpoint (default: /mcp)")
+    options.add_caller(parser, "the caller in the inspector (default: nobody in particular, without restrictions)")
+    options.add_log_level(parser)
     add_page_arguments(parser, "--inspector-port")
 
 
 def main(arguments: Namespace) -> int:
     reloader = Reloader(arguments.server)
-    option_types.check_caller(arguments)
+    options.check_caller(arguments)
     principal = Principal(arguments.subject, "toolwire dev", scopes=arguments.scopes) if arguments.subject else None
     logs.install(arguments.log_level or "warning")
     try:
@@ -67,7 +64,7 @@ def main(arguments: Namespace) -> int:
 
 
 class Development:
-    """A server that is being written, and the page that shows it."""
+    """A server under development, and the page that shows it."""
 
     def __init__(self, reloader: Reloader, url: str, principal: Principal | None) -> None:
         self._label = reloader.label
@@ -75,7 +72,7 @@ class Development:
         staged = StagedFile(reloader, self._report)
         self.stage: Stage = staged.stage
         self.inspector: Inspector = Inspector(
-            _Called(self.stage, principal), label=reloader.label, url=url, saved=saved_requests(reloader.label)
+            _AsCaller(self.stage, principal), label=reloader.label, url=url, saved=saved_requests(reloader.label)
         )
         self._broken = staged.failed is not None
         self._report(staged.failed)
@@ -94,27 +91,27 @@ class Development:
             serves = f"serves at {self._url}, and is loaded again on every change"
             sys.stderr.write(
                 f"toolwire: {self._label} {mended if self._broken else serves}\n"
-                f"toolwire: give that address to any MCP client, or say\n  toolwire list {self._url}\n"
+                f"toolwire: give that address to any MCP client, or run\n  toolwire list {self._url}\n"
             )
             announce_page(serving.address(page, page_sockets), open_it=open_page)
 
-        logging.getLogger("toolwire").addHandler(_ToPage(self.inspector))
+        logging.getLogger("toolwire").addHandler(_PageLogHandler(self.inspector))
         with stdio.signals(stop):
-            async with watched(partial(self._stands_still, asyncio.get_running_loop())):
+            async with watched(partial(self._report_blocked, asyncio.get_running_loop())):
                 await asyncio.gather(server.serve(), inspector.serve(ready))
 
-    def _stands_still(self, loop: asyncio.AbstractEventLoop, found: Standstill) -> None:
+    def _report_blocked(self, loop: asyncio.AbstractEventLoop, found: BlockedLoop) -> None:
         sys.stderr.write(f"toolwire: {found.file}, line {found.line}: {found.text}\n    {found.code}\n")
         sys.stderr.flush()
-        # The page is the loop's, and hears of it when that goes on.
+        # The page belongs to the loop, so it is told when the loop runs again.
         loop.call_soon_threadsafe(partial(self.inspector.note, "problem", **found._asdict()))
 
     def _report(self, failed: LoadFailed | None) -> None:
         self.inspector.reloaded(None if failed is None else msgspec.to_builtins(failed))
 
 
-class _Called:
-    """The server as one caller sees it, who needs no token: they sit at the machine where it is written."""
+class _AsCaller:
+    """The server as one caller sees it. The caller sits at this machine and needs no token."""
 
     def __init__(self, server: Serving, principal: Principal | None) -> None:
         self._server = server
@@ -125,8 +122,8 @@ class _Called:
         await self._server.serve(channel, principal=self._principal)
 
 
-class _ToPage(logging.Handler):
-    """What goes wrong in the server, shown in the page with the line where it happened."""
+class _PageLogHandler(logging.Handler):
+    """A log handler that shows warnings and errors in the page, with the line that raised."""
 
     def __init__(self, inspector: Inspector) -> None:
         super().__init__(logging.WARNING)

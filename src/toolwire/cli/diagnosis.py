@@ -1,4 +1,4 @@
-"""What a check of `toolwire doctor` found, and what to do about it."""
+"""`Diagnosis`: the outcome of one check of `toolwire doctor`, with advice."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from toolwire._version import __version__
 #: `skipped` says why a check could not be made.
 Verdict: TypeAlias = Literal["good", "warning", "bad", "skipped"]
 
-
-#: How the doctor names itself to a server.
+#: The name that the doctor gives to a server.
 IDENTITY: Final = {"name": "toolwire-doctor", "version": __version__}
 #: Seconds that a call is given to begin, before its client leaves.
 HEAD_START: Final = 0.5
 
 
 class Diagnosis(Struct, frozen=True):
-    """What one check found."""
+    """The outcome of one check."""
 
     check: str
     verdict: Verdict

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct
 
-from toolwire.cli import catalogue, lint, output, screen, targets, typed
+from toolwire.cli import catalogue, key_values, lint, screen, targets
 from toolwire.cli.diagnosis import Diagnosis, bad, good, skipped, warning
 from toolwire.cli.errors import DONE, FAILED
-from toolwire.cli.lint_finding import Finding
+from toolwire.cli.lint_rules import LintFinding
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, Unauthorized, counted
 from toolwire.protocol.revisions import LATEST_LEGACY, MODERN
@@ -28,13 +28,14 @@ _MARKS: Final = {"good": "ok", "warning": "!!", "bad": "XX", "skipped": "--"}
 
 def add_arguments(parser: ArgumentParser) -> None:
     targets.add_arguments(parser)
-    output.add_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    screen.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the diagnoses as JSON")
     parser.add_argument(
         "--call",
         nargs="+",
         metavar=("TOOL", "KEY=VALUE"),
-        help="the tool during whose call a client leaves (default: one that only reads and needs no arguments)",
+        help="the tool for the check of a client that leaves during a call "
+        "(default: a tool that only reads and needs no arguments)",
     )
 
 
@@ -43,7 +44,7 @@ def main(arguments: Namespace) -> int:
 
 
 async def _examine(arguments: Namespace) -> int:
-    out = output.results(arguments.color)
+    out = screen.results(arguments.color)
     found: list[Diagnosis] = []
     async for diagnosis in _diagnoses(arguments):
         found.append(diagnosis)
@@ -64,8 +65,8 @@ def _show(out: screen.Screen, diagnosis: Diagnosis) -> None:
         out.line(f"      {diagnosis.advice}")
 
 
-class _Seen(Struct):
-    """What a client saw of a server, for the checks that come after."""
+class _Observed(Struct):
+    """The revision and the tools that a client saw, for the checks that come after."""
 
     revision: str = ""
     tools: list[t.Tool] = []
@@ -75,7 +76,7 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
     place = targets.chosen(arguments)
     leave: Callable[..., Awaitable[Diagnosis]]
     if targets.is_url(place.target):
-        # Imported here because each kind of server needs its own.
+        # Imported here because each kind of server needs its own checks.
         from toolwire.cli import doctor_http
 
         sent = targets.headers(arguments, place)
@@ -97,15 +98,15 @@ async def _diagnoses(arguments: Namespace) -> AsyncIterator[Diagnosis]:
         lost = lost or (diagnosis.check in ("start", "reach") and diagnosis.verdict == "bad")
     if lost:
         return
-    seen = _Seen()
+    seen = _Observed()
     async for diagnosis in _speaks(arguments, seen):
         yield diagnosis
     if seen.tools:
         yield await _leaving(arguments, seen.tools, partial(leave, seen.revision))
 
 
-async def _speaks(arguments: Namespace, seen: _Seen) -> AsyncIterator[Diagnosis]:
-    """Say what a client makes of it: which revisions it speaks, and its tools."""
+async def _speaks(arguments: Namespace, seen: _Observed) -> AsyncIterator[Diagnosis]:
+    """Check the server as a client sees it: the revisions that it speaks, and its tools."""
     try:
         async with targets.client(arguments) as client:
             revision = seen.revision = client.revision
@@ -121,23 +122,23 @@ async def _speaks(arguments: Namespace, seen: _Seen) -> AsyncIterator[Diagnosis]
 
 
 async def _leaving(arguments: Namespace, tools: list[t.Tool], leave: Leave) -> Diagnosis:
-    """Leave during a call of the tool that the user named, or of one that does no harm."""
+    """Leave during a call of the tool that the user named, or of a tool that only reads."""
     if arguments.call is None:
         name = next((tool.name for tool in tools if _is_harmless(tool)), None)
         if name is None:
-            return skipped("leaving", "no tool says that it only reads and needs no arguments: name one with --call")
+            return skipped("leaving", "no tool declares readOnlyHint and needs no arguments: name a tool with --call")
         return await leave(name, {})
     name, given = arguments.call[0], arguments.call[1:]
     tool = next((each for each in tools if each.name == name), None)
     if tool is None:
         return skipped("leaving", f"the server has no tool {name!r}")
-    checker = typed.checker(tool.input_schema)
-    return await leave(name, typed.understood(typed.arguments(given, tool.input_schema), checker))
+    checker = key_values.checker(tool.input_schema)
+    return await leave(name, key_values.understood(key_values.arguments(given, tool.input_schema), checker))
 
 
 def _is_harmless(tool: t.Tool) -> bool:
     hints = tool.annotations
-    return hints is not UNSET and hints.read_only_hint is True and not typed.required(tool.input_schema)
+    return hints is not UNSET and hints.read_only_hint is True and not key_values.required(tool.input_schema)
 
 
 async def _speaks_legacy(arguments: Namespace) -> bool:
@@ -157,7 +158,7 @@ def _revisions(revision: str, legacy: bool) -> Diagnosis:
     return warning("revisions", f"{MODERN} alone", advice)
 
 
-def _portability(found: list[Finding], count: int) -> Diagnosis:
+def _portability(found: list[LintFinding], count: int) -> Diagnosis:
     errors = [each for each in found if each.level == "error"]
     if errors:
         first = f"{errors[0].tool}: {errors[0].message}"

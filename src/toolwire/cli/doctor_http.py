@@ -1,4 +1,4 @@
-"""How a server behaves over HTTP: addresses, who may ask, sign-in, and whether a proxy holds its answers back."""
+"""Checks of `toolwire doctor` for a server at a URL: addresses, Origin and Host, sign-in, streaming through proxies."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _LEAVING: Final = "One call must not hold up the others: await what is slow, or 
 
 
 async def check(url: str, headers: Mapping[str, str], patience: float) -> AsyncIterator[Diagnosis]:
-    """Every check of a server at a URL; the first failure to reach it ends them."""
+    """Run every check of a server at a URL. The first failure to reach it ends them."""
     async with HttpPool() as pool:
         doctor = _Doctor(pool, url, headers, patience)
         try:
             response = await doctor.ask("server/discover")
         except MissingExtra:
-            raise  # That is no fault of the server.
+            raise  # The server is not to blame for a missing extra.
         except ToolwireError as error:
             yield bad("reach", str(error), "Check the address and that the server runs.")
             return
@@ -87,6 +87,8 @@ def _credentials(status: int) -> Diagnosis:
 
 
 class _Doctor:
+    """The checks of one server, with the headers that the user gave."""
+
     def __init__(self, pool: Pool, url: str, headers: Mapping[str, str], patience: float) -> None:
         self._pool = pool
         self._url = url
@@ -94,7 +96,7 @@ class _Doctor:
         self._patience = patience
 
     async def ask(self, method: str, *, url: str | None = None, **headers: str) -> HttpResponse:
-        """A request of 2026-07-28; the answer's body is read unless it is a stream."""
+        """Send a request of 2026-07-28. The body of the answer is read unless it is a stream."""
         return await self._read(await self._post(url or self._url, method, {}, headers))
 
     async def _read(self, response: HttpResponse) -> HttpResponse:
@@ -121,9 +123,9 @@ class _Doctor:
     # --- signing in ---
 
     async def sign_in(self, response: HttpResponse) -> Diagnosis:
-        """Walk the way from the challenge to the authorization server, and name the step that fails."""
+        """Follow the steps from the challenge to the authorization server, and name the step that fails."""
         if self._headers:
-            # How somebody gets in who has nothing yet.
+            # Sign-in is checked as a client without credentials sees it.
             response = await _Doctor(self._pool, self._url, {}, self._patience).ask("server/discover")
         if response.status != 401:
             return self._let_in(response.status)
@@ -164,7 +166,7 @@ class _Doctor:
         return warning("sign-in", "anybody may use it", advice)
 
     async def _walk(self, flow: Flow[Discovered]) -> Discovered:
-        """Carry out a flow. A server out there does not send us to addresses of our own network."""
+        """Carry out a flow. A public server must not send us to addresses of our own network."""
         vet = None if _is_local(self._url) else public_addresses.is_public
         async with HttpPool(vet=vet) as pool:
             wanted = next(flow)
@@ -180,7 +182,7 @@ class _Doctor:
     # --- the rest of the checks ---
 
     async def slash(self, usual: int) -> Diagnosis:
-        """`/mcp` and `/mcp/`: users type both."""
+        """Check that `/mcp` and `/mcp/` both work, because users type both."""
         parts = urlsplit(self._url)
         other = parts.path.rstrip("/") if parts.path.endswith("/") else f"{parts.path}/"
         if not other or parts.path in ("", "/"):
@@ -194,7 +196,7 @@ class _Doctor:
         return warning("slash", f"{other} is answered with {response.status}", "Answer on both: users type both.")
 
     async def origin(self, usual: int) -> Diagnosis:
-        """2026-07-28 basic/transports: a server checks Origin, or any page its user visits can use it."""
+        """Check that a strange Origin is refused (2026-07-28 basic/transports); else any web page may use it."""
         response = await self.ask("server/discover", origin=f"https://{STRANGER}")
         if response.status == 403:
             return good("Origin", "a strange web page is refused")
@@ -204,7 +206,7 @@ class _Doctor:
         return judge("Origin", "a strange web page may use it", "Refuse an Origin that is not on a list, with 403.")
 
     async def host(self, usual: int) -> Diagnosis:
-        """A name that was rebound to this machine gives itself away by its Host."""
+        """Check that a strange Host is refused: a name that was rebound to this machine shows in Host."""
         if not _is_local(self._url):
             return skipped("Host", "only a server on this machine can be reached under a strange name")
         response = await self.ask("server/discover", host=STRANGER)
@@ -213,7 +215,7 @@ class _Doctor:
         return bad("Host", "it answers to any name", "Check Host, or web pages reach it by DNS rebinding.")
 
     async def buffering(self, usual: int) -> Diagnosis:
-        """Return whether the beginning of a stream arrives while the stream is still open."""
+        """Check that the beginning of a stream arrives while the stream is still open."""
         if usual != 200:
             return skipped("streaming", "it takes a server of 2026-07-28 that lets us in")
         listen = {"notifications": {"toolsListChanged": True}}
@@ -239,7 +241,7 @@ class _Doctor:
     # --- leaving during a call ---
 
     async def leave(self, revision: str, tool: str, arguments: Mapping[str, Any]) -> Diagnosis:
-        """Call a tool, break the connection, and see whether the server answers somebody else."""
+        """Call a tool, break the connection, and check that the server answers the next request."""
         params = {"name": tool, "arguments": arguments}
         if is_modern(revision):
             session: dict[str, str] = {}
@@ -266,7 +268,7 @@ class _Doctor:
         return good("leaving", f"it goes on when a client leaves during a call of {tool}")
 
     async def _begin(self, revision: str) -> dict[str, str]:
-        """Open a session as the older clients do; the headers that belong to it."""
+        """Open a session as the older clients do; return its headers."""
         about = {"protocolVersion": revision, "capabilities": {}, "clientInfo": IDENTITY}
         opened = await self._read(await self._send(self._url, {"id": 1, "method": "initialize", "params": about}, {}))
         session = {VERSION: revision}

@@ -1,4 +1,4 @@
-"""How a server behaves as a child process: how fast it answers, what it writes to its output, how it ends."""
+"""Checks of `toolwire doctor` for a server process: how fast it answers, its standard output, its end."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ async def check(
 ) -> AsyncIterator[Diagnosis]:
     """Start the server once and watch it from the first byte to its end.
 
-    It is greeted as the older clients do: a server of 2026-07-28 alone answers that with an error, and an answer is all
-    that is needed here.
+    The first message is the `initialize` of older clients. A server of 2026-07-28 alone answers it with an error, and
+    any answer is good enough here.
     """
     begun = time.monotonic()
     try:
@@ -72,14 +72,14 @@ async def check(
 
 
 async def _greet(channel: ProcessChannel, patience: float) -> tuple[bool, list[str]]:
-    """Return whether an answer came, and the lines before it that are no messages."""
+    """Send `initialize`; return whether an answer came, and the lines before it that are no messages."""
     stray: list[str] = []
     channel.write(msgspec.json.encode(_HELLO))
     return await _answer(channel, _HELLO["id"], patience, stray), stray
 
 
 async def _answer(channel: ProcessChannel, identifier: Any, patience: float, stray: list[str]) -> bool:
-    """Wait for an answer; lines that are no messages are put to the stray ones."""
+    """Wait for an answer. Lines that are no messages are added to `stray`."""
     try:
         async with asyncio.timeout(patience):
             while len(stray) < _MOST_LINES and (line := await channel.read()) is not None:
@@ -126,13 +126,13 @@ def _cleanliness(stray: list[str]) -> Diagnosis:
         return good("standard output", "nothing but messages")
     return bad(
         "standard output",
-        f"{counted(len(stray), 'line')} that no message is in, the first: {stray[0]!r}",
+        f"{counted(len(stray), 'line')} without a message, the first: {stray[0]!r}",
         "Print and log to standard error, also while modules are imported; `toolwire run FILE` takes care of it.",
     )
 
 
 async def _ending(channel: ProcessChannel) -> Diagnosis:
-    """2026-07-28 basic/transports/stdio: the end of its input is how a server is told to leave."""
+    """Check that the server ends when its input ends (2026-07-28 basic/transports/stdio)."""
     seconds = await _seconds_to_leave(channel)
     if seconds is None:
         return bad(
@@ -146,11 +146,11 @@ async def _ending(channel: ProcessChannel) -> Diagnosis:
 
 
 async def _seconds_to_leave(channel: ProcessChannel) -> float | None:
-    """End the input of a server, and time its end; None for one that does not end by itself."""
+    """End the input of a server and measure how long it takes to end; None if it does not end by itself."""
     begun = time.monotonic()
     await channel.close()
     seconds = time.monotonic() - begun
-    # A server that is asked to terminate may end as if it had left by itself.
+    # A server that got a signal may still end with a good status, so the time counts as well.
     ended = channel.returncode is not None and channel.returncode >= 0 and seconds < LEAVING_SECONDS
     return seconds if ended else None
 

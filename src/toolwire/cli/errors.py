@@ -1,4 +1,4 @@
-"""What the command line reports to its user."""
+"""Exit statuses of the command line, and the error for wrong use."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ UNREACHED: Final = 3
 
 
 class UsageError(Exception):
-    """Something the user can put right; shown as one line, exit status 2."""
+    """A mistake that the user can put right. It is shown as one line, with exit status 2."""

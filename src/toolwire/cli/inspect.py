@@ -1,4 +1,4 @@
-"""`toolwire inspect TARGET`: look at any server in a page of the browser."""
+"""`toolwire inspect TARGET`: show any server in a page of the browser."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolwire.auth import FileStorage
-from toolwire.cli import client_files, option_types, targets
+from toolwire.cli import client_files, options, targets
 from toolwire.cli.errors import FAILED, UsageError
 from toolwire.http.serving import url_of
 from toolwire.inspector import Inspector, InspectorApp, serving
@@ -24,21 +24,20 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    targets.add_arguments(parser)
+    targets.add_arguments(parser, log_level="warning")
     add_page_arguments(parser, "--port")
 
 
 def add_page_arguments(parser: ArgumentParser, port: str) -> None:
-    parser.add_argument(
-        port, type=option_types.port, default=0, metavar="PORT", help="the port of the page (default: any)"
-    )
+    parser.add_argument(port, type=options.port, default=0, metavar="PORT", help="the port of the page (default: any)")
     parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
 
 
 def main(arguments: Namespace) -> int:
     if arguments.revision is not None and arguments.revision not in REVISIONS:
-        raise UsageError(f"{arguments.revision!r} is no revision: use one of {', '.join(REVISIONS)}")
+        raise UsageError(f"{arguments.revision!r} is not a revision: use one of {', '.join(REVISIONS)}")
     place = targets.chosen(arguments)
+    targets.install_logs(arguments, default="warning")
     try:
         sockets = serving.listen(arguments.port)
     except ServerError as error:
@@ -61,29 +60,29 @@ def _inspector(arguments: Namespace, place: targets.Place, callback: str) -> Ins
 
 def _at_url(arguments: Namespace, place: targets.Place, callback: str) -> dict[str, Any]:
     headers, token = targets.headers(arguments, place), targets.token(arguments)
-    options: dict[str, Any] = {"headers": headers, "timeout": arguments.timeout}
+    settings: dict[str, Any] = {"headers": headers, "timeout": arguments.timeout}
     if token is not None or any(name.lower() == "authorization" for name in headers):
-        return {"url": place.target, "options": {**options, "auth": token}}
-    return {"url": place.target, "callback": callback, "options": options}
+        return {"url": place.target, "options": {**settings, "auth": token}}
+    return {"url": place.target, "callback": callback, "options": settings}
 
 
 def _started(arguments: Namespace, place: targets.Place) -> dict[str, Any]:
-    options: dict[str, Any] = {"timeout": arguments.timeout}
+    settings: dict[str, Any] = {"timeout": arguments.timeout}
     if place.env is not None or place.cwd is not None or arguments.env:
-        options |= {"env": {**(place.env or {}), **targets.pairs(arguments.env)}, "cwd": place.cwd}
+        settings |= {"env": {**(place.env or {}), **targets.pairs(arguments.env)}, "cwd": place.cwd}
     if arguments.inherit_env:
-        options["inherit_env"] = True
-    return {"command": targets.command(place), "options": options}
+        settings["inherit_env"] = True
+    return {"command": targets.command(place), "options": settings}
 
 
 def saved_requests(target: str) -> SavedRequests:
-    """The requests that somebody saved for a target; the same words elsewhere may mean another file."""
+    """Return the saved requests of a target. The current folder counts, because a path may name another file elsewhere."""
     server = target if targets.is_url(target) else f"{target} in {Path.cwd()}"
     return SavedRequests(server, FileStorage(client_files.own_folder() / "inspector"))
 
 
 def announce_page(address: str, *, open_it: bool) -> None:
-    """Say where the page is, and open it for somebody who sits at this machine."""
+    """Print the address of the page, and open it when somebody sits at this machine."""
     sys.stderr.write(f"toolwire: the inspector is at {address} (Ctrl+C ends it)\n")
     sys.stderr.flush()
     if open_it and sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""`toolwire install TARGET --client NAME`: enter a server into the configuration of a client."""
+"""`toolwire install TARGET --client NAME`: add a server to the configuration of a client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from toolwire.cli import client_files, keyboard, output, server_source, targets
+from toolwire import logs
+from toolwire.cli import client_files, keyboard, options, screen, server_source, targets
 from toolwire.cli.errors import DONE, FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import Screen, note
 from toolwire.protocol.errors import Timeout, ToolwireError
@@ -25,29 +26,37 @@ _START_SECONDS: Final = 30.0
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help=targets.HELP)
     parser.add_argument(
-        "--client", action="append", required=True, choices=client_files.CLIENTS, help="may be given several times"
+        "--client", action="append", required=True, choices=client_files.CLIENTS, help="the client; may be repeated"
     )
-    parser.add_argument("--name", help="what the client calls the server (default: after the file)")
-    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="for the server's environment")
-    parser.add_argument("--yes", action="store_true", help="write it without asking")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be written, and stop")
+    parser.add_argument("--name", help="the name of the server in the client (default: the name of the file)")
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a variable for the environment of the server; may be repeated",
+    )
+    options.add_log_level(parser, default="critical")
+    parser.add_argument("--yes", action="store_true", help="write the file without asking")
+    parser.add_argument("--dry-run", action="store_true", help="show the change and write nothing")
 
 
 def main(arguments: Namespace) -> int:
     env = targets.pairs(arguments.env)
+    logs.install(arguments.log_level or "critical")
     command = _command(arguments.target, env)
     if command is None:
         return UNREACHED
     name = arguments.name or _name(arguments.target)
-    out = output.results()
+    out = screen.results()
     statuses = [_install(out, client_files.CLIENTS[each], name, command, env, arguments) for each in arguments.client]
     return max(statuses)
 
 
 def _command(target: str, env: dict[str, str]) -> str | list[str] | None:
-    """The URL, or the words that start the server from anywhere: clients have neither our folder nor our path.
+    """Return the URL, or the command that starts the server from any folder: clients start it in one of their own.
 
-    None for a Python server that does not start; the user has been told why.
+    Return None for a Python server that does not start; the user has been told why.
     """
     place = targets.locate(target)
     if targets.is_url(place.target):
@@ -57,7 +66,8 @@ def _command(target: str, env: dict[str, str]) -> str | list[str] | None:
         return _that_starts(target, [[*targets.RUN, str(server_source.parse(words[-1]))]], env)
     absolute = [words[0], *map(_from_anywhere, words[1:])]
     if words == [sys.executable, place.target]:
-        # Rather through us, since then nothing that the file prints can do harm; but it may hide its server.
+        # `toolwire run` comes first: it keeps what the file prints away from the client. A file that starts its own
+        # server may have none that `toolwire run` finds, so the plain command comes second.
         return _that_starts(target, [[*targets.RUN, absolute[1]], absolute], env)
     return absolute
 
@@ -67,9 +77,9 @@ def _from_anywhere(word: str) -> str:
 
 
 def _that_starts(target: str, commands: list[list[str]], env: dict[str, str]) -> list[str] | None:
-    """Find the first command behind which a server answers; if none does, say what is wrong with the first.
+    """Return the first command whose server answers. If none does, tell the user what is wrong with the first.
 
-    Each is started in an empty folder: a client starts it in one of its own.
+    Each command runs in an empty folder, because a client starts it in a folder of its own.
     """
     label, problems = Path(target).name, []
     with TemporaryDirectory() as elsewhere:
@@ -80,19 +90,19 @@ def _that_starts(target: str, commands: list[list[str]], env: dict[str, str]) ->
             problems.append(problem)
     note(f"toolwire: {problems[0]}; nothing was written")
     if not isinstance(problems[0], Timeout) and _problem(commands[0], label, env, None) is None:
-        note("  It starts in this folder, but clients start it in another: find its files from __file__.")
+        note("  It starts in this folder, but clients start it in another one: find files by way of __file__.")
     return None
 
 
 def _problem(command: list[str], label: str, env: dict[str, str], cwd: str | None) -> ToolwireError | None:
-    """Start a server, and return what keeps it from answering."""
-    # Imported here because servers at a URL are not tried.
+    """Start a server; return the error if it does not answer."""
+    # Imported here because servers at a URL are not started.
     from toolwire.client import Client
     from toolwire.client.targets import CommandTarget
 
     async def answers() -> None:
         async with Client(CommandTarget(command, label, env, cwd), timeout=_START_SECONDS):
-            """That it answers is all that is asked for."""
+            pass  # It answers, and that is enough.
 
     try:
         asyncio.run(answers())
@@ -102,7 +112,7 @@ def _problem(command: list[str], label: str, env: dict[str, str], cwd: str | Non
 
 
 def _name(target: str) -> str:
-    """After the file, or after its folder where every server's file has the same name."""
+    """Name the server after its file, or after the folder of a file with a common name such as server.py."""
     if targets.is_url(target):
         return re.sub(r"[^A-Za-z0-9_-]+", "-", target.split("/")[2].partition(":")[0])
     stem = Path(re.sub(r":[^:\\/]*$", "", target.split()[-1])).resolve()
@@ -137,7 +147,7 @@ def _install(
         return FAILED
     _show(out, client, path, name, before, entry)
     if before == entry:
-        out.line("It is there already; nothing was written.")
+        out.line("The entry is there already; nothing was written.")
         return DONE
     if arguments.dry_run:
         return DONE
@@ -148,7 +158,7 @@ def _install(
         note(f"toolwire: {path} was changed meanwhile, so nothing was written: try again")
         return FAILED
     backup = client_files.write(path, text)
-    out.line(f"Written. {f'What was there is kept in {backup}. ' if backup is not None else ''}{client.after}")
+    out.line(f"Written. {f'The old file is kept as {backup}. ' if backup is not None else ''}{client.after}")
     return DONE
 
 
@@ -160,7 +170,7 @@ def _show(
     before: dict[str, Any] | None,
     entry: dict[str, Any],
 ) -> None:
-    """The change, and the exact command that it makes the client run; of other entries nothing is shown."""
+    """Show the change and the exact command that the client will run, and no other entry of the file."""
     out.heading(f"{client.title}: {path}")
     for sign, value in (("-", before), ("+", entry)):
         if value is not None and not (sign == "-" and before == entry):
@@ -172,7 +182,7 @@ def _show(
 
 def _agrees(path: Path) -> bool:
     if not keyboard.is_there():
-        raise UsageError(f"nobody can be asked whether to write {path}: say --yes, or --dry-run")
+        raise UsageError(f"there is no terminal to ask whether to write {path}: add --yes or --dry-run")
     sys.stderr.write("Write it? [y/n] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,4 +1,4 @@
-"""A line from the person at the terminal, while everything else goes on."""
+"""A line from the person at the terminal, read while the event loop goes on."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _LONGEST: Final = 64 * 1024
 
 
 def is_there() -> bool:
-    """Return whether somebody can be asked: both ends are a terminal."""
+    """Return whether somebody can be asked: standard input and standard error are a terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 class Keyboard:
-    """Asks on standard error, so that results stay alone on standard output, and reads standard input."""
+    """The person at the terminal. Questions go to standard error, so that standard output has results only."""
 
     def tell(self, text: str) -> None:
         sys.stderr.write(printable_lines(text) + "\n")
         sys.stderr.flush()
 
     async def ask(self, question: str) -> str | None:
-        """What was typed, without the end of the line; None when the input was ended instead."""
+        """Return the line that was typed, without its end; None if the input ended."""
         sys.stderr.write(printable_lines(question))
         sys.stderr.flush()
         loop = asyncio.get_running_loop()
@@ -43,7 +43,7 @@ class Keyboard:
             except RuntimeError:
                 pass  # The command ended meanwhile.
 
-        # A daemon, and no buffered file: an unanswered question must not keep the process from ending.
+        # A daemon thread without a buffered file: an unanswered question must not keep the process from ending.
         threading.Thread(target=read, name="toolwire-keyboard", daemon=True).start()
         line = await typed
         if not line:
@@ -53,7 +53,7 @@ class Keyboard:
 
 
 def _read_line(descriptor: int) -> bytes:
-    """A terminal hands out whole lines; anything else is read to the end of one."""
+    """Read one line. A terminal returns whole lines; anything else is read byte by byte to the end of a line."""
     line = b""
     while not line.endswith(b"\n") and len(line) < _LONGEST:
         chunk = os.read(descriptor, 4096 if os.isatty(descriptor) else 1)

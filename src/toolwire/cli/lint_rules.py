@@ -1,20 +1,19 @@
-"""Whether a model can tell what a tool is for: names, descriptions, arguments, what comes back."""
+"""Rules of `toolwire lint` on clarity: names, descriptions, arguments, results and the tokens that a tool takes."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Struct
 
-from toolwire.cli import tokens
-from toolwire.cli.lint_finding import Finding
 from toolwire.protocol import types as t
 from toolwire.schemas.walking import description_of, mapped
 
-# Names that say nothing of what is done, or to what.
+# Names that say neither what is done nor to what.
 _VAGUE: Final = re.compile(
     "action|call|do|doit|exec|execute|fetch|func|function|get|go|handle|helper|invoke|main|method|misc|op|operation|"
     "perform|process|query|run|set|start|stuff|task|test|thing|tmp|tool|util|utility|work"
@@ -28,29 +27,61 @@ _MANY_TOKENS_IN_ALL: Final = 10_000
 _MANY_TOOLS: Final = 40
 _EXAMPLE: Final = re.compile(r"\b(example|e\.g\.|such as|for instance)|`[^`]+`", re.IGNORECASE)
 _RETURNS: Final = re.compile(r"\b(return|returns|returned|result|gives|answers|yields)\b", re.IGNORECASE)
+# Tokenizers differ by model family. These pieces are what all of them agree on fairly well: short words, runs of
+# punctuation, groups of digits.
+_PIECES: Final = re.compile(r"[A-Za-z]{1,10}|\d{1,3}|[^\w\s]{1,3}|_|\n+|[^\x00-\x7f]")
+
+#: `error`: some client loses the tool or all of them. `warning`: a model will have trouble. `hint`: could be better.
+Level: TypeAlias = Literal["error", "warning", "hint"]
 
 
-def check(tools: Iterable[t.Tool]) -> Iterator[Finding]:
-    """Every tool by itself, and the tools as a whole."""
+class LintFinding(Struct, frozen=True):
+    """A complaint of the linter about one tool, or about all of them."""
+
+    level: Level
+    rule: str
+    tool: str
+    where: str
+    """The argument, or the place in the schema; empty for the tool as a whole."""
+    message: str
+    vendors: tuple[str, ...] = ()
+
+
+def count_tokens(text: str) -> int:
+    """Estimate how many tokens of a model's context a text takes.
+
+    The estimate is good enough to compare tools and to notice that a catalogue is large.
+    """
+    return sum(1 for _ in _PIECES.finditer(text))
+
+
+def tool_tokens(tool: t.Tool) -> int:
+    """Estimate the tokens of what a client hands to the model: name, description and input schema."""
+    shown = {"name": tool.name, "description": tool.description or "", "input_schema": tool.input_schema}
+    return count_tokens(msgspec.json.encode(shown).decode())
+
+
+def check(tools: Iterable[t.Tool]) -> Iterator[LintFinding]:
+    """Check every tool by itself, and the tools as a whole."""
     by_description: defaultdict[str, list[str]] = defaultdict(list)
     total = count = 0
     for tool in tools:
         count += 1
-        total += tokens.of_tool(tool)
+        total += tool_tokens(tool)
         yield from check_tool(tool)
         if described := _described(tool):
             by_description[described].append(tool.name)
     for names in by_description.values():
         for name in names[1:]:
-            yield Finding("warning", "same-description", name, "", f"has the description of {names[0]!r}")
+            yield LintFinding("warning", "same-description", name, "", f"has the description of {names[0]!r}")
     if total > _MANY_TOKENS_IN_ALL or count > _MANY_TOOLS:
         message = f"{count:,} tools take about {total:,} tokens of every conversation: offer fewer, or shorter ones"
-        yield Finding("warning", "large-catalogue", "", "", message)
+        yield LintFinding("warning", "large-catalogue", "", "", message)
 
 
-def check_tool(tool: t.Tool) -> Iterator[Finding]:
-    def found(level: Any, rule: str, message: str, where: str = "") -> Finding:
-        return Finding(level, rule, tool.name, where, message)
+def check_tool(tool: t.Tool) -> Iterator[LintFinding]:
+    def found(level: Any, rule: str, message: str, where: str = "") -> LintFinding:
+        return LintFinding(level, rule, tool.name, where, message)
 
     words = _words(tool.name)
     if all(_VAGUE.fullmatch(word) for word in words) or len(tool.name) < 3:
@@ -63,35 +94,39 @@ def check_tool(tool: t.Tool) -> Iterator[Finding]:
         yield from _argument(tool, name, member)
     if len(members) > _MANY_ARGUMENTS:
         yield found("warning", "many-arguments", f"takes {len(members)} arguments: split it, or group them")
-    size = tokens.of_tool(tool)
+    size = tool_tokens(tool)
     if size > _MANY_TOKENS:
         yield found("warning", "large-tool", f"takes about {size:,} tokens of every conversation")
     yield from _returns(tool)
 
 
-def _description(tool: t.Tool) -> Iterator[Finding]:
+def _description(tool: t.Tool) -> Iterator[LintFinding]:
     described = _described(tool)
     if not described:
-        yield Finding("warning", "no-description", tool.name, "", "has no description: give the function a docstring")
+        yield LintFinding(
+            "warning", "no-description", tool.name, "", "has no description: give the function a docstring"
+        )
     elif len(described.split()) < _FEW_WORDS or _words(described) == _words(tool.name):
-        yield Finding("warning", "short-description", tool.name, "", "the description says no more than the name")
+        yield LintFinding("warning", "short-description", tool.name, "", "the description says no more than the name")
     elif len(described) > _LONG_DESCRIPTION:
         message = f"the description has {len(described):,} characters; OpenAI takes {_LONG_DESCRIPTION:,}"
-        yield Finding("warning", "long-description", tool.name, "", message, ("OpenAI",))
+        yield LintFinding("warning", "long-description", tool.name, "", message, ("OpenAI",))
 
 
-def _argument(tool: t.Tool, name: str, member: Any) -> Iterator[Finding]:
+def _argument(tool: t.Tool, name: str, member: Any) -> Iterator[LintFinding]:
     if description_of(member):
         if isinstance(member, dict) and _is_nested(member) and not _has_example(member, tool):
             message = "is nested; an example in its description helps a model to fill it in"
-            yield Finding("hint", "no-example", tool.name, name, message)
+            yield LintFinding("hint", "no-example", tool.name, name, message)
         return
     if _VAGUE_ARGUMENT.fullmatch(name):
-        yield Finding(
+        yield LintFinding(
             "warning", "unclear-argument", tool.name, name, "neither its name nor a description says what it is"
         )
     else:
-        yield Finding("hint", "no-argument-description", tool.name, name, "has no description: Args: in the docstring")
+        yield LintFinding(
+            "hint", "no-argument-description", tool.name, name, "has no description: Args: in the docstring"
+        )
 
 
 def _is_nested(member: dict[str, Any]) -> bool:
@@ -103,24 +138,24 @@ def _has_example(member: dict[str, Any], tool: t.Tool) -> bool:
     return bool(member.get("examples") or _EXAMPLE.search(f"{description_of(member)} {_described(tool)}"))
 
 
-def _returns(tool: t.Tool) -> Iterator[Finding]:
-    """One return type per tool, and documented."""
+def _returns(tool: t.Tool) -> Iterator[LintFinding]:
+    """Check that a tool has one return type and documents it."""
     output = tool.output_schema
     if output is UNSET:
         if not _RETURNS.search(_described(tool)):
             message = "says nothing of what comes back: say it in the description"
-            yield Finding("hint", "no-return", tool.name, "", message)
+            yield LintFinding("hint", "no-return", tool.name, "", message)
         return
     choices = output.get("anyOf", output.get("oneOf"))
     kinds = output.get("type")
     if (isinstance(choices, list) and _differ(choices)) or (isinstance(kinds, list) and len(set(kinds) - {"null"}) > 1):
-        yield Finding(
+        yield LintFinding(
             "warning", "several-returns", tool.name, "", "returns more than one type of value: one is easier to use"
         )
 
 
 def _differ(choices: list[Any]) -> bool:
-    """Return whether a choice is more than a value that may be null."""
+    """Return whether a choice offers more than one value that is not null."""
     return len([one for one in choices if not (isinstance(one, dict) and one.get("type") == "null")]) > 1
 
 

@@ -1,7 +1,7 @@
-"""Which model vendors refuse what in the schema of a tool.
+"""Rules of `toolwire lint` on portability: the parts of a tool's schema that model vendors refuse, by vendor.
 
-What clients strip without loss (`$schema`, `title`) is not reported; what remains makes an interface refuse the tool,
-or the request with all tools in it.
+Clients strip some keywords without loss (`$schema`, `title`). Those are not reported. The others make a vendor's
+interface refuse the tool, or the request with all tools in it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from toolwire.cli.lint_finding import Finding, Level
+from toolwire.cli.lint_rules import Level, LintFinding
 from toolwire.protocol import types as t
 from toolwire.schemas import MAX_DEPTH, MAX_SUBSCHEMAS, SchemaError
 from toolwire.schemas import compile as compile_schema
@@ -55,50 +55,50 @@ _KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
 }
 # Formats of strings that OpenAI's strict mode takes. Gemini knows one of them; its clients drop the others.
 _FORMATS: Final = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
-# What may stand beside `anyOf`: what Vertex AI does not count, and what belongs to the whole document.
+# Keywords that may stand beside `anyOf`: Vertex AI does not count them, or they belong to the whole document.
 _BESIDE_CHOICE: Final = frozenset(("anyOf", "nullable", "title", "$defs", "definitions", "$schema"))
 _PROPERTY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-def check(tool: t.Tool) -> Iterator[Finding]:
+def check(tool: t.Tool) -> Iterator[LintFinding]:
     yield from _name(tool)
     yield from _top(tool)
     for where, schema in _parts(tool.input_schema):
         yield from _part(tool, where, schema)
 
 
-def _name(tool: t.Tool) -> Iterator[Finding]:
+def _name(tool: t.Tool) -> Iterator[LintFinding]:
     if not _NAME.fullmatch(tool.name):
         message = "the name is not 1 to 64 letters, digits, _ or -"
-        yield Finding("error", "vendor-name", tool.name, "", message, (ANTHROPIC, OPENAI))
+        yield LintFinding("error", "vendor-name", tool.name, "", message, (ANTHROPIC, OPENAI))
 
 
-def _top(tool: t.Tool) -> Iterator[Finding]:
+def _top(tool: t.Tool) -> Iterator[LintFinding]:
     schema = tool.input_schema
     if schema.get("type") != "object":
         message = "the input schema has no type: object at its top"
-        yield Finding("error", "vendor-top-type", tool.name, "", message, (ANTHROPIC, OPENAI, GEMINI))
+        yield LintFinding("error", "vendor-top-type", tool.name, "", message, (ANTHROPIC, OPENAI, GEMINI))
     if not isinstance(schema.get("properties"), dict):
         message = 'the input schema has no properties at its top: write "properties": {} where there are none'
-        yield Finding("error", "vendor-top-properties", tool.name, "", message, (OPENAI,))
+        yield LintFinding("error", "vendor-top-properties", tool.name, "", message, (OPENAI,))
     if any(isinstance(part, dict) and isinstance(part.get("additionalProperties"), bool) for _, part in _parts(schema)):
         message = "uses additionalProperties: true or false; google-genai 3.1 fails on all tools of the server"
-        yield Finding("hint", "vendor-closed", tool.name, "", message, (GOOGLE_GENAI,))
+        yield LintFinding("hint", "vendor-closed", tool.name, "", message, (GOOGLE_GENAI,))
     for keyword in _CHOICES:
         if keyword in schema:
             message = f"{keyword} at the top of the input schema: make one object with optional members of it"
-            yield Finding("error", "vendor-top-choice", tool.name, "", message, (ANTHROPIC, OPENAI))
+            yield LintFinding("error", "vendor-top-choice", tool.name, "", message, (ANTHROPIC, OPENAI))
     output = tool.output_schema
     for what, one in (("input", schema), ("output", {} if output is UNSET else output)):
         try:
             compile_schema(one, what=f"the {what} schema")
         except SchemaError as error:
-            yield Finding("error", "schema", tool.name, "", str(error))
+            yield LintFinding("error", "schema", tool.name, "", str(error))
 
 
 def _parts(root: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every subschema with its place, references not followed, within bounds."""
+    """Yield every subschema with its place, within bounds. References are not followed."""
     waiting: list[tuple[str, Any, int]] = [("", root, 0)]
     for _ in range(MAX_SUBSCHEMAS):
         if not waiting:
@@ -116,13 +116,13 @@ def _parts(root: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _place(where: str, name: str) -> str:
-    """Write the place of a member; of a long one, the first part, which is all that is shown."""
+    """Write the place of a member. A long place is cut to the part that is shown."""
     return (f"{where}.{name[:80]}" if where else name[:80])[:400]
 
 
-def _part(tool: t.Tool, where: str, schema: Any) -> Iterator[Finding]:
-    def found(level: Level, rule: str, message: str, *vendors: str) -> Finding:
-        return Finding(level, rule, tool.name, where, message, vendors)
+def _part(tool: t.Tool, where: str, schema: Any) -> Iterator[LintFinding]:
+    def found(level: Level, rule: str, message: str, *vendors: str) -> LintFinding:
+        return LintFinding(level, rule, tool.name, where, message, vendors)
 
     if not isinstance(schema, dict):
         if where:

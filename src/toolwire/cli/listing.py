@@ -1,4 +1,4 @@
-"""`toolwire list TARGET`: what a server offers."""
+"""`toolwire list TARGET`: show the tools, resources, templates and prompts of a server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
 
-from toolwire.cli import catalogue, output, screen, targets
+from toolwire.cli import catalogue, screen, targets
 from toolwire.cli.errors import DONE
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import counted
@@ -26,10 +26,10 @@ _ARGUMENTS: Final = 12
 def add_arguments(parser: ArgumentParser) -> None:
     targets.add_arguments(parser)
     targets.add_caller(parser)
-    output.add_arguments(parser)
-    parser.add_argument("kind", nargs="?", choices=catalogue.KINDS, help="only these (default: everything)")
-    parser.add_argument("--all", action="store_true", help=f"also what comes after the first {SHOWN} of a kind")
-    parser.add_argument("--json", action="store_true", help="print the definitions as they came, as JSON")
+    screen.add_arguments(parser)
+    parser.add_argument("kind", nargs="?", choices=catalogue.KINDS, help="show only this kind (default: everything)")
+    parser.add_argument("--all", action="store_true", help=f"show more than the first {SHOWN} of a kind")
+    parser.add_argument("--json", action="store_true", help="print the definitions as JSON, as the server sent them")
 
 
 def main(arguments: Namespace) -> int:
@@ -37,7 +37,7 @@ def main(arguments: Namespace) -> int:
 
 
 async def _list(arguments: Namespace) -> int:
-    out = output.results(arguments.color)
+    out = screen.results(arguments.color)
     kinds = catalogue.KINDS if arguments.kind is None else (arguments.kind,)
     async with targets.client(arguments) as client:
         found = await catalogue.fetch(client, kinds)
@@ -62,7 +62,7 @@ def _plain(entries: list[t.Wire]) -> list[dict[str, Any]]:
 
 
 def _show(
-    out: screen.Screen, client: Client, found: catalogue.Catalogue, kinds: tuple[str, ...], everything: bool
+    out: screen.Screen, client: Client, found: catalogue.Offered, kinds: tuple[str, ...], everything: bool
 ) -> None:
     server = client.server
     out.heading(f"{short(server.name)} {short(server.version)}" if server is not None else "a server without a name")
@@ -89,7 +89,7 @@ def _show(
 
 
 def short(text: Any, length: int = _NAME) -> str:
-    """The first line of a text, or as much of it as fits."""
+    """Return the first line of a text, cut to a length."""
     first = text.strip().partition("\n")[0].rstrip() if isinstance(text, str) else ""
     return first if len(first) <= length else first[: length - 1] + "…"
 
@@ -99,7 +99,7 @@ def _tool(tool: t.Tool) -> tuple[str, str, str]:
 
 
 def signature(schema: dict[str, Any]) -> str:
-    """The arguments of a tool by name, those that may be left out in brackets."""
+    """List the arguments of a tool by name, with brackets around optional ones."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return ""

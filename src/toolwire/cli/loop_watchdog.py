@@ -1,7 +1,7 @@
-"""Notices while a server is being written that something holds up its event loop, and where.
+"""A watchdog for the event loop of a server under development: it reports code that blocks the loop.
 
-A blocking call in an `async` function stops every client, and nothing says so. A thread looks whether the loop still
-turns over; where it does not, the stack of the loop's thread tells who has it.
+A blocking call in an `async` function stops every client, and nothing else says so. A thread checks whether the loop
+still runs. If it does not, the stack of the loop's thread shows the line that blocks it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from toolwire.cli.server_file import OURS
 
 SECONDS: Final = 1.0
 _ADVICE: Final = (
-    "this holds up every client: await something that does not block, or make it a plain def, which runs in a thread"
+    "this blocks every client: await something that does not block, or make it a plain def, which runs in a thread"
 )
 
 
-class Standstill(NamedTuple):
-    """Where the loop stood when it had not turned over for a while."""
+class BlockedLoop(NamedTuple):
+    """The line at which the loop was blocked, with advice."""
 
     text: str
     file: str | None
@@ -34,9 +34,9 @@ class Standstill(NamedTuple):
 
 
 @asynccontextmanager
-async def watched(tell: Callable[[Standstill], None], seconds: float = SECONDS) -> AsyncIterator[None]:
-    """Watch the running loop until the end of the block; `tell` hears of each standstill once, in another thread."""
-    watch = _Watch(tell, seconds)
+async def watched(tell: Callable[[BlockedLoop], None], seconds: float = SECONDS) -> AsyncIterator[None]:
+    """Watch the running loop within the block; `tell` is called once for each time it is blocked, in another thread."""
+    watch = _Watchdog(tell, seconds)
     watch.start()
     beating = asyncio.create_task(watch.beat())
     try:
@@ -46,9 +46,11 @@ async def watched(tell: Callable[[Standstill], None], seconds: float = SECONDS) 
         watch.ended.set()
 
 
-class _Watch(threading.Thread):
-    def __init__(self, tell: Callable[[Standstill], None], seconds: float) -> None:
-        super().__init__(name="toolwire-standstill", daemon=True)
+class _Watchdog(threading.Thread):
+    """The thread that watches the loop."""
+
+    def __init__(self, tell: Callable[[BlockedLoop], None], seconds: float) -> None:
+        super().__init__(name="toolwire-loop-watchdog", daemon=True)
         self.ended = threading.Event()
         self._tell = tell
         self._seconds = seconds
@@ -72,12 +74,12 @@ class _Watch(threading.Thread):
         stack = sys._current_frames().get(self._watched)
         frames = [] if stack is None else _since_the_command(traceback.extract_stack(stack))
         file, line, code = last_own(frames)
-        # A file that takes long to load does so once, and nobody can help it.
+        # A file that takes long to load blocks the loop once, which is no mistake.
         if file is not None and not any(frame.name == "<module>" for frame in frames):
-            self._tell(Standstill(_ADVICE, file, line, code))
+            self._tell(BlockedLoop(_ADVICE, file, line, code))
 
 
 def _since_the_command(frames: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """Without what was there before this library: the script that started it."""
+    """Drop the frames before the first frame of this library: the script that started it."""
     ours = [number for number, frame in enumerate(frames) if frame.filename.startswith(OURS)]
     return frames[ours[0] :] if ours else frames

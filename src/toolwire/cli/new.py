@@ -1,4 +1,4 @@
-"""`toolwire new NAME`: a small project that runs and passes its own test."""
+"""`toolwire new NAME`: make a small project that runs and passes its own test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolwire._version import __version__
-from toolwire.cli import output
+from toolwire.cli import screen
 from toolwire.cli.errors import DONE, UsageError
 
 if TYPE_CHECKING:
@@ -148,13 +148,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     folder = Path(arguments.name)
     if not _NAME.fullmatch(folder.name):
-        raise UsageError(f"{folder.name!r} is no name for a project: letters, digits, - and _, a letter first")
+        raise UsageError(
+            f"{folder.name!r} is not a name for a project: use letters, digits, - and _, and begin with a letter"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{str(folder)!r} is there already")
+        raise UsageError(f"{str(folder)!r} exists already and is not empty: choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in FILES.items():
         (folder / name).write_text(text.format(name=folder.name, version=__version__), encoding="utf-8")
-    out = output.results()
+    out = screen.results()
     out.line(f"Made {folder} with {', '.join(FILES)}. Try it:")
     out.line(f"  cd {folder}")
     out.line("  toolwire call server.py convert_amount value=116 currency=NOK")

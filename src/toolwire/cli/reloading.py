@@ -1,4 +1,7 @@
-"""Loading a server's file again when it, or a module of the user's that it imports, has changed."""
+"""Reloading of a server file: `toolwire run --reload` and `toolwire dev` load it again when it changes.
+
+A change of the file counts, and a change of any module of the user's own that the file imports.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -19,14 +22,16 @@ from toolwire.cli import server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
 from toolwire.server.component_directory import component_directory, component_files
+from toolwire.server.hot_reload import Stage
+from toolwire.server.server import Server
 
 LOOK_SECONDS: Final = 0.25
-# After a change more may follow: an editor that saves several files, a checkout.
+# More changes may follow the first: an editor saves several files, or a checkout replaces many.
 SETTLE_SECONDS: Final = 0.1
 
 
 class LoadFailed(Struct):
-    """Why a file could not be loaded, and where."""
+    """The reason why a file could not be loaded, with the line that raised."""
 
     message: str
     trace: str
@@ -35,8 +40,56 @@ class LoadFailed(Struct):
     code: str | None = None
 
 
+class StagedFile:
+    """The server of a file on a stage; the next version of the file takes its place whenever the file changes.
+
+    `stage` is run like any server. `report` is called after each load, with the failure if there was one.
+    """
+
+    def __init__(self, reloader: Reloader, report: Callable[[LoadFailed | None], None]) -> None:
+        self._reloader = reloader
+        self._report = report
+        loaded = reloader.load()
+        self.failed: LoadFailed | None = loaded if isinstance(loaded, LoadFailed) else None
+        # A file that is broken from the start gets an empty server until it is mended.
+        self.stage: Stage = Stage(_in_debug(loaded if self.failed is None else Server("broken")), beside=self._watch)
+        _tell(self.failed, "nothing is served until the file is mended")
+
+    async def _watch(self) -> None:
+        while True:
+            await self._reloader.changed()
+            failed = await self._reload()
+            _tell(failed, "the last version that worked is still served")
+            self._report(failed)
+
+    async def _reload(self) -> LoadFailed | None:
+        loaded = self._reloader.load()
+        if isinstance(loaded, LoadFailed):
+            return loaded
+        try:
+            changed = await self.stage.replace(_in_debug(loaded))
+        except Exception as error:
+            told = f"the lifespan failed: {type(error).__name__}: {error}"
+            return LoadFailed(told, told, *where(error))
+        sys.stderr.write(f"toolwire: loaded again, {' and '.join(changed) or 'no list'} changed\n")
+        return None
+
+
+def _in_debug(server: Any) -> Any:
+    """Make errors say what happened: the caller of a server under development is its author."""
+    server.kernel.failures.debug = True
+    return server
+
+
+def _tell(failed: LoadFailed | None, meanwhile: str) -> None:
+    if failed is not None:
+        sys.stderr.write(failed.trace if failed.trace.endswith("\n") else f"toolwire: {failed.trace}\n")
+        sys.stderr.write(f"toolwire: {meanwhile}\n")
+    sys.stderr.flush()
+
+
 class Reloader:
-    """A server file, the modules of the user's that it brought along, and when one of them last changed."""
+    """A server file, the user's own modules that it imports, and the time of their last change."""
 
     def __init__(self, spec: str) -> None:
         self._spec = spec
@@ -45,12 +98,12 @@ class Reloader:
         self._path = source.path
         self._modules: set[str] = set()
         self._stamps: dict[Path, tuple[object, ...] | None] = {}
-        # A compiled file counts as current when its source has the same size and second, so a quick change would be
-        # missed.
+        # Python takes a compiled file for current when its source has the same size and second. A quick change would
+        # go unnoticed.
         sys.dont_write_bytecode = True
 
     def load(self) -> Any:
-        """The server, loaded anew; or `LoadFailed`, and then all modules are as they were."""
+        """Load the server anew. Return `LoadFailed` if that fails, with all modules as they were before."""
         before, search_path = dict(sys.modules), list(sys.path)
         for name in self._modules:
             sys.modules.pop(name, None)
@@ -62,14 +115,14 @@ class Reloader:
         except UsageError as error:
             loaded = LoadFailed(str(error), str(error), str(self._path))
         finally:
-            # The neighbours of the file stay importable, but are not searched once more for every time it was loaded.
+            # The neighbours of the file stay importable, but their folder is searched only once.
             sys.path[:] = dict.fromkeys(sys.path)
         brought = {name for name, module in sys.modules.items() if before.get(name) is not module}
         brought = {name for name in brought | self._modules if _is_local(sys.modules.get(name) or before.get(name))}
         self._watch(brought, before)
         if isinstance(loaded, LoadFailed):
             if loaded.file is not None:
-                # A file that fails is no module, so it is watched for its own sake.
+                # A file that fails to load is not among the modules, so it is watched by its path.
                 self._stamps.setdefault(Path(loaded.file), _stamp(Path(loaded.file)))
             sys.path[:] = search_path
             sys.modules.clear()
@@ -97,7 +150,7 @@ class Reloader:
 
 
 def _stamp(file: Path) -> tuple[object, ...] | None:
-    """Say when a file last changed, and of a component directory which files there are."""
+    """Return the time and size of a file; for a component directory, those of its files."""
     try:
         if file.is_dir():
             return component_files(file)
@@ -117,7 +170,7 @@ def _installed() -> list[str]:
 
 
 def _is_local(module: ModuleType | None) -> bool:
-    """Return whether a module is the user's own, rather than installed, part of Python, or part of this library."""
+    """Return whether a module is the user's own: not installed, not part of Python, not part of this library."""
     file = getattr(module, "__file__", None)
     if not file:
         return False
@@ -131,9 +184,9 @@ def _explained(trace: str, error: BaseException | None) -> LoadFailed:
 
 
 def where(error: BaseException | None) -> tuple[str | None, int | None, str | None]:
-    """Find the last line of the user's own that an exception passed through: file, number and text.
+    """Find the last line of the user's own code that an exception passed through: file, number and text.
 
-    A `ServerError` with a cause tells of a component file that failed, so the line is the cause's.
+    A `ServerError` with a cause reports a component file that failed. Its line is that of the cause.
     """
     while isinstance(error, ServerError) and error.__cause__ is not None:
         error = error.__cause__
@@ -143,7 +196,7 @@ def where(error: BaseException | None) -> tuple[str | None, int | None, str | No
 
 
 def last_own(frames: Sequence[traceback.FrameSummary]) -> tuple[str | None, int | None, str | None]:
-    """The last of some frames that is the user's own: file, number and text of its line."""
+    """Find the last frame in the user's own code: file, number and text of its line."""
     own = [frame for frame in frames if not frame.filename.startswith((*_installed(), "<"))]
     if not own:
         return None, None, None

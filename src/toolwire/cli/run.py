@@ -1,4 +1,4 @@
-"""`toolwire run FILE[:OBJECT]`: serve the server that a Python file defines."""
+"""`toolwire run FILE[:OBJECT]`: serve the server that a Python file defines, over stdio or HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from toolwire import logs
-from toolwire.cli import option_types, server_file, server_source
+from toolwire.cli import options, server_file, server_source
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import ServerError
 from toolwire.stores.by_address import STORES_VARIABLE, stores_of_environment
@@ -44,43 +44,43 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--stores",
         metavar="ADDRESS",
-        help="where state is kept when the file does not say: a SQLite file, or redis://host:6379/0 "
-        f"(with a password better in {STORES_VARIABLE})",
+        help="where to keep state when the file does not say it: a SQLite file, or redis://host:6379/0 "
+        f"(put an address with a password into {STORES_VARIABLE} instead)",
     )
-    option_types.add_caller(parser, "who calls over stdio (default: nobody, to whom no restriction applies)")
-    option_types.add_log_level(parser)
+    options.add_caller(parser, "the caller over stdio (default: nobody in particular, without restrictions)")
+    options.add_log_level(parser)
     http = parser.add_argument_group("with --transport http")
     http.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    http.add_argument("--port", type=option_types.port, help="the port, 0 for any that is free (default: 8000)")
-    http.add_argument("--path", type=option_types.path, help="the path of the endpoint (default: /mcp)")
+    http.add_argument("--port", type=options.port, help="the port; 0 takes any free one (default: 8000)")
+    http.add_argument("--path", type=options.path, help="the path of the endpoint (default: /mcp)")
     http.add_argument(
-        "--workers", type=option_types.count, metavar="N", help="how many processes serve it (default: 1)"
+        "--workers", type=options.count, metavar="N", help="the number of processes that serve (default: 1)"
     )
     http.add_argument(
         "--public-url",
-        type=option_types.public_url,
+        type=options.public_url,
         metavar="URL",
-        help="the address that clients use, when a proxy stands in front",
+        help="the address that clients use, if there is a proxy in front",
     )
     http.add_argument(
         "--allowed-hosts",
         action="append",
         metavar="NAME",
-        help="another name that requests may be for, such as a proxy's for this server; may be repeated",
+        help="another Host that requests may name, such as the name of a proxy; may be repeated",
     )
     http.add_argument(
         "--allowed-origins",
         "--cors",
         action="append",
         metavar="ORIGIN",
-        help="the origin of web pages that may call and read the answers, such as https://app.example, "
-        "or '*' for all; may be repeated",
+        help="the origin of web pages that may call the server, such as https://app.example, or '*' for all; "
+        "may be repeated",
     )
     http.add_argument(
         "--trusted-proxies",
         action="append",
         metavar="ADDRESS",
-        help="the address or network of a proxy whose X-Forwarded-For says where a request comes from; may be repeated",
+        help="the address or network of a proxy whose X-Forwarded-For header is believed; may be repeated",
     )
     http.add_argument(
         "--stateless",
@@ -89,13 +89,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="keep no sessions: each request of a client before 2026-07-28 stands alone",
     )
     http.add_argument(
-        "--sse", action="store_true", default=None, help="serve the transport of 2024-11-05 too, at /sse and /messages"
+        "--sse", action="store_true", default=None, help="also serve the transport of 2024-11-05, at /sse and /messages"
     )
     http.add_argument(
         "--allow-unauthenticated",
         action="store_true",
         default=None,
-        help="listen on a public address although everybody is let in",
+        help="listen on a public address without authentication",
     )
     http.add_argument(
         "--access-log",
@@ -108,29 +108,29 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     given = {name: getattr(arguments, name) for name in _HTTP_OPTIONS if getattr(arguments, name) is not None}
     over_stdio = arguments.transport == "stdio"
-    option_types.check_caller(arguments)
+    options.check_caller(arguments)
     if arguments.subject and not over_stdio:
-        raise UsageError("--as is for --transport stdio; over HTTP the auth= of the server says who calls")
+        raise UsageError("--as is for --transport stdio; over HTTP the auth= of the server decides who the caller is")
     if arguments.reload and given.get("workers", 1) > 1:
-        raise UsageError("--reload is for one worker")
+        raise UsageError("--reload works with one worker: leave out --workers")
     at_a_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if over_stdio:
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} is for --transport http")
-        # Before the user's file runs: whatever it prints while it is imported must not reach the client (STD-2).
+        # Before the user's file runs: text that it prints while it is imported must not reach the client (STD-2).
         claim()
     if arguments.stores is not None:
-        # The way in which every server learns of it that the file makes, now and when it is loaded again.
+        # Every server that the file makes reads this variable, also when the file is loaded again.
         os.environ[STORES_VARIABLE] = arguments.stores
-    # Before the file is loaded, which may have something to log.
+    # Before the file is loaded, because loading may log.
     handler = logs.install(arguments.log_level or ("info" if given.get("access_log") else "warning"))
     try:
-        stores_of_environment()  # What is wrong with the address shows here, and not in the middle of the file.
+        stores_of_environment()  # A wrong address fails here and not in the middle of the file.
         server = _staged(arguments.server) if arguments.reload else server_file.load(arguments.server)
         if arguments.log_level is None:
             _give_way(handler)
         if arguments.subject:
-            # Imported here because most servers are not told who calls.
+            # Imported here because few users name a caller.
             from toolwire.auth.principal import Principal
 
             server.local_principal = Principal(arguments.subject, "toolwire run", scopes=arguments.scopes)
@@ -150,25 +150,24 @@ def main(arguments: Namespace) -> int:
 
 
 def _staged(spec: str) -> Any:
-    # Imported here because a server that is not being written does not need it.
-    from toolwire.cli.reloading import Reloader
-    from toolwire.cli.staged_file import StagedFile
+    # Imported here because only `--reload` needs it.
+    from toolwire.cli.reloading import Reloader, StagedFile
 
     return StagedFile(Reloader(spec), lambda failed: None).stage
 
 
 def _give_way(handler: logging.Handler) -> None:
-    """Take our handler away where the file has set up logging itself, or each line would appear twice."""
+    """Remove our log handler if the file has set up logging itself; otherwise each line would appear twice."""
     logger = logging.getLogger("toolwire")
     if handler in logger.handlers and {*logger.handlers, *logging.getLogger().handlers} != {handler}:
         logs.uninstall()
 
 
 def _explain(spec: str, server: Any) -> None:
-    """Tell somebody who sits at a terminal why nothing happens."""
+    """Tell a person at the terminal why nothing happens."""
     sys.stderr.write(
         f"toolwire: {getattr(server, 'name', spec)!r} is served over standard input and output (Ctrl+C ends it).\n"
-        "  An MCP client starts it with this command, and speaks with it there. To use it yourself, say\n"
+        "  An MCP client starts this command and exchanges messages with it. To use the server yourself, run\n"
         f"    toolwire dev {spec}                     for a page in the browser\n"
         f"    toolwire run {spec} --transport http    for an address\n"
     )

@@ -1,6 +1,7 @@
-"""Where a command shows its results: plain text, tables, JSON. Whatever a server wrote is made harmless on the way.
+"""Output of a command: results on standard output, notes and the progress of a call on standard error.
 
-With `rich` installed (the extra `cli`) a terminal gets tables that wrap and colours; everything else gets plain text.
+Text that comes from a server is made harmless before it is written. A terminal gets colours and tables that wrap when
+`rich` is installed (the extra `cli`). Everything else gets plain text.
 """
 
 from __future__ import annotations
@@ -8,41 +9,75 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TextIO
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
+from msgspec import UNSET
 
+from toolwire.extras import require
 from toolwire.printable import printable, printable_lines
+from toolwire.protocol import types as t
 
-# What a terminal is shown of one text; who wants the rest redirects it.
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+# A terminal is shown this many characters of one text. The whole text is there when the output goes to a file.
 SHOWN_ON_TERMINAL: Final = 64 * 1024
 _GAP: Final = "  "
 _NARROWEST: Final = 8
+_BAR: Final = 24
+_CLEAR: Final = "\r\x1b[2K"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--color",
+        choices=["auto", "always", "never"],
+        default="auto",
+        help="whether to use colours and tables that wrap (default: on a terminal)",
+    )
+
+
+def results(color: str = "auto") -> Screen:
+    """Return the screen for results: with `rich` on a terminal if it is installed, otherwise with plain text.
+
+    Raise `MissingExtra` for `--color always` without `rich`.
+    """
+    if color == "never" or (color == "auto" and not (sys.stdout.isatty() and find_spec("rich") is not None)):
+        return Screen(sys.stdout)
+    require("rich", extra="cli", what="--color always")
+    return RichScreen(sys.stdout, forced=color == "always")
+
+
+def note(text: str) -> None:
+    """Write a line that is no result to standard error."""
+    Screen(sys.stderr).line(text)
 
 
 class Screen:
-    """A stream that takes text of unknown origin."""
+    """An output stream that makes text from a server harmless."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.is_terminal: bool = stream.isatty()
 
     def line(self, text: str = "") -> None:
-        """A line of our own making, in which what came from elsewhere may stand."""
+        """Write a line of our own. It may contain words from a server."""
         self._write(printable_lines(text) + "\n")
 
     def heading(self, text: str) -> None:
         self.line(text)
 
     def text(self, text: str) -> None:
-        """A text as a server sent it; a terminal gets the beginning of a very long one."""
+        """Write a text as a server sent it. A terminal gets the beginning of a very long text."""
         shown, left_out = self._bounded(text)
         self._write(printable_lines(shown) + ("" if shown.endswith("\n") else "\n"))
         if left_out:
             self._say_left_out(left_out)
 
     def json(self, value: Any) -> None:
-        """A value as indented JSON, with nothing in it that a terminal obeys."""
+        """Write a value as indented JSON without any character that a terminal obeys."""
         shown, left_out = self._bounded(as_json(value))
         self._write(shown + "\n")
         if left_out:
@@ -58,7 +93,7 @@ class Screen:
             self._write(_GAP.join(cells).rstrip() + "\n")
 
     def raw(self, data: str) -> None:
-        """Something that a terminal is meant to obey; never text from a server."""
+        """Write a sequence that a terminal has to obey. Never use it for text from a server."""
         self._write(data)
 
     def _bounded(self, text: str) -> tuple[str, int]:
@@ -76,13 +111,87 @@ class Screen:
         self.stream.flush()
 
 
-def note(text: str) -> None:
-    """Something beside the results, on standard error."""
-    Screen(sys.stderr).line(text)
+class RichScreen(Screen):
+    """A screen with tables that wrap and a little colour.
+
+    `rich` is imported in the methods because it is an extra. Cells are `Text`, so that `rich` reads no markup in them.
+    """
+
+    def __init__(self, stream: TextIO, *, forced: bool = False) -> None:
+        from rich.console import Console
+
+        super().__init__(stream)
+        self._console = Console(
+            file=stream, force_terminal=forced or None, highlight=False, markup=False, emoji=False, soft_wrap=False
+        )
+
+    def heading(self, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text(printable(text), style="bold"))
+
+    def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        for position, header in enumerate(headers):
+            table.add_column(Text(printable(header)), overflow="fold", style="cyan" if position == 0 else None)
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        self._console.print(table)
+
+    def json(self, value: Any) -> None:
+        from rich.highlighter import JSONHighlighter
+        from rich.text import Text
+
+        text = as_json(value)
+        if len(text) > SHOWN_ON_TERMINAL:
+            super().json(value)
+        else:
+            # The text is only coloured. Reading and writing it again would undo the escapes.
+            self._console.print(JSONHighlighter()(Text(text)))
+
+
+class ProgressLine:
+    """The progress of a call: one line on standard error that is drawn again and again, on a terminal only."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self._draws = self._stream.isatty()
+        self._drawn = False
+
+    def __call__(self, params: t.ProgressNotificationParams) -> None:
+        if self._draws:
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(_CLEAR + _progress(params)[:width])
+            self._stream.flush()
+            self._drawn = True
+
+    def clear(self) -> None:
+        """Remove the line before something else is written."""
+        if self._drawn:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+            self._drawn = False
+
+
+def _progress(params: t.ProgressNotificationParams) -> str:
+    message = "" if params.message is UNSET else f" {printable(params.message)}"
+    done, total = params.progress, params.total
+    if total is UNSET or not _is_number(total) or total <= 0:
+        return f"… {done:g}{message}"
+    share = min(max(done / total, 0.0), 1.0)
+    filled = round(share * _BAR)
+    return f"[{'#' * filled}{'.' * (_BAR - filled)}] {share:4.0%}{message}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and value == value
 
 
 def as_json(value: Any) -> str:
-    """Indented JSON; control characters beyond ASCII are written as escapes too."""
+    """Write indented JSON. Control characters beyond ASCII become escapes too."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     return text if text.isascii() else _escaped(text, lambda character: character in "\n\t" or character.isprintable())
 
@@ -97,7 +206,7 @@ def _escape(character: str) -> str:
 
 
 def _fitting(widths: list[int], available: int) -> list[int]:
-    """Narrower columns, the widest first, until a row fits."""
+    """Make columns narrower, the widest first, until a row fits."""
     widths = list(widths)
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - available
     while excess > 0 and max(widths) > _NARROWEST:

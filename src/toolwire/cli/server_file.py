@@ -1,4 +1,4 @@
-"""From what the user typed to the `Server` object that a Python file defines, or that a function in it makes."""
+"""Load the `Server` object that a Python file defines, or that a function in the file makes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from types import FunctionType, ModuleType, TracebackType
 from typing import Any, Final
 
 from toolwire.cli.errors import UsageError
-from toolwire.cli.server_source import Source, parse
+from toolwire.cli.server_source import ServerSource, parse
 from toolwire.extras import MissingExtra
 from toolwire.protocol.errors import ServerError
 
-#: Where this library is.
+#: The folder of this library.
 OURS: Final = str(Path(__file__).resolve().parents[1])
 _USUAL_NAMES: Final = ("server", "mcp", "app")
 
 
 class FileFailed(Exception):
-    """The user's file raised while it was imported; the text is their traceback, or the line that says what to do."""
+    """The user's file raised while it was imported. The text is the traceback, or one line that says what to do."""
 
 
 def load(spec: str, *, anew: bool = True) -> Any:
-    """The server that `spec` means; `UsageError` when there is none, `FileFailed` when the file is broken.
+    """Load the server that `spec` names. Raise `UsageError` if there is none, `FileFailed` if the file is broken.
 
-    Unless it is to be loaded `anew`, a module that was imported from the file before is taken as it is.
+    With `anew=False`, a module that was imported from the file before is used as it is.
     """
     source = parse(spec)
     try:
@@ -36,7 +36,7 @@ def load(spec: str, *, anew: bool = True) -> Any:
     except UsageError:
         raise
     except MissingExtra as error:
-        # Nothing is wrong with the file, so where in it this came up does not matter.
+        # Nothing is wrong with the file, so a traceback would not help.
         raise FileFailed(f"toolwire: {source.label}: {error}\n") from error
     except Exception as error:
         raise FileFailed(_told(error, source)) from error
@@ -47,14 +47,14 @@ def _imported(path: Path) -> ModuleType | None:
     return next((module for module in tuple(sys.modules.values()) if getattr(module, "__file__", None) == file), None)
 
 
-def _import(source: Source) -> ModuleType:
+def _import(source: ServerSource) -> ModuleType:
     return _import_file(source.path) if source.module is None else _import_module(source, source.module)
 
 
 def _import_file(path: Path) -> ModuleType:
-    # As `python FILE` does, so that the file finds its neighbours.
+    # The file finds its neighbours, as with `python FILE`.
     sys.path.insert(0, str(path.parent))
-    # Under its own name where that is free, so that what it defines can be pickled for worker processes.
+    # The module gets the name of the file if that is free, so that its objects can be pickled for worker processes.
     name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"toolwire_server_{id(path)}"
     specification = importlib.util.spec_from_file_location(name, path)
     if specification is None or specification.loader is None:
@@ -65,10 +65,10 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _import_module(source: Source, name: str) -> ModuleType:
+def _import_module(source: ServerSource, name: str) -> ModuleType:
     if str(source.root) not in sys.path:
         sys.path.insert(0, str(source.root))
-    # Neighbours can be imported without the name of their package, too; last, so that they hide nothing else.
+    # Neighbours can be imported without the name of their package too. The folder comes last, so it hides nothing.
     sys.path.append(str(source.path.parent))
     sys.modules.pop(name, None)
     module = importlib.import_module(name)
@@ -82,7 +82,7 @@ def _is_server(value: Any) -> bool:
     return callable(getattr(kind, "serve", None)) and callable(getattr(kind, "run", None))
 
 
-def _find(members: dict[str, Any], source: Source) -> Any:
+def _find(members: dict[str, Any], source: ServerSource) -> Any:
     label = repr(source.label)
     if source.name is not None:
         return _named(members, source.name, label)
@@ -101,7 +101,7 @@ def _find(members: dict[str, Any], source: Source) -> Any:
 
 
 def _named(members: dict[str, Any], name: str, label: str) -> Any:
-    """The server of that name, or what the function of that name makes."""
+    """Return the server of that name, or the server that the function of that name makes."""
     if name not in members:
         raise UsageError(f"{label} has no {name!r}")
     value, is_a = members[name], "is a"
@@ -113,7 +113,7 @@ def _named(members: dict[str, Any], name: str, label: str) -> Any:
 
 
 def _made(factory: Callable[[], Any], what: str) -> Any:
-    # Imported here because most servers stand in their file.
+    # Imported here because most files define their server without a function.
     import inspect
 
     from toolwire.loops import finish
@@ -121,26 +121,26 @@ def _made(factory: Callable[[], Any], what: str) -> Any:
     try:
         inspect.signature(factory).bind()
     except TypeError as error:
-        raise UsageError(f"{what} has to make the server without any arguments: {error}") from None
+        raise UsageError(f"{what} must be callable without arguments to make the server: {error}") from None
     made = factory()
     return finish(made) if inspect.iscoroutine(made) else made
 
 
 def _module_with_server(members: dict[str, Any]) -> str | None:
-    """Name the module among what a file imports that has a server: `from shop import server` may mean either."""
+    """Name an imported module that has a server: `from shop import server` may import a module called server."""
     modules = (value for value in members.values() if isinstance(value, ModuleType))
     return next((each.__name__ for each in modules if any(map(_is_server, vars(each).values()))), None)
 
 
 def _maker(members: dict[str, Any]) -> str:
-    """How to name the function of a file that seems to make a server."""
+    """Write how to name a function of the file that seems to make a server."""
     own = (name for name, value in members.items() if getattr(value, "__module__", None) == members["__name__"])
     found = next((name for name in own if "server" in name.lower() and isinstance(members[name], FunctionType)), None)
     return "" if found is None else f", or name the function that makes it by adding :{found}"
 
 
-def _told(error: Exception, source: Source) -> str:
-    """The user's traceback, from their file on: how it was loaded is of no interest."""
+def _told(error: Exception, source: ServerSource) -> str:
+    """Format the user's traceback from their file on, without the frames that loaded it."""
     # Imported here because only a failure needs it.
     import traceback
 
@@ -150,10 +150,12 @@ def _told(error: Exception, source: Source) -> str:
         trace = trace.tb_next
     told = traceback.TracebackException(type(error), error, trace)
     if isinstance(error, ServerError | TypeError):
-        # What they wrote cannot be registered: the line is theirs, and who noticed is of no interest either.
+        # A component cannot be registered: the line of the user matters, not our frames that noticed it.
         while len(told.stack) > 1 and told.stack[-1].filename.startswith(OURS):
             told.stack.pop()
     text = "".join(told.format())
     if source.module is None and isinstance(error, ImportError) and "relative import" in str(error):
-        text += f"toolwire: {source.label} is in no package: put an __init__.py beside it, or import without the dot\n"
+        text += (
+            f"toolwire: {source.label} is not in a package: put an __init__.py beside it, or import without the dot\n"
+        )
     return text

@@ -1,4 +1,4 @@
-"""`FILE[:OBJECT]` or `PACKAGE.MODULE[:OBJECT]`: where the code of a server is, and the name that it is imported by."""
+"""`FILE[:OBJECT]` or `PACKAGE.MODULE[:OBJECT]`: find the code of a server and the name to import it by."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ HELP: Final = (
 _MODULE: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?::([A-Za-z_]\w*))?")
 
 
-class Source(NamedTuple):
-    """The code of a server."""
+class ServerSource(NamedTuple):
+    """The place of a server's code."""
 
     path: Path
-    """Its file, from the root on."""
+    """The absolute path of the file."""
     name: str | None
-    """The object in it that is asked for."""
+    """The object in the file that the user named."""
     module: str | None
-    """What it is imported as; None for a file that is not part of a package."""
+    """The name of the module; None for a file that is not part of a package."""
     root: Path
-    """The folder that it is imported from."""
+    """The folder that the module is imported from."""
 
     @property
     def label(self) -> str:
         return self.module if self.module is not None and self.path.stem == "__init__" else self.path.name
 
     def __str__(self) -> str:
-        """What names it from any folder."""
+        """Write the source so that it is found from any folder."""
         return str(self.path) if self.name is None else f"{self.path}:{self.name}"
 
 
-def parse(spec: str) -> Source:
-    """What the user means by `spec`; `UsageError` when there is no such file or module."""
+def parse(spec: str) -> ServerSource:
+    """Find the file or module that `spec` names; raise `UsageError` if there is none."""
     if Path(spec).is_file():
         return _of_file(Path(spec), None)
-    # From the right, since a Windows path has a colon of its own.
+    # Split at the last colon, because a Windows path has a colon of its own.
     file, separator, name = spec.rpartition(":")
     if separator and Path(file).is_file():
         if not name:
@@ -56,8 +56,8 @@ def parse(spec: str) -> Source:
     return found
 
 
-def of_module(spec: str) -> Source | None:
-    """What `PACKAGE.MODULE[:OBJECT]` means in this folder, if anything."""
+def of_module(spec: str) -> ServerSource | None:
+    """Find the module that `PACKAGE.MODULE[:OBJECT]` names in this folder or among installed packages."""
     words = _MODULE.fullmatch(spec)
     if words is None:
         return None
@@ -66,13 +66,13 @@ def of_module(spec: str) -> Source | None:
     if path is None:
         return None
     depth = module.count(".") + (path.stem == "__init__")
-    return Source(path, name, module, path.parents[depth])
+    return ServerSource(path, name, module, path.parents[depth])
 
 
 def _file_of(module: str) -> Path | None:
-    """The file of a module; the packages on the way to it are not run."""
+    """Find the file of a module without running the packages that contain it."""
     first, *others = module.split(".")
-    # As `python -m` does, this folder comes first.
+    # This folder comes first, as with `python -m`.
     found: ModuleSpec | None = PathFinder.find_spec(first, [str(Path.cwd())]) or importlib.util.find_spec(first)
     for at in range(len(others)):
         if found is None or found.submodule_search_locations is None:
@@ -83,8 +83,8 @@ def _file_of(module: str) -> Path | None:
     return Path(found.origin).resolve()
 
 
-def _of_file(file: Path, name: str | None) -> Source:
-    """A file that stands in a package is part of it, so that it can import its neighbours as such."""
+def _of_file(file: Path, name: str | None) -> ServerSource:
+    """Describe a file. A file in a package becomes a module of it, so that its relative imports work."""
     path = file.resolve()
     root = path.parent
     words = [] if path.stem == "__init__" else [path.stem]
@@ -92,15 +92,17 @@ def _of_file(file: Path, name: str | None) -> Source:
         words.insert(0, root.name)
         root = root.parent
     in_package = root != path.parent and all(word.isidentifier() for word in words)
-    return Source(path, name, ".".join(words), root) if in_package else Source(path, name, None, path.parent)
+    return (
+        ServerSource(path, name, ".".join(words), root) if in_package else ServerSource(path, name, None, path.parent)
+    )
 
 
 def _missing(file: str) -> str:
-    """What to say of a file that is not there, with the one beside it that may be meant."""
+    """Write the error for a missing file, with a file of a similar name if there is one."""
     path = Path(file)
     if path.is_dir():
         return f"{file!r} is a folder: name the Python file in it that defines the server"
-    # Without what all their names end with, which would make every two of them alike.
+    # The names are compared without .py, which would make any two of them alike.
     beside = {each.stem: each for each in path.parent.glob("*.py")} if path.parent.is_dir() else {}
     meant = nearest(path.name.removesuffix(".py"), beside)
     what = "file and no module" if _MODULE.fullmatch(file) and not file.endswith((".py", ".js", ".mjs")) else "file"

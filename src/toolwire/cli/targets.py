@@ -1,4 +1,4 @@
-"""`TARGET`: a URL, a server file, a command or an entry of a client's configuration, and the client that reaches it."""
+"""`TARGET`: a URL, a server file, a command or an entry of a client's configuration; and the client that reaches it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from toolwire import logs
-from toolwire.cli import client_files, keyboard, option_types, server_source
+from toolwire.cli import client_files, keyboard, options, server_source
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import note
 from toolwire.hiding import without
@@ -31,7 +31,7 @@ HELP: Final = (
     "a command in quotes ('npx -y some-server'), or an entry of a configuration "
     "(mcp.json:NAME, claude-desktop:NAME, cursor:NAME; without :NAME all of them)"
 )
-# What serves a Python file or module.
+# The command that serves a Python file or module.
 RUN: Final = (sys.executable, "-m", "toolwire", "run")
 TOKEN_VARIABLE: Final = "TOOLWIRE_TOKEN"
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9][\w.-]*(:\d+(/|$)|\.[A-Za-z]{2,}/)")
@@ -39,7 +39,7 @@ FILES: Final = (".py", ".js", ".mjs")
 
 
 class Place(NamedTuple):
-    """What a target means to a client."""
+    """A target as a client uses it."""
 
     target: Any
     env: Mapping[str, str] | None = None
@@ -50,70 +50,86 @@ class Place(NamedTuple):
         return without(self, "target", "env", "headers")
 
 
-def add_arguments(parser: ArgumentParser, timeout: float = 30.0) -> None:
+def add_arguments(parser: ArgumentParser, timeout: float = 30.0, log_level: str = "critical") -> None:
+    """Add `TARGET` and the options of every command that connects to a server."""
     parser.add_argument("target", metavar="TARGET", help=HELP)
-    parser.add_argument("--revision", help="speak this revision of the protocol, instead of the newest of both sides")
-    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="for a server that is started")
+    parser.add_argument(
+        "--revision", help="the revision of the protocol to use (default: the newest that both sides know)"
+    )
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an environment variable for a server that is started; may be repeated",
+    )
     parser.add_argument(
         "--inherit-env",
         action="store_true",
-        help="a server that is started gets the whole environment, not only what every program needs",
+        help="give a server that is started the whole environment, not only the variables that every program needs",
     )
     parser.add_argument(
-        "--header", action="append", default=[], metavar="NAME:VALUE", help="for a server at a URL, with every request"
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME:VALUE",
+        help="an HTTP header for every request to a URL; may be repeated",
     )
     parser.add_argument(
         "--token", help=f"a bearer token for a server at a URL (better in the environment, as {TOKEN_VARIABLE})"
     )
     parser.add_argument(
         "--timeout",
-        type=option_types.seconds,
+        type=options.seconds,
         default=timeout,
         metavar="SECONDS",
-        help="for each request (default: %(default)g)",
+        help="how long each request may take (default: %(default)g)",
     )
-    parser.add_argument("--verbose", action="store_true", help="tell on standard error what happens on the way")
+    parser.add_argument(
+        "--verbose", action="store_true", help="log everything, and show what a started server writes to standard error"
+    )
+    options.add_log_level(parser, default=log_level)
 
 
 def add_caller(parser: ArgumentParser) -> None:
     """Add the options that say who calls a server file."""
-    option_types.add_caller(
-        parser, "who calls, for a Python server file or module (default: nobody, to whom no restriction applies)"
+    options.add_caller(
+        parser, "the caller, for a Python server file or module (default: nobody in particular, without restrictions)"
     )
 
 
-def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None, **options: Any) -> Client:
-    """A client of the target that the user named; not connected yet.
+def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None, **settings: Any) -> Client:
+    """Return a client of the target that the user named. It is not connected yet.
 
-    `on_stderr` is told what a server that is started for it writes to its standard error.
+    `on_stderr` gets each line that a server started for the client writes to its standard error.
     """
-    # Imported here because the command line is also used by those who start a server.
+    # Imported here because a command that only serves does not need the client.
     from toolwire.client import Client
     from toolwire.client.targets import CommandTarget, Options, resolve
 
     place = chosen(arguments)
     target = place.target
-    options = {"revision": arguments.revision, "timeout": arguments.timeout, **options}
+    settings = {"revision": arguments.revision, "timeout": arguments.timeout, **settings}
     try:
         if is_url(target):
-            options |= {"headers": headers(arguments, place), "auth": _sign_in(arguments, place)}
+            settings |= {"headers": headers(arguments, place), "auth": _sign_in(arguments, place)}
         elif place.env is not None or place.cwd is not None or arguments.env or isinstance(target, str | list):
             env = {**(place.env or {}), **pairs(arguments.env)}
             target = resolve(target, Options(env, place.cwd, inherit_env=arguments.inherit_env or None))
         elif arguments.inherit_env:
-            options["inherit_env"] = True
+            settings["inherit_env"] = True
         if isinstance(target, CommandTarget):
             target.on_stderr = note if arguments.verbose else on_stderr
-        return Client(target, **options)
+        return Client(target, **settings)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
 
 
 def chosen(arguments: Namespace) -> Place:
-    """What the user means by the target; `UsageError` also for an option that has no meaning there."""
+    """Find the target that the user named; raise `UsageError` for an option that does not fit it."""
     place = locate(arguments.target)
     if hasattr(arguments, "subject"):
-        option_types.check_caller(arguments)
+        options.check_caller(arguments)
         if arguments.subject:
             place = _called_by(place, arguments)
     fitting = ("header", "token") if is_url(place.target) else ("env",) if isinstance(place.target, str | list) else ()
@@ -131,7 +147,7 @@ def chosen(arguments: Namespace) -> Place:
 
 
 def _called_by(place: Place, arguments: Namespace) -> Place:
-    """A server file, started by a command that tells it who calls."""
+    """Return a server file as the command that starts it with `--as`."""
     target = place.target
     words = [*RUN, target] if isinstance(target, str) and target.endswith(".py") else target
     if not isinstance(words, list) or words[: len(RUN)] != [*RUN]:
@@ -142,12 +158,12 @@ def _called_by(place: Place, arguments: Namespace) -> Place:
 
 
 def headers(arguments: Namespace, place: Place) -> dict[str, str]:
-    """What goes with every request to a URL: what the configuration says and what the user added."""
+    """Return the headers of every request to a URL: those of the configuration and those of the user."""
     found = dict(place.headers or {})
     for word in arguments.header:
         name, separator, value = word.partition(":")
         if not separator or not name.strip():
-            raise UsageError(f"{word!r} is not NAME:VALUE")
+            raise UsageError(f"{word!r} is not a header: write NAME:VALUE")
         found[name.strip()] = value.strip()
     return found
 
@@ -158,26 +174,26 @@ def token(arguments: Namespace) -> str | None:
 
 
 def _sign_in(arguments: Namespace, place: Place) -> Any:
-    """A token that was given, or a person who can open the browser when the server asks for one."""
+    """Return the token that was given, or a sign-in in the browser when a person sits at the terminal."""
     given = token(arguments)
     has_header = any(name.lower() == "authorization" for name in headers(arguments, place))
     if given is not None or has_header or not keyboard.is_there():
         return given
-    # Imported here because most servers ask for nothing.
+    # Imported here because most servers ask for no token.
     from toolwire.auth import FileStorage, OAuth
 
     return OAuth(storage=FileStorage(client_files.own_folder() / "tokens"))
 
 
 def locate(target: str) -> Place:
-    """What the user means by `target`; `UsageError` when it is nothing."""
+    """Find the server that `target` names; raise `UsageError` if it names none."""
     if is_url(target):
         return Place(target)
     if target.endswith(FILES) and Path(target).is_file():
         return Place(target)
     words = _words(target)
     if len(words) > 1 and shutil.which(words[0]):
-        return Place(words)  # It may end with the name of a file, as `python server.py` does.
+        return Place(words)  # A command such as `python server.py` ends with the name of a file.
     file, _, name = target.rpartition(":")
     if target.endswith(FILES) or file.endswith(".py"):
         server_source.parse(target)
@@ -192,23 +208,23 @@ def locate(target: str) -> Place:
     if (missing := file if file.endswith(".json") else target).endswith(".json"):
         raise UsageError(f"there is no file {missing!r}")
     if _ADDRESS.match(target):
-        raise UsageError(f"{target!r} is no URL: begin it with http:// or https://")
-    raise UsageError(f"{target!r} is no server: TARGET is {HELP}")
+        raise UsageError(f"{target!r} is not a URL: begin it with http:// or https://")
+    raise UsageError(f"{target!r} is not a server: TARGET is {HELP}")
 
 
 def _words(command: str) -> list[str]:
     try:
         return _windows_words(command) if sys.platform == "win32" else shlex.split(command)
     except ValueError as error:
-        raise UsageError(f"{command!r} cannot be read as a command: {error}") from None
+        raise UsageError(f"{command!r} is not a command: {error}") from None
 
 
-# A word of a command line on Windows: quoted parts, backslashes before a quote, and everything else but white space.
+# The parts of a word of a Windows command line: quotes with the backslashes before them, white space, other text.
 _WINDOWS_PART: Final = re.compile(r'(?P<slashes>\\*)(?P<quote>")|(?P<white>\s+)|(?P<text>\\+|[^\s"\\]+)')
 
 
 def _windows_words(command: str) -> list[str]:
-    """Split a command line as programs on Windows do: a backslash is itself, unless it stands before a quote."""
+    """Split a command line by the rules of Windows: a backslash escapes nothing but a quote."""
     words: list[str] = []
     word: str | None = None
     quoted = False
@@ -236,18 +252,18 @@ def is_url(target: Any) -> bool:
 
 
 def command(place: Place) -> list[str]:
-    """The words that start the server of a place that is no URL."""
+    """Return the command that starts the server of a place that is not a URL."""
     # Imported here because it loads the client.
     from toolwire.client.targets import CommandTarget, resolve
 
     found = resolve(place.target) if isinstance(place.target, str | list) else None
     if not isinstance(found, CommandTarget):
-        raise UsageError("one server is wanted: name it, as mcp.json:NAME")
+        raise UsageError("the configuration has several servers: name one, as in mcp.json:NAME")
     return found.command
 
 
 def _configured(target: str, file: str, name: str) -> Place | None:
-    """The entry `FILE.json[:NAME]` or `CLIENT[:NAME]`, if that is what the target looks like."""
+    """Find the entry `FILE.json[:NAME]` or `CLIENT[:NAME]`; None if the target has another form."""
     for where, wanted in ((target, None), (file, name)):
         if where in client_files.CLIENTS:
             return _entry(client_files.CLIENTS[where].path(), wanted)
@@ -257,7 +273,7 @@ def _configured(target: str, file: str, name: str) -> Place | None:
 
 
 def _entry(path: Path, wanted: str | None) -> Place:
-    """One server of a configuration; all of them together where there are several and none is named."""
+    """Return one server of a configuration, or all of them if there are several and none is named."""
     # Imported here because most targets are not in a configuration.
     from toolwire.client.config import ServerEntry, expanded
 
@@ -283,27 +299,32 @@ def _entry(path: Path, wanted: str | None) -> Place:
 
 
 def pairs(words: list[str]) -> dict[str, str]:
-    """What several `--env KEY=VALUE` say."""
+    """Read the values of several `--env KEY=VALUE`."""
     found = {}
     for word in words:
         key, separator, value = word.partition("=")
         if not separator or not key:
-            raise UsageError(f"{word!r} is not KEY=VALUE")
+            raise UsageError(f"--env {word!r} is not KEY=VALUE")
         found[key] = value
     return found
 
 
+def install_logs(arguments: Namespace, default: str = "critical") -> None:
+    """Start logging at the level that `--log-level` or `--verbose` asks for."""
+    logs.install(arguments.log_level or ("debug" if arguments.verbose else default))
+
+
 def run(arguments: Namespace, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run what speaks with a server; its failures become one line and an exit status."""
-    logs.install("debug" if arguments.verbose else "critical")
+    """Run the work of a command that connects to a server. A failure becomes one line and an exit status."""
+    install_logs(arguments)
     try:
         return asyncio.run(work())
     except Unauthorized as error:
         note(f"toolwire: {error.message}")
-        note(f"  On the command line that is --token, or {TOKEN_VARIABLE} in the environment.")
+        note(f"  Give a token with --token, or in the environment variable {TOKEN_VARIABLE}.")
         return UNREACHED
     except Timeout as error:
-        note(f"toolwire: {error}; --timeout gives it longer")
+        note(f"toolwire: {error}; --timeout SECONDS gives it more time")
         return UNREACHED
     except Unreachable as error:
         note(f"toolwire: {error}")

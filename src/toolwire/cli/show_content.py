@@ -1,10 +1,11 @@
-"""The result of a tool, drawn as what it is: text, tables, JSON, pictures, links."""
+"""Results of tools, resources and prompts on the screen: text, tables, JSON, pictures, links."""
 
 from __future__ import annotations
 
 import base64
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,8 @@ _SUFFIXES: Final = {
 }
 
 
-def show(out: Screen, result: ToolResult) -> None:
+def show_result(out: Screen, result: ToolResult) -> None:
+    """Show the result of a tool: structured content as a table or JSON, then everything but its text form."""
     if result.has_structured:
         rows = table_of(_inside(result.structured))
         if rows is not None:
@@ -43,15 +45,35 @@ def show(out: Screen, result: ToolResult) -> None:
         else:
             out.text(result.text)
     for block in result.content:
-        # The text beside a structured value is the same once more, for those who cannot read it.
+        # The text beside a structured value repeats it for clients that cannot read structured content.
         if not (result.has_structured and isinstance(block, t.TextContent)):
             _block(out, block)
     if not (result.content or result.has_structured):
         note("(nothing)")
 
 
+def show_resource(out: Screen, contents: Sequence[t.ResourceContents]) -> None:
+    """Show the contents of a resource. Each one has its URI above it if there are several."""
+    for one in contents:
+        if len(contents) > 1:
+            out.heading(f"{one.uri}:")
+        _contents(out, one)
+    if not contents:
+        note("(nothing)")
+
+
+def show_messages(out: Screen, messages: Sequence[t.PromptMessage]) -> None:
+    """Show the messages of a prompt. Each one has its role above it, unless a single message is the user's."""
+    for message in messages:
+        if len(messages) > 1 or message.role != "user":
+            out.heading(f"{message.role}:")
+        _block(out, message.content)
+    if not messages:
+        note("(nothing)")
+
+
 def _inside(value: Any) -> Any:
-    """What is wrapped, where a value that is no object was made one for the older revisions."""
+    """Unwrap a value that was put into an object because the older revisions allow nothing else."""
     return value["result"] if isinstance(value, dict) and list(value) == ["result"] else value
 
 
@@ -60,19 +82,20 @@ def _block(out: Screen, block: Any) -> None:
         case t.TextContent():
             _text(out, block.text)
         case t.ImageContent():
-            _image(out, block)
+            _image(out, block.data, block.mime_type)
         case t.AudioContent():
             _file(out, "a sound", block.data, block.mime_type)
         case t.ResourceLink():
             out.line(f"→ {block.uri}  {block.name}")
         case t.EmbeddedResource():
-            _resource(out, block.resource)
+            out.line(f"{block.resource.uri}:")
+            _contents(out, block.resource)
         case _:
             out.json(block.to_dict())
 
 
 def _text(out: Screen, text: str) -> None:
-    """Text as it is; a list of records written as JSON is a table, as the older revisions know no other way."""
+    """Show text as it is. A list of records as JSON becomes a table: older revisions send records only this way."""
     if text[:1] == "[" and out.is_terminal:
         try:
             rows = table_of(msgspec.json.decode(text))
@@ -84,19 +107,21 @@ def _text(out: Screen, text: str) -> None:
     out.text(text)
 
 
-def _resource(out: Screen, contents: t.ResourceContents) -> None:
-    out.line(f"{contents.uri}:")
+def _contents(out: Screen, contents: t.ResourceContents) -> None:
+    mime_type = "" if contents.mime_type is UNSET else contents.mime_type
     if contents.blob is UNSET:
-        out.text("" if contents.text is UNSET else contents.text)
+        _text(out, "" if contents.text is UNSET else contents.text)
+    elif mime_type.startswith("image/"):
+        _image(out, contents.blob, mime_type)
     else:
-        _file(out, "data", contents.blob, "" if contents.mime_type is UNSET else contents.mime_type)
+        _file(out, "data", contents.blob, mime_type)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
 def table_of(value: Any) -> tuple[list[str], list[list[str]]] | None:
-    """Columns and rows of a list of flat records; None for anything else."""
+    """Return the columns and rows of a list of flat records; None for any other value."""
     if not isinstance(value, list) or not value or not all(isinstance(row, dict) and row for row in value[:_ROWS]):
         return None
     columns = list(dict.fromkeys(key for row in value[:_ROWS] for key in row))
@@ -117,17 +142,17 @@ def _cell(value: Any) -> str:
 # --- pictures and other files ----------------------------------------------------------------------------------------
 
 
-def _image(out: Screen, block: t.ImageContent) -> None:
-    """In the terminal, where it is one that draws pictures; in a file otherwise."""
-    sequence = drawn(block.data, block.mime_type, os.environ) if out.is_terminal else None
+def _image(out: Screen, data: bytes, mime_type: str) -> None:
+    """Draw a picture in a terminal that can; otherwise save it to a file."""
+    sequence = drawn(data, mime_type, os.environ) if out.is_terminal else None
     if sequence is None:
-        _file(out, "a picture", block.data, block.mime_type)
+        _file(out, "a picture", data, mime_type)
     else:
         out.raw(sequence + "\n")
 
 
 def drawn(data: bytes, mime_type: str, environment: Any) -> str | None:
-    """The sequence that makes the terminal draw a picture, None where it knows none. Only base64 goes into it."""
+    """Return the sequence that makes the terminal draw a picture; None if it cannot. Only base64 goes into it."""
     if len(data) > _INLINE:
         return None
     encoded = base64.b64encode(data).decode()
@@ -139,7 +164,7 @@ def drawn(data: bytes, mime_type: str, environment: Any) -> str | None:
 
 
 def _kitty(encoded: str) -> str:
-    """Kitty's graphics protocol takes pieces of at most 4096 characters."""
+    """Write a picture for Kitty's graphics protocol, which takes pieces of at most 4096 characters."""
     pieces = [encoded[at : at + 4096] for at in range(0, len(encoded), 4096)] or [""]
     last = len(pieces) - 1
     return "".join(
@@ -148,7 +173,7 @@ def _kitty(encoded: str) -> str:
 
 
 def _file(out: Screen, what: str, data: bytes, mime_type: str) -> None:
-    """Keep it in a file of our own naming: nothing that the server said becomes part of a path."""
+    """Save data to a temporary file. The name is our own: no word of the server becomes part of a path."""
     descriptor, name = tempfile.mkstemp(prefix="toolwire-", suffix=_SUFFIXES.get(mime_type, ".bin"))
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolwire.cli.elicitation import elicitation
+from toolwire.cli.questions import elicitation
 from toolwire.client import Accept, Cancel, Decline
 from toolwire.protocol import types as t
 

@@ -1,4 +1,7 @@
-"""Types of options, for argparse: what cannot be meant is told before anything is done, with exit status 2."""
+"""Options that several commands have, and types of options for argparse.
+
+A value that makes no sense is refused before anything is done, with exit status 2.
+"""
 
 from __future__ import annotations
 
@@ -11,41 +14,41 @@ from toolwire.logs import LEVELS
 _LAST_PORT: Final = 65_535
 
 
-def add_log_level(parser: ArgumentParser) -> None:
-    """Add `--log-level`, which is None where it is left out."""
+def add_log_level(parser: ArgumentParser, default: str = "warning", what: str = "") -> None:
+    """Add `--log-level`. It is None when the user leaves it out; the command then uses `default`."""
     parser.add_argument(
         "--log-level",
         choices=tuple(LEVELS),
         metavar="LEVEL",
-        help=f"log to standard error from this level on: {', '.join(LEVELS)} (default: warning)",
+        help=f"log to standard error from this level on: {', '.join(LEVELS)} (default: {default}){what}",
     )
 
 
 def add_caller(parser: ArgumentParser, who: str) -> None:
-    """Add `--as` and `--scope`; `who` says whom they speak of."""
+    """Add `--as` and `--scope`; `who` is the help text of `--as`."""
     parser.add_argument("--as", dest="subject", metavar="SUBJECT", help=who)
     parser.add_argument(
-        "--scope", dest="scopes", action="append", default=[], help="with --as: a scope they have; may be repeated"
+        "--scope", dest="scopes", action="append", default=[], help="with --as: a scope of that caller; may be repeated"
     )
 
 
 def check_caller(arguments: Namespace) -> None:
-    """`UsageError` for scopes of nobody."""
+    """Raise `UsageError` for `--scope` without `--as`."""
     if arguments.scopes and not arguments.subject:
-        raise UsageError("--scope is for --as, which says who has it")
+        raise UsageError("--scope needs --as SUBJECT, which names the caller who has the scope")
 
 
 def seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is no time to wait: give a number of seconds above 0")
+        raise ArgumentTypeError(f"{text!r} is not a time to wait: give a number of seconds above 0")
     return value
 
 
 def port(text: str) -> int:
     value = int(text)
     if not 0 <= value <= _LAST_PORT:
-        raise ArgumentTypeError(f"{text!r} is no port: give a number from 0 to {_LAST_PORT}")
+        raise ArgumentTypeError(f"{text!r} is not a port: give a number from 0 to {_LAST_PORT}")
     return value
 
 

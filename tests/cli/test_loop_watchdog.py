@@ -8,7 +8,7 @@ from typing import Any
 
 from toolwire import Server
 from toolwire.cli import server_file
-from toolwire.cli.loop_watchdog import Standstill, watched
+from toolwire.cli.loop_watchdog import BlockedLoop, watched
 
 
 async def test_a_blocking_call_in_an_async_tool_is_told_with_its_line(tmp_path: Path) -> None:
@@ -20,9 +20,9 @@ async def test_a_blocking_call_in_an_async_tool_is_told_with_its_line(tmp_path: 
     server: Any = server_file.load(str(file))
     assert isinstance(server, Server)
     told: threading.Event = server.tools[0].function.__globals__["told"]
-    found: list[Standstill] = []
+    found: list[BlockedLoop] = []
 
-    def tell(standstill: Standstill) -> None:
+    def tell(standstill: BlockedLoop) -> None:
         if standstill.file == str(file):  # A machine that is busy may stand still elsewhere.
             found.append(standstill)
             told.set()

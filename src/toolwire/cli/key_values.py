@@ -1,4 +1,4 @@
-"""`KEY=VALUE` pairs, read as what a tool's schema asks for."""
+"""`KEY=VALUE` pairs of the command line, read as the types that a JSON Schema asks for."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from toolwire.schemas.walking import at_pointer
 Schema = dict[str, Any]
 
 
-def arguments(words: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """The arguments that `KEY=VALUE` (text, typed by the schema) and `KEY:=JSON` mean.
+def arguments(words: Sequence[str], schema: Schema | None = None) -> dict[str, Any]:
+    """Read `KEY=VALUE` (text, typed later by the schema) and `KEY:=JSON` into arguments.
 
-    A key that is given several times is an array, and `address.city=Oslo` a member of an object. `{...}` is arguments
-    as JSON, as logs and other programs show them.
+    A key that is given several times becomes an array. `address.city=Oslo` becomes a member of an object. `{...}` is
+    several arguments as JSON, in the form that logs and other programs show. Without a schema, a dot is part of the
+    key.
     """
     found: dict[str, Any] = {}
     for word in words:
@@ -36,7 +37,7 @@ def arguments(words: Sequence[str], schema: Schema) -> dict[str, Any]:
 
 
 def checker(schema: Schema) -> schemas.Validator | None:
-    """What checks arguments here, before they are sent; None for a schema that cannot be used."""
+    """Compile the schema that arguments are checked against before they are sent; None if it cannot be used."""
     try:
         return schemas.compile(schema, what="the input schema")
     except schemas.SchemaError:
@@ -44,7 +45,7 @@ def checker(schema: Schema) -> schemas.Validator | None:
 
 
 def understood(found: dict[str, Any], validator: schemas.Validator | None) -> dict[str, Any]:
-    """The arguments with text read as the type that the schema asks for, never where it asks for text."""
+    """Turn text into the type that the schema asks for. Where the schema asks for text, the text stays as it is."""
     if validator is None:
         return found
     wrapped = {name: _in_array(value, _member(validator.schema, (name,))) for name, value in found.items()}
@@ -66,10 +67,10 @@ def _object(word: str) -> dict[str, Any]:
         raise UsageError(f"{word!r} is not JSON: {error}") from None
 
 
-def _put(found: dict[str, Any], key: str, value: Any, schema: Schema) -> None:
-    """Set a member, below others where the key has dots and the tool has no argument of that very name."""
-    properties = schema.get("properties")
-    whole = isinstance(properties, dict) and key in properties
+def _put(found: dict[str, Any], key: str, value: Any, schema: Schema | None) -> None:
+    """Set a member. A key with dots is a path, unless the schema has a property of that very name."""
+    properties = {} if schema is None else schema.get("properties")
+    whole = schema is None or (isinstance(properties, dict) and key in properties)
     *path, last = [key] if whole else key.split(".")
     for step in path:
         found = found.setdefault(step, {})
@@ -91,7 +92,7 @@ def _member(schema: Any, path: Sequence[str]) -> Any:
 
 
 def _in_array(value: Any, schema: Any) -> Any:
-    """A single text where an array is wanted is its only item, unless it is the array written as JSON."""
+    """Put a single text into a list where the schema wants an array, unless the text is an array written as JSON."""
     if isinstance(value, str) and isinstance(schema, dict) and schema.get("type") == "array":
         return value if value.lstrip().startswith("[") else [value]
     return value
@@ -103,7 +104,7 @@ def required(schema: Schema) -> list[str]:
 
 
 def resolved(schema: Any, root: Schema, depth: int = 0) -> Schema:
-    """A member's schema with a local `$ref` followed, for showing it."""
+    """Follow a local `$ref` of a member's schema, to show the member."""
     reference = schema.get("$ref") if isinstance(schema, dict) else None
     if isinstance(reference, str) and reference.startswith("#/") and depth < 8:
         return resolved(at_pointer(root, reference[1:]), root, depth + 1)

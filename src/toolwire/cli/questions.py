@@ -1,14 +1,14 @@
-"""Asking the person at the terminal: for arguments that are missing, and for what a server wants to know."""
+"""Questions to the person at the terminal: for missing arguments, and on behalf of a server (elicitation)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import UNSET
 
 from toolwire import schemas
-from toolwire.cli import typed
+from toolwire.cli import key_values
 from toolwire.cli.errors import UsageError
 from toolwire.client import Accept, Cancel, Decline, Elicitation
 from toolwire.protocol import types as t
@@ -19,35 +19,48 @@ _CHOICES: Final = 50
 _YES: Final = {"y": "true", "yes": "true", "n": "false", "no": "false"}
 
 
+#: The schemas of the fields of a form, by name.
+Fields: TypeAlias = dict[str, dict[str, Any]]
+
+
 class Person(Protocol):
+    """Somebody who can be asked, such as `keyboard.Keyboard`."""
+
     def tell(self, text: str) -> None: ...
     async def ask(self, question: str) -> str | None: ...
 
 
-class Gone(Exception):
-    """The input was ended instead of answered."""
+class InputEnded(Exception):
+    """The input ended before the question was answered."""
 
 
 class Declined(Exception):
-    """The person said no."""
+    """The person declined to answer."""
 
 
 async def missing_arguments(person: Person, schema: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with what is required and was not given asked for, one by one."""
-    members = schema.get("properties")
-    members = members if isinstance(members, dict) else {}
+    """Ask for the required arguments that were not given, one by one; return all arguments."""
+    fields = fields_of(schema)
     complete = dict(given)
-    for name in typed.required(schema):
+    for name in key_values.required(schema):
         if name not in complete:
             try:
-                complete[name] = await _field(person, name, typed.resolved(members.get(name), schema), needed=True)
-            except (Gone, Declined):
+                complete[name] = await _field(person, name, fields.get(name, {}), needed=True)
+            except (InputEnded, Declined):
                 raise UsageError(f"the argument {name!r} is missing") from None
     return complete
 
 
+def fields_of(schema: dict[str, Any]) -> Fields:
+    """Return the fields of a form, with local references followed."""
+    members = schema.get("properties")
+    if not isinstance(members, dict):
+        return {}
+    return {name: key_values.resolved(member, schema) for name, member in members.items()}
+
+
 def elicitation(person: Person, pause: Callable[[], None]) -> Elicitation:
-    """Answers to what a server asks the user. `pause` clears whatever is being drawn."""
+    """Return callbacks that put a server's questions to the person. `pause` clears the progress line first."""
 
     async def form(message: str, params: t.ElicitRequestParams) -> Any:
         pause()
@@ -64,7 +77,7 @@ def elicitation(person: Person, pause: Callable[[], None]) -> Elicitation:
 async def _settled(answer: Awaitable[Any]) -> Any:
     try:
         return await answer
-    except Gone:
+    except InputEnded:
         return Cancel()
     except Declined:
         return Decline()
@@ -73,10 +86,10 @@ async def _settled(answer: Awaitable[Any]) -> Any:
 async def _form(person: Person, message: str, schema: dict[str, Any]) -> Any:
     person.tell(f"The server asks: {message}")
     person.tell(f"  ({DECLINES} declines, the end of input cancels)")
-    members, needed = schema.get("properties"), typed.required(schema)
+    needed = key_values.required(schema)
     content: dict[str, Any] = {}
-    for name, member in members.items() if isinstance(members, dict) else ():
-        value = await _field(person, name, typed.resolved(member, schema), needed=name in needed)
+    for name, member in fields_of(schema).items():
+        value = await _field(person, name, member, needed=name in needed)
         if value is not UNSET:
             content[name] = value
     if not content and await person.ask("  Agree? [y/n] ") not in ("y", "yes"):
@@ -85,8 +98,8 @@ async def _form(person: Person, message: str, schema: dict[str, Any]) -> Any:
 
 
 async def _field(person: Person, name: str, member: dict[str, Any], *, needed: bool) -> Any:
-    """One value, asked for until it fits; UNSET for one that was left out."""
-    validator = typed.checker({"type": "object", "properties": {name: member}})
+    """Ask for one value until it fits the schema; UNSET if the person leaves it out."""
+    validator = _checker(name, member)
     choices = _choices(member)
     if text := description_of(member):
         person.tell(f"  {text}")
@@ -95,7 +108,7 @@ async def _field(person: Person, name: str, member: dict[str, Any], *, needed: b
     while True:
         answer = await person.ask(f"  {_question(name, member, choices, needed)}: ")
         if answer is None:
-            raise Gone
+            raise InputEnded
         if answer == DECLINES:
             raise Declined
         if not answer:
@@ -123,7 +136,7 @@ def _question(name: str, member: dict[str, Any], choices: list[tuple[Any, str]],
 
 
 def _choices(member: dict[str, Any]) -> list[tuple[Any, str]]:
-    """What can be chosen, with the words for it: the five forms of 2025-11-25 client/elicitation."""
+    """Return the values to choose from with their labels: the five forms of 2025-11-25 client/elicitation."""
     items = member.get("items")
     source = items if member.get("type") == "array" and isinstance(items, dict) else member
     for keyword in ("oneOf", "anyOf"):
@@ -138,6 +151,18 @@ def _choices(member: dict[str, Any]) -> list[tuple[Any, str]]:
     return [(value, str(value)) for value in values]
 
 
+def _checker(name: str, member: dict[str, Any]) -> schemas.Validator | None:
+    return key_values.checker({"type": "object", "properties": {name: member}})
+
+
+def read_answer(name: str, given: Any, member: dict[str, Any]) -> Any:
+    """Read one scripted answer as the field asks for it: text like typed text, JSON as it stands."""
+    choices = _choices(member)
+    if isinstance(given, list):
+        return [_chosen(part, choices) if isinstance(part, str) else part for part in given]
+    return _value(name, given, member, choices, _checker(name, member)) if isinstance(given, str) else given
+
+
 def _value(
     name: str, answer: str, member: dict[str, Any], choices: list[tuple[Any, str]], validator: schemas.Validator | None
 ) -> Any:
@@ -147,11 +172,11 @@ def _value(
         return _chosen(answer.strip(), choices)
     if member.get("type") == "boolean":
         answer = _YES.get(answer.strip().lower(), answer)
-    return typed.understood({name: answer}, validator)[name]
+    return key_values.understood({name: answer}, validator)[name]
 
 
 def _chosen(text: str, choices: list[tuple[Any, str]]) -> Any:
-    """A choice by its number, its value or its label; what is none of them is left for the check to refuse."""
+    """Find a choice by its value, its label or its number. The check of the schema refuses any other text."""
     for value, label in choices:
         if text in (str(value), label):
             return value
@@ -161,15 +186,15 @@ def _chosen(text: str, choices: list[tuple[Any, str]]) -> Any:
 
 
 async def _url(person: Person, message: str, url: str) -> Any:
-    """2025-11-25 client/elicitation: the whole address is shown, and nothing is opened without consent."""
+    """Show the whole address, and open it only with consent (2025-11-25 client/elicitation)."""
     person.tell(f"The server asks you to open a page: {message}")
     person.tell(f"  {url}")
-    if not url.startswith(("https://", "http://")):
+    if not is_web_address(url):
         person.tell("  It is not a web address, so it is not opened.")
         return Decline()
     answer = await person.ask("  Open it in the browser? [y/n] ")
     if answer is None:
-        raise Gone
+        raise InputEnded
     if answer.strip().lower() not in ("y", "yes"):
         raise Declined
     # Imported here because it looks for browsers when it is loaded.
@@ -178,3 +203,7 @@ async def _url(person: Person, message: str, url: str) -> Any:
     if not webbrowser.open(url):
         person.tell("  No browser was found: open the address yourself.")
     return Accept()
+
+
+def is_web_address(url: str) -> bool:
+    return url.startswith(("https://", "http://"))
