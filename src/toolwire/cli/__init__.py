@@ -25,6 +25,8 @@ COMMANDS: Final = {
     "inspect": ("inspect", "show a server in a page of the browser"),
     "list": ("listing", "show the tools, resources and prompts of a server"),
     "call": ("call", "call a tool of a server"),
+    "read": ("read", "read a resource of a server"),
+    "prompt": ("prompt", "get the messages of a prompt of a server"),
     "new": ("new", "make a small project with a server and its test"),
     "install": ("install", "add a server to the configuration of a client"),
     "lint": ("lint", "find what makes a server's tools hard to use"),

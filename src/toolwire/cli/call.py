@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET
 
 from toolwire import schemas
-from toolwire.cli import catalogue, key_values, keyboard, questions, screen, show_content, targets
-from toolwire.cli.errors import DONE, FAILED, UsageError
-from toolwire.cli.screen import ProgressLine
+from toolwire.cli import catalogue, key_values, request, screen, show_content, targets
+from toolwire.cli.errors import DONE, FAILED
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
-from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, InvalidResponse, ProtocolError, ToolwireError
-from toolwire.schemas.wording import nearest
+from toolwire.protocol.errors import InvalidResponse
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 OPTIONS_ANYWHERE: Final = True
-_LINES_OF_A_FAILURE: Final = 50
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    # A person may need a while to answer what the server asks.
-    targets.add_arguments(parser, timeout=600.0)
-    targets.add_caller(parser)
-    screen.add_arguments(parser)
+    request.add_arguments(parser)
     parser.add_argument("tool", nargs="?", metavar="TOOL", help="the name of the tool")
     parser.add_argument(
         "arguments",
@@ -36,9 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="an argument, read as the tool's schema asks; KEY:=JSON takes JSON as it stands, A.B=VALUE is a member, "
         "and '{...}' is several arguments as JSON",
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--no-input", action="store_true", help="never ask at the terminal")
-    parser.add_argument("--unchecked", action="store_true", help="send arguments that do not fit the tool's schema too")
+    parser.add_argument("--unchecked", action="store_true", help="send arguments even if they do not fit the schema")
 
 
 def main(arguments: Namespace) -> int:
@@ -47,27 +38,19 @@ def main(arguments: Namespace) -> int:
 
 async def _call(arguments: Namespace) -> int:
     out = screen.results(arguments.color)
-    progress = ProgressLine()
-    person = keyboard.Keyboard() if keyboard.is_there() and not arguments.no_input else None
-    answers = None if person is None else questions.elicitation(person, progress.clear)
-    said: deque[str] = deque(maxlen=_LINES_OF_A_FAILURE)
-    async with targets.client(arguments, said.append, elicit=answers, on_log=_log(progress)) as client:
-        tool, known = await catalogue.find_tool(client, arguments.tool or "")
+    async with request.opened(arguments) as asked:
+        tool, known = await catalogue.find_tool(asked.client, arguments.tool or "")
         if tool is None:
-            raise UsageError(_unknown(arguments.tool, known))
-        values = await _arguments(tool, arguments, person)
-        said.clear()
+            raise request.unknown("tool", arguments.tool, known)
+        given = key_values.arguments(arguments.arguments, tool.input_schema)
+        values = await asked.complete(given, tool.input_schema, unchecked=arguments.unchecked)
         try:
-            result = await client.call_tool(tool.name, values, on_progress=progress)
-        except ProtocolError as error:
-            raise _unanswered(error) from None
+            result = await asked.send(asked.client.call_tool(tool.name, values, on_progress=asked.progress))
         except InvalidResponse as error:
-            # A result that breaks the promise of its tool is shown, and what is wrong with it is said below.
+            # A result that does not fit the output schema is shown, with a note that says what is wrong.
             if error.result is None:
                 raise
             result = error.result
-        finally:
-            progress.clear()
     if arguments.json:
         out.json(result.to_dict())
     else:
@@ -75,54 +58,13 @@ async def _call(arguments: Namespace) -> int:
     _check(tool, result)
     if not result.is_error:
         return DONE
-    for line in said:  # What a caller is not told, whoever writes the server wants to know.
+    for line in asked.stderr:  # The author of the server wants to know what the caller is not told.
         screen.note(line)
     return FAILED
 
 
-def _unknown(name: str | None, known: list[str]) -> str:
-    has = f"{', '.join(known[:20]) or 'none'}{', …' if len(known) > 20 else ''}"
-    if name is None:
-        return f"name a tool; the server has {has}"
-    close = nearest(name, known)
-    if close is not None:
-        return f"the server has no tool {name!r}; did you mean {close!r}?"
-    return f"the server has no tool {name!r}; it has {has}"
-
-
-def _unanswered(error: ProtocolError) -> ToolwireError:
-    """A tool that asks what nobody is there to answer gets more words than others that fail."""
-    if error.code != MISSING_CLIENT_CAPABILITY:
-        return error
-    return ToolwireError(
-        f"the tool asks for something ({error.message}): call it on a terminal to answer forms yourself, "
-        "or with `toolwire inspect`, which can answer everything"
-    )
-
-
-async def _arguments(tool: t.Tool, arguments: Namespace, person: questions.Person | None) -> dict[str, Any]:
-    validator = key_values.checker(tool.input_schema)
-    given = key_values.understood(key_values.arguments(arguments.arguments, tool.input_schema), validator)
-    if person is not None:
-        given = await questions.missing_arguments(person, tool.input_schema, given)
-    if validator is not None and not arguments.unchecked:
-        problems = validator.check(given)
-        if problems:
-            raise UsageError("; ".join(schemas.sentence(problem) for problem in problems))
-    return given
-
-
-def _log(progress: ProgressLine) -> Any:
-    def told(params: t.LoggingMessageNotificationParams) -> None:
-        progress.clear()
-        data = params.data if isinstance(params.data, str) else screen.as_json(params.data)
-        screen.note(f"[{params.level}] {data[: screen.SHOWN_ON_TERMINAL]}")
-
-    return told
-
-
 def _check(tool: t.Tool, result: ToolResult) -> None:
-    """OUT-2: say so when the server breaks the promise of its own output schema. The result is shown all the same."""
+    """Write a note if the result does not fit the tool's own output schema (OUT-2)."""
     if tool.output_schema is UNSET or result.is_error:
         return
     if not result.has_structured:

@@ -1,0 +1,132 @@
+"""One request to a server: the options, the client and the answers that `call`, `read` and `prompt` share."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from toolwire import schemas
+from toolwire.cli import answers, key_values, keyboard, questions, screen, targets
+from toolwire.cli.errors import UsageError
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import MISSING_CLIENT_CAPABILITY, NotSupported, ProtocolError, ToolwireError
+from toolwire.schemas.wording import nearest
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from toolwire.client import Client
+
+T = TypeVar("T")
+
+_LINES_OF_A_FAILURE: Final = 50
+_NAMES: Final = 20
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    # A person may need a while to answer the questions of the server.
+    targets.add_arguments(parser, timeout=600.0)
+    targets.add_caller(parser)
+    screen.add_arguments(parser)
+    answers.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--no-input", action="store_true", help="never ask at the terminal")
+
+
+class OpenRequest:
+    """A connected client, and whoever answers the questions of its server: `--answer`, or a person at the terminal."""
+
+    def __init__(self, arguments: Namespace) -> None:
+        self.progress: screen.ProgressLine = screen.ProgressLine()
+        self.person: questions.Person | None = (
+            keyboard.Keyboard() if keyboard.is_there() and not arguments.no_input else None
+        )
+        self.scripted: answers.ScriptedAnswers = answers.ScriptedAnswers(arguments)
+        #: The last lines that a server started for this request wrote to its standard error.
+        self.stderr: deque[str] = deque(maxlen=_LINES_OF_A_FAILURE)
+        elicit = self.scripted.elicitation
+        if elicit is None and self.person is not None:
+            elicit = questions.elicitation(self.person, self.progress.clear)
+        self.client: Client = targets.client(
+            arguments,
+            self.stderr.append,
+            elicit=elicit,
+            sample=self.scripted.sampling,
+            on_log=self._show_log(arguments.log_level),
+        )
+
+    async def send(self, request: Awaitable[T]) -> T:
+        """Wait for the result of the request; raise `UsageError` if a question of the server had no answer."""
+        self.stderr.clear()
+        try:
+            result = await request
+        except ToolwireError as error:
+            self.scripted.check()
+            raise _explained(error) from None
+        finally:
+            self.progress.clear()
+        self.scripted.check()
+        self.scripted.note_unused()
+        return result
+
+    async def complete(
+        self, given: dict[str, Any], schema: dict[str, Any], *, unchecked: bool = False
+    ) -> dict[str, Any]:
+        """Read arguments as the schema asks, ask the person for missing ones, and check them all."""
+        validator = key_values.checker(schema)
+        given = key_values.understood(given, validator)
+        if self.person is not None:
+            given = await questions.missing_arguments(self.person, schema, given)
+        if validator is not None and not unchecked:
+            problems = validator.check(given)
+            if problems:
+                raise UsageError("; ".join(schemas.sentence(problem) for problem in problems))
+        return given
+
+    def _show_log(self, level: t.LoggingLevel | None) -> Callable[[t.LoggingMessageNotificationParams], None]:
+        least = t.severity(level) if level is not None else None
+
+        def show(params: t.LoggingMessageNotificationParams) -> None:
+            if least is not None and t.severity(params.level) < least:
+                return
+            self.progress.clear()
+            data = params.data if isinstance(params.data, str) else screen.as_json(params.data)
+            screen.note(f"[{params.level}] {data[: screen.SHOWN_ON_TERMINAL]}")
+
+        return show
+
+
+@asynccontextmanager
+async def opened(arguments: Namespace) -> AsyncIterator[OpenRequest]:
+    """Connect to the target; `--log-level` also says which log messages the server sends."""
+    request = OpenRequest(arguments)
+    async with request.client as client:
+        if arguments.log_level is not None:
+            try:
+                await client.set_level(arguments.log_level)
+            except (NotSupported, ProtocolError):
+                pass  # The server does not let its clients choose. What it sends is filtered here.
+        yield request
+
+
+def unknown(noun: str, name: str | None, known: list[str]) -> UsageError:
+    """Return the error for a component that the server does not have, or that was not named."""
+    has = f"{', '.join(known[:_NAMES]) or 'none'}{', …' if len(known) > _NAMES else ''}"
+    if name is None:
+        return UsageError(f"name a {noun}; the server has {has}")
+    close = nearest(name, known)
+    if close is not None:
+        return UsageError(f"the server has no {noun} {name!r}; did you mean {close!r}?")
+    return UsageError(f"the server has no {noun} {name!r}; it has {has}")
+
+
+def _explained(error: ToolwireError) -> ToolwireError:
+    """Add advice to the error of a server that asks a question nobody can answer."""
+    if not isinstance(error, ProtocolError) or error.code != MISSING_CLIENT_CAPABILITY:
+        return error
+    return ToolwireError(
+        f"the server asks a question ({error.message}): answer it with --answer or --sample, run the command on a "
+        "terminal, or use `toolwire inspect`, which can answer everything"
+    )
