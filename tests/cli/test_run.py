@@ -146,7 +146,7 @@ def test_a_function_that_fails_shows_its_frames_only(tmp_path: Path) -> None:
         ("", "", "'my_server.py' defines no Server"),
         ("def create_server(): ...", "", "or name the function that makes it by adding :create_server\n"),
         ("def create(): ...", ":create", "'create' in 'my_server.py' made a NoneType, not a Server"),
-        ("", ":FakeServer", "must be callable without arguments to make the server: missing a required argument: 'name'"),
+        ("", ":FakeServer", "must be callable without arguments to make the server: missing a required"),
         ("a, b = FakeServer('a'), FakeServer('b')", "", "several servers (a, b): say which, as my_server.py:NAME"),
         ("server = FakeServer('a')", ":missing", "'my_server.py' has no 'missing'"),
         ("server = FakeServer('a')", ":os", "'os' in 'my_server.py' is a module, not a Server"),
