@@ -76,7 +76,7 @@ def _started(arguments: Namespace, place: targets.Place) -> dict[str, Any]:
 
 
 def saved_requests(target: str) -> SavedRequests:
-    """Return the saved requests of a target. The current folder counts, because a path may name another file elsewhere."""
+    """Return the saved requests of a target. The folder counts, because a path names another file elsewhere."""
     server = target if targets.is_url(target) else f"{target} in {Path.cwd()}"
     return SavedRequests(server, FileStorage(client_files.own_folder() / "inspector"))
 
