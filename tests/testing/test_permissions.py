@@ -71,6 +71,7 @@ async def test_the_table_says_what_happens(principal: Principal) -> None:
             assert outcome.kind == expected[permission]
 
 
+@pytest.mark.covers("R32")
 async def test_whom_the_door_turns_away_sees_nothing() -> None:
     keys = ApiKeys({"a-key-of-mine": "ann"})
     server = make_server(auth=ResourceServer(keys, scopes=["read"], allow=["ann"]))

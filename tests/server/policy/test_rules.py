@@ -323,6 +323,7 @@ def test_whatever_inside_lets_through_is_inside_when_the_handler_opens_it(
     assert any(not Path(each).is_absolute() for each in opened) is (relative_to is not None)
 
 
+@pytest.mark.covers("R18")
 @pytest.mark.parametrize(
     "url",
     [
