@@ -30,7 +30,7 @@ from toolwire.auth import (
 from toolwire.auth.authentication import Gate
 from toolwire.http import serving as http_server
 from toolwire.http.asgi import HttpApp
-from toolwire.http.responses import Refused
+from toolwire.http.responses import HttpRefusal
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.http import DUPLICATE
 from toolwire.stores import MemoryKV
@@ -680,7 +680,7 @@ async def test_a_verifier_that_overrides_another_is_asked_about_tokens_that_are_
     for _ in range(2):
         assert (await gate.admit(dict(SCOPE), {"authorization": sent})).subject
     verifier.revoked = True
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(HttpRefusal) as caught:
         await gate.admit(dict(SCOPE), {"authorization": sent})
     assert caught.value.status == 401
 
@@ -709,5 +709,5 @@ async def test_the_key_of_another_header_is_not_looked_up_among_known_tokens() -
     gate = Gate(ResourceServer(auth), path="/", public_url=None, kv=MemoryKV())
     sent = token()
     assert await gate.admit(dict(SCOPE), {"authorization": f"Bearer {sent}"})
-    with pytest.raises(Refused):
+    with pytest.raises(HttpRefusal):
         await gate.admit(dict(SCOPE), {"x-api-key": sent})

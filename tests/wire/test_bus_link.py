@@ -8,7 +8,7 @@ import pytest
 from tests.stores.contract import Heard
 
 from toolwire.stores import MemoryBus, StoreFailed
-from toolwire.wire.bus_link import Link
+from toolwire.wire.bus_link import BusLink
 
 
 class FailingBus(MemoryBus):
@@ -30,7 +30,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_messages_that_could_not_be_sent_are_made_up_for(caplog: pytest.LogCaptureFixture) -> None:
     bus = FailingBus()
-    links = [Link(bus, "t"), Link(bus, "t")]
+    links = [BusLink(bus, "t"), BusLink(bus, "t")]
     heard = [Heard(), Heard()]
     for link, ears in zip(links, heard, strict=True):
         link.on("say", ears)
@@ -53,7 +53,7 @@ async def test_messages_that_could_not_be_sent_are_made_up_for(caplog: pytest.Lo
 
 async def test_a_link_that_is_left_makes_up_for_nothing() -> None:
     bus = FailingBus()
-    link = Link(bus, "t")
+    link = BusLink(bus, "t")
     link.open()
     bus.failures = 10**9
     link.post("say", b"1")

@@ -27,7 +27,7 @@ from toolwire.auth.verify.verifier import (
 )
 from toolwire.http.authentication import ADDRESS
 from toolwire.http.request_checks import preflight
-from toolwire.http.responses import ANYBODY, JSON_TYPE, Refused, respond
+from toolwire.http.responses import ANYBODY, JSON_TYPE, HttpRefusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.errors import ServerError, Unauthorized
 from toolwire.protocol.http import DUPLICATE
@@ -96,7 +96,7 @@ class Gate:
     # --- letting in ---
 
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Principal:
-        """Return the principal of a request, or raise `Refused`. The token is removed from the headers."""
+        """Return the principal of a request, or raise `HttpRefusal`. The token is removed from the headers."""
         try:
             check_query(scope.get("query_string", b""))
             sent = credentials(headers, self._headers)
@@ -124,13 +124,13 @@ class Gate:
             log.warning("a token could not be verified: %s", error)
             later = ((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))),)
             status = 429 if isinstance(error, Throttled) else 503
-            raise Refused(status, "The token cannot be verified now; try again later", later) from None
+            raise HttpRefusal(status, "The token cannot be verified now; try again later", later) from None
         except (StoreFailed, StoreFull):
             raise  # The application answers for its store.
         except Exception:
             # Somebody else's code; nobody is let in because it failed.
             log.exception("a verifier failed")
-            raise Refused(500, "The token could not be verified") from None
+            raise HttpRefusal(500, "The token could not be verified") from None
         finally:
             self._verifying.give_back(address)
         return self._admitted(principal, sent, scope, headers)
@@ -138,12 +138,12 @@ class Gate:
     def _admitted(
         self, principal: Principal, sent: Credentials | None, scope: Scope, headers: dict[str, str]
     ) -> Principal:
-        """Let a principal in that is known; raise `Refused` for one that may not come in."""
+        """Let a principal in that is known; raise `HttpRefusal` for one that may not come in."""
         if not self._server.allows(principal):
             raise self._refused(403, scope, headers, "access_denied", "This caller is not allowed here", sent)
         if not self._server.scopes <= self._effective(principal.scopes):
             body = b'{"error":"insufficient_scope","error_description":"This needs more scopes"}'
-            raise Refused(403, body, (self.insufficient(scope, headers, ()),))
+            raise HttpRefusal(403, body, (self.insufficient(scope, headers, ()),))
         # 2025-06-18 basic/authorization, access token privilege restriction: it is for us, and goes nowhere else.
         headers.pop("authorization", None)
         headers.pop("dpop", None)
@@ -206,13 +206,13 @@ class Gate:
         error: str = "",
         description: str = "",
         sent: Credentials | None = None,
-    ) -> Refused:
+    ) -> HttpRefusal:
         log.info("%s refused with %d: %s", _caller(scope), status, description or "no token")
         scheme = "DPoP" if sent is not None and sent.scheme == "dpop" else "Bearer"
         challenge = self._challenge(scope, headers, self._server.scopes, error, description, scheme)
         names = "".join(f", or a key in {name}" for name in self._headers)
         body = {"error": error or "unauthorized", "error_description": description or f"Send a bearer token{names}"}
-        return Refused(status, msgspec.json.encode(body), (challenge,))
+        return HttpRefusal(status, msgspec.json.encode(body), (challenge,))
 
     # --- metadata ---
 
@@ -302,7 +302,7 @@ async def authenticate(auth: Any, headers: Mapping[str, str]) -> Principal | Non
         sent[name] = f"{sent[name]}{DUPLICATE}{value}" if name in sent else value
     try:
         return await gate.admit(scope, sent)
-    except Refused as refusal:
+    except HttpRefusal as refusal:
         reason = msgspec.json.decode(refusal.body) if refusal.type == JSON_TYPE else {}
         if refusal.status >= 500:
             raise Unavailable(refusal.body.decode()) from None

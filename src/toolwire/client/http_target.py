@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from toolwire.auth.contract import Auth, as_auth
 from toolwire.client.target import Link, Target, fingerprint
 from toolwire.http.client.endpoint import Endpoint, OnResponse
-from toolwire.http.client.http_sse_2024 import SseChannel
+from toolwire.http.client.http_sse_2024 import SseClientChannel
 from toolwire.http.client.session import HttpSession
 from toolwire.http1.pool import HttpPool, Pool
 from toolwire.protocol.errors import InvalidResponse, ProtocolError, TransportError
@@ -98,7 +98,7 @@ class HttpTarget(Target):
         owned = None if self._pool is not None else pool
         if self.verdict != "sse":
             return _HttpLink(endpoint, self.label, owned)
-        channel = SseChannel(endpoint)
+        channel = SseClientChannel(endpoint)
         try:
             await channel.connect()
         except BaseException:
@@ -111,7 +111,7 @@ class HttpTarget(Target):
 class _SseLink(Link):
     carries_headers = False
 
-    def __init__(self, channel: SseChannel, label: str, pool: Pool | None) -> None:
+    def __init__(self, channel: SseClientChannel, label: str, pool: Pool | None) -> None:
         super().__init__(channel, label)
         self._sse = channel
         self._pool = pool

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
-from toolwire.http.authentication import ADDRESS, Gate
+from toolwire.http.authentication import ADDRESS, HttpGate
 from toolwire.http.body import Upload, read_body, whole_body
 from toolwire.http.callers import Callers
 from toolwire.http.exchange import ExchangeOutlet
@@ -23,7 +23,7 @@ from toolwire.http.legacy.stateless import Stateless
 from toolwire.http.limits import HttpLimits
 from toolwire.http.origin_check import Guard
 from toolwire.http.request_checks import check_media, headers_of, path_of, preflight
-from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, Page, Refused, respond
+from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, HttpRefusal, Page, respond
 from toolwire.http.uvicorn_end import watch_host
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import DIRECT, Direct, HeaderList, Receive, Scope, SendMessage
@@ -48,7 +48,7 @@ from toolwire.wire.shares import Caller, Shares, Taken
 log: logging.Logger = logging.getLogger("toolwire.http")
 
 
-class Endpoint(SessionHost, SseHost, Protocol):
+class AppHost(SessionHost, SseHost, Protocol):
     """The server behind the application."""
 
     def header_paths_for(self, principal: Any) -> Callable[[str], Mapping[str, tuple[str, ...]]]:
@@ -70,7 +70,7 @@ class HttpApp:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: AppHost,
         *,
         path: str = "/mcp",
         guard: Guard | None = None,
@@ -78,7 +78,7 @@ class HttpApp:
         stateless: bool = False,
         sse: bool = False,
         pages: Mapping[str, Page] | None = None,
-        gate: Gate | None = None,
+        gate: HttpGate | None = None,
         callers: Callers | None = None,
     ) -> None:
         """`gate`: who is let in; None for everybody. `callers`: how those are told apart who share the limits."""
@@ -243,7 +243,7 @@ class HttpApp:
                 await self._post(scope, headers, receive, send, extra)
                 return
             stream = await self._route(scope, headers, receive, send, extra)
-        except Refused as refusal:
+        except HttpRefusal as refusal:
             await respond(send, refusal.status, refusal.body, (*refusal.type, *refusal.headers, *extra))
             return
         except InsufficientScope as error:
@@ -297,8 +297,8 @@ class HttpApp:
         later = (b"retry-after", b"%d" % error.seconds)
         await respond(send, 429 if error.own else 503, body, (*JSON_TYPE, later, *extra))
 
-    async def _admit(self, gate: Gate, scope: Scope, headers: dict[str, str]) -> None:
-        """Let a request in, and leave its principal in the scope; raise `Refused`."""
+    async def _admit(self, gate: HttpGate, scope: Scope, headers: dict[str, str]) -> None:
+        """Let a request in, and leave its principal in the scope; raise `HttpRefusal`."""
         scope[ADDRESS] = self._callers.address(scope, headers)
         scope[_PRINCIPAL] = await gate.admit(scope, headers)
 
@@ -329,7 +329,7 @@ class HttpApp:
         if self._gate is not None and await self._served_by(self._gate, path, scope, headers, receive, send):
             return None
         if not self._is_endpoint(scope):
-            raise Refused(404, f"There is no endpoint here; it is at {scope.get('root_path', '')}{self._path}")
+            raise HttpRefusal(404, f"There is no endpoint here; it is at {scope.get('root_path', '')}{self._path}")
         self._check_source(scope, headers)
         if method == "OPTIONS" and extra:
             await respond(send, 204, b"", (*extra, *preflight(headers, self._key_headers)))
@@ -339,7 +339,7 @@ class HttpApp:
         return await self._other_method(scope, headers, send, extra)
 
     async def _served_by(
-        self, gate: Gate, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
+        self, gate: HttpGate, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
         """Let the gate answer a request for one of its own pages; False when it is for none of them."""
         scope[ADDRESS] = self._callers.address(scope, headers)
@@ -368,7 +368,7 @@ class HttpApp:
         only_post = self._stateless or headers.get(VERSION) == MODERN
         if only_post or method not in ("GET", "DELETE"):
             allowed = b"POST" if only_post else b"GET, POST, DELETE"
-            raise Refused(405, "Send a POST", ((b"allow", allowed),))
+            raise HttpRefusal(405, "Send a POST", ((b"allow", allowed),))
         await self._ensure_started()
         assert self.sessions is not None
         if method == "GET":
@@ -398,7 +398,7 @@ class HttpApp:
             await respond(send, 204, b"", (*extra, *preflight(headers, self._key_headers)))
             return
         if method != allowed:
-            raise Refused(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
+            raise HttpRefusal(405, f"Send a {allowed}", ((b"allow", allowed.encode()),))
         if self._gate is not None:
             await self._admit(self._gate, scope, headers)
         await self._ensure_started()
@@ -419,7 +419,7 @@ class HttpApp:
     def _check_open(self) -> None:
         """A stream that began now would have to end at once."""
         if self._draining:
-            raise Refused(503, "The server is stopping", _RETRY_LATER)
+            raise HttpRefusal(503, "The server is stopping", _RETRY_LATER)
 
     def _check_source(self, scope: Scope, headers: Mapping[str, str]) -> None:
         host, server = headers.get("host"), scope.get("server")
@@ -427,10 +427,10 @@ class HttpApp:
         if asked == self._passed:
             return  # Nearly all requests come from the same place as the one before.
         if host is not None and DUPLICATE in host:
-            raise Refused(400, "One Host header, please")
+            raise HttpRefusal(400, "One Host header, please")
         refusal = self._guard.check(*asked[:3], server[0] if server else None)
         if refusal is not None:
-            raise Refused(refusal.status, refusal.text)
+            raise HttpRefusal(refusal.status, refusal.text)
         self._passed = asked
 
     async def _post(

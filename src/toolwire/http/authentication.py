@@ -11,7 +11,7 @@ from toolwire.http1.asgi_types import Receive, Scope, SendMessage
 ADDRESS: Final = "toolwire.address"
 
 
-class Gate(Protocol):
+class HttpGate(Protocol):
     """Every request passes here before anything else of it is read."""
 
     @property

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from toolwire.http.responses import Refused
+from toolwire.http.responses import HttpRefusal
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import Direct, Receive
 from toolwire.wire.deadlines import Timeouts, timeouts
@@ -14,7 +14,7 @@ from toolwire.wire.shares import Caller, Shares
 
 
 def whole_body(direct: Direct | None, limit: int) -> bytes | None:
-    """The whole body where it is there already, as most are; `Refused` when it is too long."""
+    """The whole body where it is there already, as most are; `HttpRefusal` when it is too long."""
     body = None if direct is None else direct.whole_body()
     if body is not None and len(body) > limit:
         raise _too_long(limit)
@@ -49,7 +49,7 @@ class Upload:
 
 
 async def read_body(headers: Mapping[str, str], receive: Receive, limit: int, seconds: float) -> bytes:
-    """The whole body; `Refused` when it is too long, too slow or cut off."""
+    """The whole body; `HttpRefusal` when it is too long, too slow or cut off."""
     length = headers.get("content-length")
     if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > limit:
         raise _too_long(limit)
@@ -60,7 +60,7 @@ async def read_body(headers: Mapping[str, str], receive: Receive, limit: int, se
     except asyncio.CancelledError:
         if timer.task is None or not timer.expired or timer.task.uncancel():
             raise
-        raise Refused(408, "The body did not arrive in time") from None
+        raise HttpRefusal(408, "The body did not arrive in time") from None
     finally:
         timer.stop()
 
@@ -71,7 +71,7 @@ async def _read(receive: Receive, limit: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(400, "The body ended early")
+            raise HttpRefusal(400, "The body ended early")
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > limit:
@@ -81,8 +81,8 @@ async def _read(receive: Receive, limit: int) -> bytes:
         parts.append(part)
 
 
-def _too_long(limit: int) -> Refused:
-    return Refused(413, f"The body is over the limit of {limit} bytes")
+def _too_long(limit: int) -> HttpRefusal:
+    return HttpRefusal(413, f"The body is over the limit of {limit} bytes")
 
 
 class _Timer:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from toolwire.http.responses import Refused
+from toolwire.http.responses import HttpRefusal
 from toolwire.http1.asgi_types import HeaderList, Scope
 from toolwire.protocol.http import DUPLICATE, METHOD, NAME, PARAMETER, SESSION, VERSION
 
@@ -74,18 +74,18 @@ def path_of(scope: Scope) -> str:
 
 
 def check_media(headers: Mapping[str, str]) -> bool:
-    """Raise `Refused` for a body, or for an answer, that would have to be of another type.
+    """Raise `HttpRefusal` for a body, or for an answer, that would have to be of another type.
 
     Returns whether the client takes nothing but an event stream.
     """
     content_type = headers.get("content-type", "")
     if content_type != "application/json" and content_type.partition(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "Send application/json")
+        raise HttpRefusal(415, "Send application/json")
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refused(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
+        raise HttpRefusal(415, "Send the body without a content encoding", ((b"accept-encoding", b"identity"),))
     accepted = headers.get("accept", "*/*").lower()
     if "application/json" in accepted or "*/*" in accepted or "application/*" in accepted:
         return False
     if "text/event-stream" not in accepted and "text/*" not in accepted:
-        raise Refused(406, "Accept application/json and text/event-stream")
+        raise HttpRefusal(406, "Accept application/json and text/event-stream")
     return True

@@ -15,7 +15,7 @@ JSON_TYPE: Final[HeaderList] = ((b"content-type", b"application/json"),)
 TEXT_TYPE: Final[HeaderList] = ((b"content-type", b"text/plain; charset=utf-8"),)
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """A whole answer."""
 
     status: int
@@ -26,13 +26,13 @@ class Reply(NamedTuple):
 class Page(NamedTuple):
     """Something that is shown beside the endpoint."""
 
-    answer: Callable[[Mapping[str, str]], Reply]
+    answer: Callable[[Mapping[str, str]], HttpReply]
     """From the headers of a GET."""
     decides: bool
     """Whether it decides by itself who may see it, instead of the gate."""
 
 
-class Refused(Exception):
+class HttpRefusal(Exception):
     """A request that gets a status and a body, and nothing else."""
 
     def __init__(self, status: int, body: str | bytes, headers: HeaderList = ()) -> None:
@@ -44,16 +44,16 @@ class Refused(Exception):
         self.headers = headers
 
 
-def refused(
+def json_refusal(
     status: int,
     message: str,
     identifier: RequestId | None = None,
     headers: HeaderList = (),
     *,
     code: int = INVALID_REQUEST,
-) -> Refused:
+) -> HttpRefusal:
     """A refusal whose body is a JSON-RPC error (2025-11-25 basic/transports: it may be one without an id)."""
-    return Refused(status, encode_error(identifier, code, message), headers)
+    return HttpRefusal(status, encode_error(identifier, code, message), headers)
 
 
 async def respond(send: SendMessage, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -30,7 +30,7 @@ KEEP_ALIVE_SECONDS: Final = 75
 CLEAN_UP_SECONDS: Final = 1.0
 
 
-class Application(Protocol):
+class DrainableApplication(Protocol):
     """An ASGI application that can be told in advance that it will have to stop."""
 
     async def __call__(self, scope: Any, receive: Receive, send: SendMessage) -> None: ...
@@ -130,7 +130,7 @@ def url_of(sockets: Sequence[socket.socket], host: str, path: str) -> str:
 class HttpServer:
     """An application on sockets that listen, until it is stopped."""
 
-    def __init__(self, application: Application, sockets: Sequence[socket.socket], *, drain: float) -> None:
+    def __init__(self, application: DrainableApplication, sockets: Sequence[socket.socket], *, drain: float) -> None:
         """`drain`: the seconds that calls get to finish when it stops."""
         self._application = application
         self._sockets = list(sockets)

@@ -12,7 +12,7 @@ import msgspec
 
 from toolwire.client import Client
 from toolwire.http.body import read_body
-from toolwire.http.responses import Refused, respond
+from toolwire.http.responses import HttpRefusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.inspector.calls import Call
 from toolwire.inspector.excerpt import Excerpt, follow
@@ -124,17 +124,17 @@ class InspectorApp:
                 await respond(send, 200, await self.inspector.export(), (*_JSON, *HEADERS))
             else:
                 await self._operate(path.removeprefix("/api/"), method, headers, receive, send)
-        except Refused as refused:
+        except HttpRefusal as refused:
             await respond(send, refused.status, refused.body, (*refused.type, *refused.headers, *HEADERS))
 
     async def _file(self, path: str, method: str, send: SendMessage) -> None:
         if method not in ("GET", "HEAD"):
-            raise Refused(405, "Send a GET", ((b"allow", b"GET, HEAD"),))
+            raise HttpRefusal(405, "Send a GET", ((b"allow", b"GET, HEAD"),))
         # Looked up among the files there are, so that no path can lead elsewhere.
         files = {file.name: file for file in _PAGE.iterdir() if file.suffix in _TYPES}
         file = files.get("index.html" if path == "/" else path.removeprefix("/"))
         if file is None:
-            raise Refused(404, "There is no such page")
+            raise HttpRefusal(404, "There is no such page")
         await respond(send, 200, file.read_bytes(), ((b"content-type", _TYPES[file.suffix]), *HEADERS))
 
     async def _came_back(self, host: str, query: str, send: SendMessage) -> None:
@@ -148,9 +148,9 @@ class InspectorApp:
     ) -> None:
         operation = self._operations.get(name)
         if operation is None:
-            raise Refused(404, "There is no such operation")
+            raise HttpRefusal(404, "There is no such operation")
         if method != "POST" or headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise Refused(415, "Send a POST with application/json")
+            raise HttpRefusal(415, "Send a POST with application/json")
         body = await read_body(headers, receive, MAX_BODY, BODY_SECONDS)
         try:
             asked = msgspec.json.decode(body, type=dict[str, Any])
@@ -206,7 +206,7 @@ class InspectorApp:
                 except LookupError:
                     body = None
         if body is None:
-            raise Refused(404, "It is no longer kept")
+            raise HttpRefusal(404, "It is no longer kept")
         await respond(send, 200, body, (*_PLAIN, *HEADERS))
 
     # --- operations ---

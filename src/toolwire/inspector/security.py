@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from toolwire.http.origin_check import Guard, is_loopback
-from toolwire.http.responses import Refused
+from toolwire.http.responses import HttpRefusal
 from toolwire.http1.asgi_types import HeaderList
 
 TOKEN_HEADER: Final = "x-toolwire-token"
@@ -52,7 +52,7 @@ HEADERS: Final[HeaderList] = tuple(
 
 
 class Door:
-    """Lets requests in, or raises `Refused`."""
+    """Lets requests in, or raises `HttpRefusal`."""
 
     def __init__(self, token: str | None = None) -> None:
         self.token: str = token or secrets.token_urlsafe(32)
@@ -62,12 +62,12 @@ class Door:
         """The machine, the Host (a name that was rebound to this machine shows there) and the Origin."""
         for address in (local_address, remote_address):
             if address is None or not is_loopback(address):
-                raise Refused(403, "The inspector is for this machine only")
+                raise HttpRefusal(403, "The inspector is for this machine only")
         refusal = self._guard.check(headers.get("host"), headers.get("origin"), "http", local_address)
         if refusal is not None:
-            raise Refused(refusal.status, "The inspector answers only its own page, at the address it printed")
+            raise HttpRefusal(refusal.status, "The inspector answers only its own page, at the address it printed")
 
     def check_token(self, headers: Mapping[str, str]) -> None:
         given = headers.get(TOKEN_HEADER, "")
         if not hmac.compare_digest(given.encode("latin-1", "replace"), self.token.encode()):
-            raise Refused(401, "Open the address that the inspector printed: it carries the token")
+            raise HttpRefusal(401, "Open the address that the inspector printed: it carries the token")

@@ -10,7 +10,7 @@ from msgspec import Raw
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams, Logged, Published
 from toolwire.server.subscriptions import Hub
-from toolwire.wire.bus_link import Link
+from toolwire.wire.bus_link import BusLink
 
 
 class BusRelay:
@@ -20,7 +20,7 @@ class BusRelay:
     who are connected otherwise.
     """
 
-    def __init__(self, hub: Hub, link: Link) -> None:
+    def __init__(self, hub: Hub, link: BusLink) -> None:
         self._hub = hub
         self._link = link
         self._origin = secrets.token_urlsafe(6)

@@ -18,7 +18,7 @@ from toolwire.server.offer import ReducedOffer, for_anybody, for_one_request
 from toolwire.server.replay_state import Questions, principal_key
 from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.stores import Stores
-from toolwire.wire.bus_link import Link
+from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel
 from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller
@@ -53,7 +53,7 @@ class ServedServer(Protocol):
     kernel: ServedKernel
     _life: Held
 
-    def _bus_link(self) -> Link: ...
+    def _bus_link(self) -> BusLink: ...
 
     async def _serve_as(
         self,
@@ -78,7 +78,7 @@ class Endpoint:
         self._anonymous_alone = ReducedOffer(self._anonymous, for_one_request)
         self.stores: Stores = server.stores
         self.sealer: Sealer = server.kernel.questions.sealer
-        self.link: Link = server._bus_link()
+        self.link: BusLink = server._bus_link()
 
     def header_paths_for(self, principal: Principal | None) -> HeaderPaths:
         """Return a function that finds the header parameters of those tools that a principal sees."""

@@ -20,7 +20,7 @@ from toolwire.server.http_endpoint import Endpoint, ServedKernel
 from toolwire.server.lifespan import Held
 from toolwire.server.limits import Limits
 from toolwire.stores import Stores
-from toolwire.wire.bus_link import Link
+from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel
 from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller, caller_of
@@ -52,7 +52,7 @@ class Serving:
     def __init__(self) -> None:
         self._run_lock = threading.Lock()
         self._stop: Callable[[], None] | None = None
-        self._link: Link | None = None
+        self._link: BusLink | None = None
 
     @property
     def active(self) -> bool:
@@ -196,10 +196,10 @@ class Serving:
             share=self.limits.share,
         )
 
-    def _bus_link(self) -> Link:
+    def _bus_link(self) -> BusLink:
         """Return the one link of this server to the bus, however many applications it has."""
         if self._link is None:
-            self._link = Link(self.stores.bus, f"toolwire:{self.name}:all")
+            self._link = BusLink(self.stores.bus, f"toolwire:{self.name}:all")
             self.kernel.hub.relay = BusRelay(self.kernel.hub, self._link)
         return self._link
 

@@ -25,7 +25,7 @@ LONGEST_PAUSE: Final = 5.0
 _LOST: Final = "lost"
 
 
-class Link:
+class BusLink:
     """A process's place on the topic. Messages have a kind; their content is bytes."""
 
     def __init__(self, bus: Bus, topic: str) -> None:

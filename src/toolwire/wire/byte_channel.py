@@ -9,7 +9,7 @@ from typing import Final
 
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import LINE_LIMIT, LineDecoder
-from toolwire.wire.byte_streams import GONE, Sink, Source
+from toolwire.wire.byte_streams import GONE, ByteSink, ByteSource
 from toolwire.wire.channel import Channel, Ended, Feed, Inbox
 from toolwire.wire.deadlines import in_time
 
@@ -30,8 +30,8 @@ class ByteChannel(Channel):
         self._inbox = Inbox()
         self._decoder = LineDecoder(limit)
         self._stop_reading_at = stop_reading_at
-        self._source: Source | None = None
-        self._sink: Sink | None = None
+        self._source: ByteSource | None = None
+        self._sink: ByteSink | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reading = False
         self._held = False
@@ -47,7 +47,7 @@ class ByteChannel(Channel):
     # --- what a concrete channel provides
 
     @abstractmethod
-    def _open(self) -> tuple[Source | None, Sink | None]:
+    def _open(self) -> tuple[ByteSource | None, ByteSink | None]:
         """Where bytes come from and go to; None for a side that is closed from the start."""
 
     def _input_ended(self, error: BaseException | None) -> None:

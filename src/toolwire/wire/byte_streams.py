@@ -37,7 +37,7 @@ class End(Protocol):
     def close(self) -> None: ...
 
 
-class Source(ABC):
+class ByteSource(ABC):
     """Where bytes come from. It starts paused; an error or the end is told once, and nothing after `close()`."""
 
     def start(self, loop: asyncio.AbstractEventLoop, received: Received, ended: Ended) -> None:
@@ -55,7 +55,7 @@ class Source(ABC):
     def close(self) -> None: ...
 
 
-class Sink(ABC):
+class ByteSink(ABC):
     """Where bytes go, one batch at a time."""
 
     def start(self, loop: asyncio.AbstractEventLoop, sent: Sent) -> None:
@@ -74,7 +74,7 @@ class Sink(ABC):
     def close(self) -> None: ...
 
 
-class ReadySource(Source):
+class ReadySource(ByteSource):
     def __init__(self, end: End) -> None:
         self._end: End | None = end
         self._watching = False
@@ -119,7 +119,7 @@ class ReadySource(Source):
         return False
 
 
-class ReadySink(Sink):
+class ReadySink(ByteSink):
     def __init__(self, end: End) -> None:
         self._end: End | None = end
         self._rest: memoryview | None = None
@@ -167,7 +167,7 @@ class ReadySink(Sink):
             self._end.unwatch_output(self._loop)
 
 
-class ThreadSource(Source):
+class ThreadSource(ByteSource):
     """Reads in a daemon thread, one chunk at a time and only when allowed. The thread alone closes what it reads."""
 
     def __init__(self, read: Callable[[], bytes], release: Callable[[], None]) -> None:
@@ -223,7 +223,7 @@ class ThreadSource(Source):
             self.resume()
 
 
-class ThreadSink(Sink):
+class ThreadSink(ByteSink):
     """Writes in a daemon thread, which may be stuck for as long as nobody reads."""
 
     def __init__(self, write: Callable[[memoryview], int | None], release: Callable[[], None]) -> None:

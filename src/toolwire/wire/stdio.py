@@ -21,10 +21,10 @@ from toolwire.protocol.framing import LINE_LIMIT
 from toolwire.wire.byte_channel import ByteChannel
 from toolwire.wire.byte_streams import (
     CHUNK,
+    ByteSink,
+    ByteSource,
     ReadySink,
     ReadySource,
-    Sink,
-    Source,
     ThreadSink,
     ThreadSource,
     blocking_sink,
@@ -115,7 +115,7 @@ class StdioChannel(ByteChannel):
         self._input = input
         self._output = output
 
-    def _open(self) -> tuple[Source | None, Sink | None]:
+    def _open(self) -> tuple[ByteSource | None, ByteSink | None]:
         sink = _open_sink(self._output)
         # With no way out nobody can ever get an answer, so nothing is taken in either.
         return (None if sink is None else _open_source(self._input)), sink
@@ -151,7 +151,7 @@ def _descriptor(stream: int | IO[bytes]) -> int | None:
         return None
 
 
-def _open_source(stream: Stream) -> Source | None:
+def _open_source(stream: Stream) -> ByteSource | None:
     if stream is None:
         return None
     fd = _descriptor(stream)
@@ -169,7 +169,7 @@ def _open_source(stream: Stream) -> Source | None:
     return blocking_source(duplicate, lambda: os.close(duplicate))
 
 
-def _open_sink(stream: Stream) -> Sink | None:
+def _open_sink(stream: Stream) -> ByteSink | None:
     if stream is None:
         return None
     fd = _descriptor(stream)

@@ -18,7 +18,7 @@ from toolwire import platforms
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT, LineDecoder, Oversized
 from toolwire.wire.byte_channel import ByteChannel
-from toolwire.wire.byte_streams import ReadySink, ReadySource, Sink, Source, blocking_sink, blocking_source
+from toolwire.wire.byte_streams import ByteSink, ByteSource, ReadySink, ReadySource, blocking_sink, blocking_source
 from toolwire.wire.deadlines import in_time
 from toolwire.wire.environment import child_environment
 from toolwire.wire.exit_reason import reason
@@ -47,7 +47,7 @@ class ProcessChannel(ByteChannel):
         self._tree = platforms.ProcessTree(process)
         self._grace = grace
         self._on_stderr = on_stderr
-        self._stderr: Source | None = None
+        self._stderr: ByteSource | None = None
         self._stderr_decoder = LineDecoder(STDERR_LINE)
         self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES)
         self._status: int | None = None
@@ -106,7 +106,7 @@ class ProcessChannel(ByteChannel):
         self._tree.look()
         self._tree.kill()
 
-    def _open(self) -> tuple[Source | None, Sink | None]:
+    def _open(self) -> tuple[ByteSource | None, ByteSink | None]:
         process = self._process
         assert process.stdin is not None and process.stdout is not None and self._loop is not None
         if process.stderr is not None:
@@ -240,12 +240,12 @@ def _start(command: Sequence[str], env: Mapping[str, str], cwd: str | None, stde
         raise Unreachable(_why_not(command, cwd, error)) from error
 
 
-def _source(file: IO[bytes]) -> Source:
+def _source(file: IO[bytes]) -> ByteSource:
     end = platforms.own_end(file)
     return ReadySource(end) if end is not None else blocking_source(file.fileno(), file.close)
 
 
-def _sink(file: IO[bytes]) -> Sink:
+def _sink(file: IO[bytes]) -> ByteSink:
     end = platforms.own_end(file)
     return ReadySink(end) if end is not None else blocking_sink(file.fileno(), file.close)
 

@@ -10,14 +10,14 @@ import pytest
 from tests.client.scripted_http import STREAM, URL, Reply, Request, Script, SignsIn, endless, event, stream, unanswered
 
 from toolwire.http.client.endpoint import Endpoint
-from toolwire.http.client.http_sse_2024 import ENDPOINT_SECONDS, SseChannel
+from toolwire.http.client.http_sse_2024 import ENDPOINT_SECONDS, SseClientChannel
 from toolwire.http1.asgi_pool import AsgiPool
 from toolwire.protocol.errors import Unreachable
 from toolwire.testing import elapse
 
 
-def channel(script: Script, **options: Any) -> SseChannel:
-    return SseChannel(Endpoint(AsgiPool(script), URL, **options))
+def channel(script: Script, **options: Any) -> SseClientChannel:
+    return SseClientChannel(Endpoint(AsgiPool(script), URL, **options))
 
 
 @pytest.mark.parametrize("answer", [unanswered, endless])

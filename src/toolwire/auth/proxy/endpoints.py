@@ -25,7 +25,7 @@ from toolwire.auth.resource import ASKER
 from toolwire.auth.verify.verifier import Asker
 from toolwire.http.body import read_body
 from toolwire.http.request_checks import preflight
-from toolwire.http.responses import ANYBODY, JSON_TYPE, Refused, respond
+from toolwire.http.responses import ANYBODY, JSON_TYPE, HttpRefusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.http import DUPLICATE
 from toolwire.stores import KV
@@ -89,7 +89,7 @@ class Endpoints:
             return True
         handler = self._handlers.get((method, path))
         if handler is None:
-            raise Refused(405, "This endpoint does not know the method")
+            raise HttpRefusal(405, "This endpoint does not know the method")
         body = b"" if method == "GET" else await read_body(headers, receive, MAX_BODY, BODY_SECONDS)
         try:
             status, answer, sent = await handler(scope, headers, body)

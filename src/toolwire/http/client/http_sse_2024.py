@@ -24,7 +24,7 @@ ENDPOINT_SECONDS: Final = 10.0
 _POST: Final = {"content-type": "application/json"}
 
 
-class SseChannel(Channel):
+class SseClientChannel(Channel):
     """Opened by `connect()`: the first event names the URL to post to. The end of the stream is the end."""
 
     def __init__(self, endpoint: Endpoint) -> None:

@@ -43,7 +43,7 @@ LONGEST_PAUSE: Final = 5.0
 _STREAM: Final = re.compile(r"[pg][A-Za-z0-9_-]{11}")
 
 
-class Entry(Struct):
+class LoggedEvent(Struct):
     """One event as it was logged."""
 
     position: Position
@@ -124,17 +124,17 @@ class EventLog:
         finally:
             self._waiting -= size
 
-    async def read(self, session: str, resume: Resume, limit: int = PAGE) -> list[Entry]:
+    async def read(self, session: str, resume: Resume, limit: int = PAGE) -> list[LoggedEvent]:
         """What follows; raises `PositionLost`."""
         found = await self._log.read_after(_key(session, resume.stream), resume.position, limit)
-        return [Entry(position, data[:1], data[1:]) for position, data in found]
+        return [LoggedEvent(position, data[:1], data[1:]) for position, data in found]
 
     async def is_over(self, session: str, resume: Resume) -> bool:
         """Return whether this is the position of a stream's last message, after which nothing ever comes."""
         kept = await self._kept(session, resume.stream)
         return bool(kept) and kept[-1].kind == LAST and kept[-1].position == resume.position
 
-    async def _kept(self, session: str, stream: str) -> list[Entry]:
+    async def _kept(self, session: str, stream: str) -> list[LoggedEvent]:
         return await self.read(session, Resume(stream, None), MAX_ENTRIES)
 
     def retire(self, session: str, stream: str, seconds: float) -> None:

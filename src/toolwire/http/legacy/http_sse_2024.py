@@ -20,7 +20,7 @@ from msgspec import Struct
 from toolwire.http.exchange import CONGESTED, KEEP_ALIVE, STREAM_HEADERS
 from toolwire.http.legacy.session_token import HOME_BYTES, ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
-from toolwire.http.responses import refused, respond
+from toolwire.http.responses import json_refusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.errors import Unreachable
 from toolwire.protocol.framing import encode_comment, encode_event
@@ -64,7 +64,7 @@ class SseHost(Protocol):
         """Serve one connection, which speaks one of these revisions, until it ends."""
 
 
-class SseChannel(Channel):
+class SseServerChannel(Channel):
     """One stream as a connection: what is posted comes in, what is written becomes an event."""
 
     def __init__(self, send: SendMessage) -> None:
@@ -223,7 +223,7 @@ class SseTransport:
         self._bus: Bus = host.stores.bus
         self._tokens = SessionTokens(host.sealer, f"sse/{host.name}")
         self._process = random(HOME_BYTES)
-        self._channels: dict[str, SseChannel] = {}
+        self._channels: dict[str, SseServerChannel] = {}
         self._leave: Callable[[], None] | None = None
         self._emptied = asyncio.Event()
 
@@ -261,10 +261,10 @@ class SseTransport:
     ) -> None:
         """GET: open a connection, and serve it until the client goes away."""
         if not accepts(headers, "text/event-stream"):
-            raise refused(406, "Accept text/event-stream")
+            raise json_refusal(406, "Accept text/event-stream")
         self._shares.take(caller)
         identifier = encode_base64url(self._random(ID_BYTES))
-        channel = self._channels[identifier] = SseChannel(send)
+        channel = self._channels[identifier] = SseServerChannel(send)
         watch: asyncio.Task[None] | None = None
         pump: asyncio.Task[None] | None = None
         try:
@@ -305,9 +305,9 @@ class SseTransport:
             if channel is None:
                 raise _no_stream()
             if channel.finishing:
-                raise refused(503, "The server is stopping", headers=((b"retry-after", b"1"),))
+                raise json_refusal(503, "The server is stopping", headers=((b"retry-after", b"1"),))
             if channel.full:
-                raise refused(429, "Too many messages wait to be read", headers=((b"retry-after", b"1"),))
+                raise json_refusal(429, "Too many messages wait to be read", headers=((b"retry-after", b"1"),))
             channel.deliver(body, principal)
         await respond(send, 202, b"", extra)
 
@@ -330,14 +330,14 @@ class SseTransport:
         return f"toolwire:{self._host.name}:sse:{encode_base64url(process)}"
 
 
-async def _watch(receive: Receive, channel: SseChannel) -> None:
+async def _watch(receive: Receive, channel: SseServerChannel) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     channel.end()
 
 
 def _no_stream() -> Exception:
-    return refused(404, f"There is no such stream: open one with GET {STREAM_PATH}")
+    return json_refusal(404, f"There is no such stream: open one with GET {STREAM_PATH}")
 
 
 _decode_posted = msgspec.msgpack.Decoder(_Posted).decode

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from msgspec import Raw, Struct
 
 from toolwire.http.legacy.post_stream import PostStream
-from toolwire.http.legacy.session_records import Record
+from toolwire.http.legacy.session_records import SessionRecord
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.http.watch_first_await import watched
 from toolwire.protocol import types as t
@@ -42,7 +42,7 @@ class StateChange(Struct):
     added: set[str]
     removed: set[str]
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: SessionRecord) -> None:
         if self.level is not None:
             record.level = self.level
         record.uris = [*(uri for uri in record.uris if uri not in self.removed | self.added), *sorted(self.added)]
@@ -56,13 +56,13 @@ class SessionConnection:
     def __init__(
         self,
         token: SessionToken,
-        record: Record,
+        record: SessionRecord,
         stream: PostStream,
         say: Callable[[str, bytes], None],
         make_state: Callable[[Any], Any],
     ) -> None:
         self.token: SessionToken = token
-        self.record: Record = record
+        self.record: SessionRecord = record
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._stream = stream
         self._say = say
@@ -104,12 +104,14 @@ class SessionConnection:
         """Our questions carry no progress token, so nobody has anything to report."""
 
 
-class Call:
+class SessionCall:
     """One request of a session while it is handled, and the way back to its client."""
 
     __slots__ = ("_calls", "cancelled", "connection", "incoming", "open", "stream", "task")
 
-    def __init__(self, calls: Calls, incoming: Incoming, stream: PostStream, connection: SessionConnection) -> None:
+    def __init__(
+        self, calls: SessionCalls, incoming: Incoming, stream: PostStream, connection: SessionConnection
+    ) -> None:
         self.incoming: Incoming = incoming
         self.stream: PostStream = stream
         self.connection: SessionConnection = connection
@@ -144,7 +146,7 @@ class Call:
         await self.stream.close_early(retry_ms)
 
 
-class Calls:
+class SessionCalls:
     """All calls of this process. `name` is its own among all processes, and part of the ids of its questions."""
 
     def __init__(
@@ -162,30 +164,32 @@ class Calls:
         self._remember = remember
         self._say = say
         self._max_result = max_result
-        self._running: dict[str, dict[RequestId, Call]] = {}
+        self._running: dict[str, dict[RequestId, SessionCall]] = {}
         self._asked: dict[tuple[str, RequestId], Pending] = {}
         self._last_id = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._running.values()))
 
-    def of(self, session: str) -> dict[RequestId, Call]:
+    def of(self, session: str) -> dict[RequestId, SessionCall]:
         """The calls of a session that run here."""
         return self._running.get(session, _NO_CALLS)
 
     # --- running ---
 
-    def start(self, incoming: Incoming, stream: PostStream, token: SessionToken, record: Record) -> asyncio.Task[None]:
+    def start(
+        self, incoming: Incoming, stream: PostStream, token: SessionToken, record: SessionRecord
+    ) -> asyncio.Task[None]:
         """Begin to handle a call, in a task of its own."""
         connection = SessionConnection(token, record, stream, self._say, self._make_state)
-        call = Call(self, incoming, stream, connection)
+        call = SessionCall(self, incoming, stream, connection)
         stream.expected += 1
         self._running.setdefault(token.id, {})[incoming.id] = call
         # A task of its own: whatever becomes of the HTTP request, the call goes on.
         call.task = task = asyncio.get_running_loop().create_task(self._serve(call))
         return task
 
-    async def _serve(self, call: Call) -> None:
+    async def _serve(self, call: SessionCall) -> None:
         incoming = call.incoming
         data: bytes | None
         try:
@@ -199,7 +203,7 @@ class Calls:
             data = encode_failure(incoming, raised)
         self._settle(call, data)
 
-    def _settle(self, call: Call, data: bytes | None) -> None:
+    def _settle(self, call: SessionCall, data: bytes | None) -> None:
         if call.cancelled:
             return
         call.open = False
@@ -239,7 +243,7 @@ class Calls:
 
     # --- asking ---
 
-    async def ask(self, call: Call, method: str, params: Any, timeout: float | None) -> Raw:
+    async def ask(self, call: SessionCall, method: str, params: Any, timeout: float | None) -> Raw:
         """Ask the client on the stream of a call; the answer is posted to whichever process it reaches."""
         loop = asyncio.get_running_loop()
         self._last_id += 1
@@ -263,7 +267,7 @@ class Calls:
         assert answer is not None
         return answer
 
-    def _take_back(self, call: Call, identifier: RequestId, reason: str) -> None:
+    def _take_back(self, call: SessionCall, identifier: RequestId, reason: str) -> None:
         params = t.CancelledNotificationParams(request_id=identifier, reason=reason)
         call.notify("notifications/cancelled", params)
 
@@ -281,4 +285,4 @@ class Calls:
         return True
 
 
-_NO_CALLS: Final[dict[RequestId, Call]] = {}
+_NO_CALLS: Final[dict[RequestId, SessionCall]] = {}

@@ -30,7 +30,7 @@ _ATTEMPTS: Final = 32
 _HOME_KEY: Final = "toolwire:http:home"
 
 
-class Record(Struct, omit_defaults=True):
+class SessionRecord(Struct, omit_defaults=True):
     """One session; an empty record where nothing is known beyond its id."""
 
     seen: int = 0
@@ -43,11 +43,11 @@ class Record(Struct, omit_defaults=True):
     """Only where the record itself cannot be removed, because this is not the store it was made in."""
 
 
-_decode = msgspec.json.Decoder(Record).decode
+_decode = msgspec.json.Decoder(SessionRecord).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Records:
+class SessionRecords:
     """The records of all sessions."""
 
     def __init__(self, kv: KV, idle: float, clock: Callable[[], float], random: Callable[[int], bytes]) -> None:
@@ -63,7 +63,7 @@ class Records:
             await self._kv.put(_HOME_KEY, self._random(HOME_BYTES), if_absent=found is None, expect=found)
         self.home = found
 
-    async def create(self, identifier: str, record: Record) -> None:
+    async def create(self, identifier: str, record: SessionRecord) -> None:
         """Raises ProtocolError for a client that says too much of itself, `StoreFull` where there is no room."""
         record.seen = int(self._clock())
         if record.client is not UNSET:
@@ -75,13 +75,13 @@ class Records:
             raise ProtocolError(INVALID_PARAMS, "The capabilities and clientInfo are too large to be remembered")
         await self._kv.put(_key(identifier), data, ttl=self._ttl)
 
-    async def find(self, token: SessionToken) -> Record | None:
+    async def find(self, token: SessionToken) -> SessionRecord | None:
         """The record of a session that is in use from now on; None for a session that is over."""
         if token.expires <= self._clock():
             return None
         data = await self._kv.get(_key(token.id))
         if data is None:
-            return None if token.home == self.home else Record()
+            return None if token.home == self.home else SessionRecord()
         record = _read(data)
         if record.ended:
             return None
@@ -92,14 +92,14 @@ class Records:
             await self._kv.put(_key(token.id), _encode(record), ttl=self._ttl, expect=data)
         return record
 
-    async def change(self, token: SessionToken, edit: Callable[[Record], None]) -> Record:
+    async def change(self, token: SessionToken, edit: Callable[[SessionRecord], None]) -> SessionRecord:
         """Apply an edit to the record as it is now, whatever others do to it meanwhile."""
         key = _key(token.id)
         for _ in range(_ATTEMPTS):
             data = await self._kv.get(key)
             if data is None and token.home == self.home:
                 raise ProtocolError(INTERNAL_ERROR, "The session has ended")
-            record = Record() if data is None else _read(data)
+            record = SessionRecord() if data is None else _read(data)
             if record.ended:
                 raise ProtocolError(INTERNAL_ERROR, "The session has ended")
             edit(record)
@@ -117,20 +117,20 @@ class Records:
             await self._kv.delete(_key(token.id))
         else:
             left = max(1.0, token.expires - self._clock())
-            await self._kv.put(_key(token.id), _encode(Record(ended=True)), ttl=left)
+            await self._kv.put(_key(token.id), _encode(SessionRecord(ended=True)), ttl=left)
 
     @property
     def _ttl(self) -> float:
         return self._idle + RENEWAL
 
 
-def _read(data: bytes) -> Record:
+def _read(data: bytes) -> SessionRecord:
     try:
         return _decode(data)
     except (msgspec.DecodeError, RecursionError):
         # Its client begins a new one, as after every end.
         log.warning("the record of a session cannot be read: the session has ended")
-        return Record(ended=True)
+        return SessionRecord(ended=True)
 
 
 def _key(identifier: str) -> str:

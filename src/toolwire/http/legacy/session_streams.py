@@ -17,14 +17,14 @@ from msgspec import Raw, Struct
 from toolwire.http.legacy.event_log import EventLog, Resume, stream_name
 from toolwire.http.legacy.get_stream import GetStream, Listener
 from toolwire.http.legacy.post_stream import KEPT_FOR_RETURN, PostStream
-from toolwire.http.legacy.session_records import Record, Records
+from toolwire.http.legacy.session_records import SessionRecord, SessionRecords
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Logged, Published, everything
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import Log
-from toolwire.wire.bus_link import Link
+from toolwire.wire.bus_link import BusLink
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
@@ -68,7 +68,7 @@ class _State(Struct):
 class SessionStreams:
     """All streams of this process."""
 
-    def __init__(self, link: Link, store: Log, records: Records, random: Callable[[int], bytes]) -> None:
+    def __init__(self, link: BusLink, store: Log, records: SessionRecords, random: Callable[[int], bytes]) -> None:
         self.events: EventLog = EventLog(store)
         self._link = link
         self._records = records
@@ -330,7 +330,7 @@ class SessionStreams:
         """Say something on the session's own stream, if it has one anywhere."""
         self._link.post("say", _encode(_Said(session, Raw(message))))
 
-    async def tell_state(self, session: str, record: Record) -> None:
+    async def tell_state(self, session: str, record: SessionRecord) -> None:
         """Before the answer leaves: what is published after it finds the new state everywhere."""
         await self._link.publish("state", _encode(_State(session, record.level, record.uris)))
 

@@ -22,12 +22,12 @@ from toolwire.http.exchange import version_header
 from toolwire.http.legacy.event_log import Resume, parse_event_id
 from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.post_stream import PostStream
-from toolwire.http.legacy.session_calls import Calls, StateChange
-from toolwire.http.legacy.session_records import RENEWAL, Record, Records
+from toolwire.http.legacy.session_calls import SessionCalls, StateChange
+from toolwire.http.legacy.session_records import RENEWAL, SessionRecord, SessionRecords
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.http.legacy.session_token import ID_BYTES, SessionToken, SessionTokens, principal_digest
 from toolwire.http.limits import HttpLimits
-from toolwire.http.responses import JSON_TYPE, refused, respond
+from toolwire.http.responses import JSON_TYPE, json_refusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.capability_bits import from_bits, to_bits
 from toolwire.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError, counted
@@ -51,7 +51,7 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import LEGACY
 from toolwire.protocol.sealing import Sealer, encode_base64url
 from toolwire.stores import PositionLost, StoreFull, Stores
-from toolwire.wire.bus_link import Link
+from toolwire.wire.bus_link import BusLink
 from toolwire.wire.session import Handler
 from toolwire.wire.shares import Caller, Shares, Taken
 
@@ -84,7 +84,7 @@ class SessionHost(Protocol):
     def sealer(self) -> Sealer: ...
 
     @property
-    def link(self) -> Link: ...
+    def link(self) -> BusLink: ...
 
     def client_state(self, connection: Any) -> Any:
         """What a connection remembers of its client: an object with `level` and `uris`."""
@@ -131,9 +131,9 @@ class Sessions:
         self._clock = clock
         self._random = random
         self._tokens = SessionTokens(host.sealer, f"Mcp-Session-Id/{host.name}")
-        self._records = Records(host.stores.kv, limits.session_idle, clock, random)
+        self._records = SessionRecords(host.stores.kv, limits.session_idle, clock, random)
         self.streams: SessionStreams = SessionStreams(host.link, host.stores.log, self._records, random)
-        self.calls: Calls = Calls(
+        self.calls: SessionCalls = SessionCalls(
             encode_base64url(random(6)),
             host.handler,
             host.client_state,
@@ -197,7 +197,7 @@ class Sessions:
         kind = type(message)
         identifier = message.id if isinstance(message, Request | Malformed) else None
         if isinstance(message, Malformed):
-            raise refused(400, message.message, identifier, code=message.code or INVALID_REQUEST)
+            raise json_refusal(400, message.message, identifier, code=message.code or INVALID_REQUEST)
         if isinstance(message, Request) and message.method == "initialize" and SESSION not in headers:
             await self._initialize(principal, caller, headers, message, send, extra)
             return
@@ -245,19 +245,19 @@ class Sessions:
         lifecycle = self._lifecycle(token)
         if not lifecycle.batches:
             # 2025-06-18 changelog: batches are gone; 2024-11-05 never had them.
-            raise refused(400, "This revision has no JSON-RPC batches: send one message a request")
+            raise json_refusal(400, "This revision has no JSON-RPC batches: send one message a request")
         if batch.oversized:
-            raise refused(400, f"A batch has at most {counted(self._limits.batch, 'message')}")
+            raise json_refusal(400, f"A batch has at most {counted(self._limits.batch, 'message')}")
         if not batch.items:
-            raise refused(400, "A batch has at least one message")
+            raise json_refusal(400, "A batch has at least one message")
         answers = [isinstance(item, Response | ErrorResponse) for item in batch.items]
         if any(answers) and not all(answers):
             # 2025-03-26 basic/transports: requests and notifications, or responses; never both.
-            raise refused(400, "A batch holds requests and notifications, or responses, not both")
+            raise json_refusal(400, "A batch holds requests and notifications, or responses, not both")
         return batch.items
 
     async def _take(
-        self, item: Message, token: SessionToken, record: Record, ready: list[bytes], calls: list[Incoming]
+        self, item: Message, token: SessionToken, record: SessionRecord, ready: list[bytes], calls: list[Incoming]
     ) -> None:
         """Deal with one message: what is answered at once, and what has to be called, goes to the lists."""
         if isinstance(item, Request):
@@ -278,14 +278,14 @@ class Sessions:
         else:
             await self._answered(item, token)
 
-    def _accept(self, request: Request, token: SessionToken, record: Record) -> Any:
+    def _accept(self, request: Request, token: SessionToken, record: SessionRecord) -> Any:
         if request.method == "initialize":
             # 2025-03-26 basic/lifecycle: never in a batch; 1.3.1.7: once in a session.
             raise ProtocolError(INVALID_REQUEST, "This session is initialized; initialize comes alone, without an id")
         return self._lifecycle_for(token, record).accept(request)
 
     def _unused(self, calls: list[Incoming], token: SessionToken, ready: list[bytes]) -> list[Incoming]:
-        """The calls with an id that no other has; the rest is refused."""
+        """The calls with an id that no other has; the rest is json_refusal."""
         used = set(self.calls.of(token.id))
         unused: list[Incoming] = []
         for call in calls:
@@ -298,7 +298,7 @@ class Sessions:
 
     def _check_room(self, token: SessionToken, calls: list[Incoming], identifier: RequestId | None) -> None:
         if len(self.calls.of(token.id)) + len(calls) > self._limits.in_flight:
-            raise refused(429, "Too many requests of this session are running", identifier, _RETRY_LATER)
+            raise json_refusal(429, "Too many requests of this session are running", identifier, _RETRY_LATER)
 
     async def _initialize(
         self,
@@ -317,7 +317,7 @@ class Sessions:
             declared = dict(lifecycle.capabilities)
             bits = to_bits(declared)
             identifier = self._open_for(caller)
-            record = Record(client=lifecycle.client)
+            record = SessionRecord(client=lifecycle.client)
             if from_bits(bits) != declared:
                 record.capabilities = declared
             try:
@@ -334,7 +334,7 @@ class Sessions:
             await respond(send, status, answer, (*JSON_TYPE, *extra))
             return
         except StoreFull:
-            raise refused(503, "No more sessions can be opened now", request.id, _RETRY_LATER) from None
+            raise json_refusal(503, "No more sessions can be opened now", request.id, _RETRY_LATER) from None
         now = int(self._clock())
         token = SessionToken(
             identifier,
@@ -381,11 +381,11 @@ class Sessions:
     async def get(self, principal: Any, headers: Mapping[str, str]) -> GetStream:
         """The stream that a GET opens or resumes, ready to be served."""
         if not accepts(headers, "text/event-stream"):
-            raise refused(406, "Accept text/event-stream")
+            raise json_refusal(406, "Accept text/event-stream")
         token, _ = await self._session(principal, headers, None)
         resume = await self._resume(token, headers.get("last-event-id", ""))
         if self.streams.count(token.id) >= self._limits.streams:
-            raise refused(
+            raise json_refusal(
                 429, f"A session has at most {counted(self._limits.streams, 'stream')} open", headers=_RETRY_LATER
             )
         stream: GetStream | None
@@ -409,7 +409,7 @@ class Sessions:
                 await self.streams.events.read(token.id, resume, 1)
         except PositionLost:
             # Not 404, which would tell the client that its session is over (2025-03-26 basic/transports).
-            raise refused(400, "Last-Event-ID names no event of this session that is still kept") from None
+            raise json_refusal(400, "Last-Event-ID names no event of this session that is still kept") from None
         return resume
 
     # --- DELETE ---
@@ -430,10 +430,12 @@ class Sessions:
 
     async def _session(
         self, principal: Any, headers: Mapping[str, str], identifier: RequestId | None
-    ) -> tuple[SessionToken, Record]:
+    ) -> tuple[SessionToken, SessionRecord]:
         text = headers.get(SESSION)
         if text is None:
-            raise refused(400, "Mcp-Session-Id is missing: send initialize first, then the id it returned", identifier)
+            raise json_refusal(
+                400, "Mcp-Session-Id is missing: send initialize first, then the id it returned", identifier
+            )
         token = self._tokens.read(text, principal=self._digest(principal), now=self._clock())
         record = None if token is None else await self._records.find(token)
         if token is None or record is None:
@@ -445,7 +447,7 @@ class Sessions:
         # changes nothing: the session keeps to its own.
         if version is not None and version.strip(" \t") not in LEGACY:
             text = f"MCP-Protocol-Version {version[:40]!r} is not supported; this session has {token.revision}"
-            raise refused(400, text.replace(DUPLICATE, ", "), identifier)
+            raise json_refusal(400, text.replace(DUPLICATE, ", "), identifier)
         self._count_use(token.id)
         return token, record
 
@@ -468,7 +470,7 @@ class Sessions:
             self._lifecycles[token.revision, anonymous] = lifecycle
         return lifecycle
 
-    def _lifecycle_for(self, token: SessionToken, record: Record) -> ServerLifecycle:
+    def _lifecycle_for(self, token: SessionToken, record: SessionRecord) -> ServerLifecycle:
         lifecycle = self._lifecycle(token)
         known = record.capabilities
         lifecycle.capabilities = from_bits(token.capabilities) if known is UNSET else known
@@ -477,7 +479,7 @@ class Sessions:
 
     # --- notifications, cancellations and answers ---
 
-    async def _notified(self, notification: Notification, token: SessionToken, record: Record) -> None:
+    async def _notified(self, notification: Notification, token: SessionToken, record: SessionRecord) -> None:
         lifecycle = self._lifecycle_for(token, record)
         lifecycle.ready = notification.method != "notifications/initialized"
         known = lifecycle.notice(notification.method, notification.params)
@@ -540,12 +542,12 @@ class _Silent:
 def _check_accept(headers: Mapping[str, str], identifier: RequestId | None) -> None:
     # 2025-03-26 basic/transports: a client lists both, for the server chooses.
     if not (accepts(headers, "application/json") and accepts(headers, "text/event-stream")):
-        raise refused(406, "Accept application/json and text/event-stream", identifier)
+        raise json_refusal(406, "Accept application/json and text/event-stream", identifier)
 
 
 def _no_session(identifier: RequestId | None) -> Exception:
     # One text for what is forged, over, or somebody else's.
-    return refused(404, "There is no such session: send initialize again, without Mcp-Session-Id", identifier)
+    return json_refusal(404, "There is no such session: send initialize again, without Mcp-Session-Id", identifier)
 
 
 _encode = msgspec.json.encode

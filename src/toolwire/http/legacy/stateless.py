@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from toolwire.http.exchange import ExchangeOutlet
 from toolwire.http.limits import HttpLimits
-from toolwire.http.responses import JSON_TYPE, refused, respond
+from toolwire.http.responses import JSON_TYPE, json_refusal, respond
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
 from toolwire.protocol.errors import INVALID_REQUEST, ProtocolError
@@ -61,10 +61,10 @@ class Stateless:
     ) -> None:
         message = decode(body, max_depth=self._limits.depth, max_batch=self._limits.batch)
         if isinstance(message, Malformed):
-            raise refused(400, message.message, message.id, code=message.code or INVALID_REQUEST)
+            raise json_refusal(400, message.message, message.id, code=message.code or INVALID_REQUEST)
         revision = headers.get(VERSION, ASSUMED).strip(" \t")
         if revision not in LEGACY:
-            raise refused(400, f"Unsupported protocol version {revision[:40]!r}")
+            raise json_refusal(400, f"Unsupported protocol version {revision[:40]!r}")
         ready: list[bytes] = []
         calls: list[Incoming] = []
         offer = self._offer_to(principal)
@@ -90,9 +90,9 @@ class Stateless:
         lifecycle = ServerLifecycle(offer)
         lifecycle.adopt(revision)
         if not lifecycle.batches:
-            raise refused(400, "This revision has no JSON-RPC batches: send one message a request")
+            raise json_refusal(400, "This revision has no JSON-RPC batches: send one message a request")
         if batch.oversized or not batch.items:
-            raise refused(400, f"A batch has at least 1 message, and at most {self._limits.batch}")
+            raise json_refusal(400, f"A batch has at least 1 message, and at most {self._limits.batch}")
         return batch.items
 
     def _take(

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from toolwire.http.responses import TEXT_TYPE, Page, Reply
+from toolwire.http.responses import TEXT_TYPE, HttpReply, Page
 from toolwire.server.call import Call
 from toolwire.server.call_target import target_of
 from toolwire.server.middleware import Operation
@@ -114,11 +114,11 @@ class Metrics:
         """Return the page with the metrics."""
         return Page(self._answer, decides=self._token is not None)
 
-    def _answer(self, headers: Mapping[str, str]) -> Reply:
+    def _answer(self, headers: Mapping[str, str]) -> HttpReply:
         if self._token is not None and not _same(headers.get("authorization"), self._token):
-            return Reply(401, b"The metrics need their token", ((b"www-authenticate", b"Bearer"), *TEXT_TYPE))
+            return HttpReply(401, b"The metrics need their token", ((b"www-authenticate", b"Bearer"), *TEXT_TYPE))
         has_permission = self._token is not None
-        return Reply(
+        return HttpReply(
             200,
             self.render(everything=has_permission).encode(),
             ((b"content-type", _CONTENT_TYPE), (b"cache-control", b"no-store")),
