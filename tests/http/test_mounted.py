@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.http.modernclient import ModernClient
@@ -143,3 +144,38 @@ def test_the_lifespan_is_left_properly_when_the_loop_ends() -> None:
 
     asyncio.run(host())
     assert said == ["entered", "left"]
+
+
+class FakeUvicorn:
+    """A uvicorn that a program runs without signal handlers, such as in a thread."""
+
+    def __init__(self) -> None:
+        self.should_exit = False
+        self.server_state = self
+        self.servers: list[Any] = []
+        self.connections: set[Any] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+
+async def test_a_program_can_name_the_uvicorn_that_runs_the_application() -> None:
+    left: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        yield
+        left.append("left")
+
+    server = Server("notes", lifespan=lifespan)
+    app = server.http_app()
+    app.uvicorn = host = FakeUvicorn()
+    client = ModernClient(app)
+    stream = await client.listen(toolsListChanged=True)
+    host.connections.add(stream)
+    host.should_exit = True
+    await stream.finished()
+    (last,) = host.tasks
+    assert left == [], "a connection is still open"
+    host.connections.clear()
+    await last
+    assert left == ["left"]
+    await client.close()

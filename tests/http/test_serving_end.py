@@ -420,4 +420,4 @@ async def test_no_signal_handler_is_touched_and_no_other_host_is_watched() -> No
     async with serving(make_server()) as port, connected(port) as connection:
         assert await text_of_call(connection, "echo", text="x") == "x"
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-    assert http_host.watch_host(lambda: None, None) is http_host._nothing
+    assert http_host.find_uvicorn() is None

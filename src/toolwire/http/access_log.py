@@ -1,4 +1,4 @@
-"""One line in the log for each HTTP request: who asked for what, the status, and how long the answer took."""
+"""The access log: one line for each HTTP request with the client, the path, the status and the time."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from toolwire.protocol.http import METHOD, NAME
 log: logging.Logger = logging.getLogger(ACCESS)
 
 _LONGEST: Final = 200
-# 2026-07-28 basic/transports/streamable-http: a request names its method, and what that is about, in headers.
+# 2026-07-28 basic/transports/streamable-http: headers name the method of a request and its tool, prompt or resource.
 _SUBJECT: Final = (METHOD.lower().encode(), NAME.lower().encode())
 
 
 class AccessLog:
-    """An application whose answers are logged. The query is left out: secrets may stand in it."""
+    """An application whose answers are logged. The query is left out, because it may hold secrets."""
 
     def __init__(self, application: Any) -> None:
         self._application = application
 
     def drain(self) -> None:
-        """Tell the application that it will have to stop."""
+        """Tell the application that it is about to stop."""
         self._application.drain()
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        scope.pop(DIRECT, None)  # An answer that goes straight to the connection would not be seen here.
+        scope.pop(DIRECT, None)  # An answer that goes directly to the connection would not pass here.
         status = "-"
         begun = time.perf_counter()
 

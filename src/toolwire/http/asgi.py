@@ -1,7 +1,8 @@
-"""The ASGI application: one callable that serves modern exchanges, legacy sessions, and legacy requests without one.
+"""The ASGI application: one callable that serves modern exchanges, legacy sessions and stateless legacy requests.
 
-It needs no web framework, starts its server on the first request (with or without lifespan events), stops it when its
-host ends, and can be mounted under any prefix. What is refused is refused before anything is created for it.
+It needs no web framework and can be mounted under any prefix. It starts its server on the first request, with or
+without lifespan events, and stops it when its host ends. A request that is refused is refused before anything is
+created for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from toolwire.http.limits import HttpLimits
 from toolwire.http.origin_check import Guard
 from toolwire.http.request_checks import check_media, headers_of, path_of, preflight
 from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, HttpRefusal, Page, respond
-from toolwire.http.uvicorn_end import watch_host
+from toolwire.http.uvicorn_end import Uvicorn, UvicornWatch, find_uvicorn
 from toolwire.http.watch_first_await import watched
 from toolwire.http1.asgi_types import DIRECT, Direct, HeaderList, Receive, Scope, SendMessage
 from toolwire.protocol.errors import INTERNAL_ERROR, InsufficientScope, ProtocolError
@@ -52,21 +53,21 @@ class AppHost(SessionHost, SseHost, Protocol):
     """The server behind the application."""
 
     def header_paths_for(self, principal: Any) -> Callable[[str], Mapping[str, tuple[str, ...]]]:
-        """What tells which parameters of a tool travel as headers, for one principal."""
+        """Return a function that says which parameters of a tool travel as headers, for one principal."""
 
     def offer_alone_to(self, principal: Any) -> Offer:
-        """What is offered to a caller each of whose requests stands alone."""
+        """Return what is offered to a caller whose requests have no session."""
 
     async def start(self) -> None: ...
 
     def drain(self) -> None:
-        """End the streams that would never end by themselves."""
+        """End the streams that have no end of their own."""
 
     async def stop(self) -> None: ...
 
 
 class HttpApp:
-    """`server.http_app()`: mount it, or hand it to any ASGI server."""
+    """The application that `server.http_app()` returns. Mount it, or pass it to any ASGI server."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class HttpApp:
         gate: HttpGate | None = None,
         callers: Callers | None = None,
     ) -> None:
-        """`gate`: who is let in; None for everybody. `callers`: how those are told apart who share the limits."""
+        """`gate` authenticates requests; None lets everybody in. `callers` tells apart who shares the limits."""
         if not path.startswith("/"):
             raise ValueError(f"The path of an endpoint starts with a slash: {path!r}")
         self._endpoint = endpoint
@@ -95,33 +96,39 @@ class HttpApp:
         self._key_headers = () if gate is None else gate.key_headers
         self._exchanges = Shares(limits.exchanges, limits.share, "requests in work")
         self._uploads = Shares(limits.uploads, limits.share, "bytes on their way")
-        # A session may have several, but most have one at most.
+        # A session may have several streams, but most sessions have one or none.
         self._gets = Shares(limits.sessions, limits.share, "streams open", seconds=5)
         self._hinted = False
-        # One for all exchanges: nothing that a modern request says is remembered (META-6).
+        # One for all exchanges, because a modern request leaves no state behind (META-6).
         self._lifecycle = ServerLifecycle(endpoint.offer)
         self._lifecycle.era = "modern"
         self._started: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The loop on which everything is up, so that a request there has nothing to wait for.
+        # The loop on which the server has started, so that a request there has nothing to wait for.
         self._ready_on: asyncio.AbstractEventLoop | None = None
         self._draining = False
-        # Whether somebody says when to stop; and what ends the watch over the host, while there is one.
+        self.uvicorn: Uvicorn | None = None
+        """The `uvicorn.Server` that runs the application, so that its streams end when the server ends.
+
+        The application finds the server by itself where uvicorn handles the signals of the process. A program that runs
+        uvicorn in another way, such as in a thread, sets it before the first request.
+        """
+        self._watch: UvicornWatch | None = None
+        # Whether lifespan events say when to stop.
         self._is_led = False
-        self._unwatch: Callable[[], None] | None = None
         self._stateless = None
         if stateless:
             self._stateless = Stateless(endpoint.offer_alone_to, endpoint.handler, self._limits, endpoint.admit)
         self._offers_sse = sse
         self._pages = pages or {}
         self.sessions: Sessions | None = None
-        """The legacy sessions, while the application runs; None for one that keeps none."""
+        """The legacy sessions while the application runs; None for a stateless one."""
         self.sse: SseTransport | None = None
-        """The streams of 2024-11-05, while the application runs and where they are offered."""
+        """The streams of 2024-11-05 while the application runs; None where they are not offered."""
 
     @property
     def authenticates(self) -> bool:
-        """Return whether callers have to say who they are."""
+        """Return whether all callers have to authenticate."""
         return self._gate is not None and self._nobody is None
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
@@ -135,7 +142,7 @@ class HttpApp:
 
     @property
     def opened(self) -> int:
-        """Return how many legacy sessions this process opened that are not over."""
+        """Return the number of legacy sessions that this process opened and that are not over."""
         return 0 if self.sessions is None else len(self.sessions)
 
     # --- starting and stopping ---
@@ -144,9 +151,9 @@ class HttpApp:
     async def lifespan(self, application: Any = None) -> AsyncIterator[None]:
         """Start and stop with the application that this one is mounted in: `FastAPI(lifespan=app.lifespan)`.
 
-        A server that has no lifespan events from its host, as when it is mounted, starts with its first request. It
-        stops when uvicorn ends, or when its event loop does. This makes it start before the first request, and stop at
-        its time under any host.
+        A server that gets no lifespan events from its host, as when it is mounted, starts with its first request. It
+        stops when uvicorn ends, or when its event loop ends. With this lifespan it starts before the first request, and
+        stops with its application under any host.
         """
         self._is_led = True
         await self._ensure_started()
@@ -180,7 +187,7 @@ class HttpApp:
         try:
             await asyncio.shield(started)
         except BaseException:
-            # It may also be this request alone that was cancelled.
+            # Where the start itself did not fail, only this request was cancelled.
             failed = started.done() and (started.cancelled() or started.exception() is not None)
             if failed and self._started is started:
                 self._started = None  # The next request tries again.
@@ -190,7 +197,7 @@ class HttpApp:
         await self._endpoint.start()
         try:
             if self.sessions is not None:
-                self.sessions.leave()  # Those of an event loop that is gone.
+                self.sessions.leave()  # These belong to an event loop that is gone.
             if self._stateless is None:
                 self.sessions = Sessions(self._endpoint, self._limits, self._exchanges)
                 await self.sessions.open()
@@ -200,13 +207,20 @@ class HttpApp:
         except BaseException:
             await self._endpoint.stop()
             raise
-        if self._unwatch is not None:
-            self._unwatch()
-        self._unwatch = watch_host(self.drain, None if self._is_led else self.stop)
+        self._watch_host()
         self._ready_on = self._loop
 
+    def _watch_host(self) -> None:
+        """Watch for the end of uvicorn. Other hosts are not watched: those that are known cancel open requests."""
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+        server = self.uvicorn or find_uvicorn()
+        if server is not None:
+            self._watch = UvicornWatch(server, self.drain, None if self._is_led else self.stop)
+
     def drain(self) -> None:
-        """Report that the application is not ready, and end the streams that would never end by themselves."""
+        """Report that the application is not ready, and end the streams that have no end of their own."""
         self._draining = True
         self._endpoint.drain()
         if self.sessions is not None:
@@ -215,13 +229,14 @@ class HttpApp:
             self.sse.drain()
 
     async def stop(self) -> None:
-        """End what is open, and leave the server's lifespan."""
+        """End sessions and streams, and leave the server's lifespan."""
         self._draining = True
         if self._started is not None and self._started.done() and self._loop is asyncio.get_running_loop():
             self._started = self._ready_on = None
             self._is_led = False
-            if self._unwatch is not None:
-                self._unwatch()
+            if self._watch is not None:
+                self._watch.stop()
+                self._watch = None
             self.drain()
             sessions, self.sessions, sse, self.sse = self.sessions, None, self.sse, None
             if sessions is not None:
@@ -258,7 +273,7 @@ class HttpApp:
             await respond(send, 503, body, (*JSON_TYPE, *_RETRY_LATER, *extra))
             return
         if stream is not None:
-            # Here, so that a stream that stays open for hours holds on to nothing that was only needed to open it.
+            # Outside of the block above, so that a stream of hours keeps nothing alive that was needed to open it.
             caller = self._caller(scope, headers)
             del headers
             try:
@@ -271,13 +286,13 @@ class HttpApp:
         if not root and scope["path"] == self._path:
             return True
         path = path_of(scope)
-        # Both spellings, and the bare mount point: a redirect would lose the body of a POST.
+        # With and without a slash at the end, and the bare mount point: a redirect would lose the body of a POST.
         return path.rstrip("/") == self._path.rstrip("/") or (root != "" and path in ("", "/"))
 
     async def _forbid(
         self, error: InsufficientScope, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
     ) -> None:
-        """2025-11-25 basic/authorization, runtime insufficient scope errors: 403, and what would do."""
+        """Answer 403 and name the scopes that suffice (2025-11-25 basic/authorization, insufficient scope)."""
         body = encode_error(error.request_id, error.code, error.message, error.data)
         challenge = () if self._gate is None else (self._gate.insufficient(scope, headers, error.scopes),)
         await respond(send, 403, body, (*JSON_TYPE, *challenge, *extra))
@@ -285,7 +300,7 @@ class HttpApp:
     async def _turn_away(
         self, error: Taken, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
     ) -> None:
-        """Refuse a request for which there is no room: 429 where its caller holds too much, 503 where others do."""
+        """Refuse a request for which there is no room: 429 when its caller uses too much, 503 when others do."""
         if error.own and not self._hinted and scope.get(_PRINCIPAL) is self._nobody and "x-forwarded-for" in headers:
             self._hinted = True
             log.warning(
@@ -309,7 +324,7 @@ class HttpApp:
     async def _route(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: SendMessage, extra: HeaderList
     ) -> GetStream | None:
-        """Answer a request that is no call, or open the stream that will."""
+        """Answer a request that is no call, or return the stream that answers it."""
         path = path_of(scope)
         method = scope["method"]
         if path in ("/livez", "/readyz") and method in ("GET", "HEAD"):
@@ -341,7 +356,7 @@ class HttpApp:
     async def _served_by(
         self, gate: HttpGate, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
-        """Let the gate answer a request for one of its own pages; False when it is for none of them."""
+        """Let the gate answer a request for one of its own pages; return False when it is for none of them."""
         scope[ADDRESS] = self._callers.address(scope, headers)
         upload = Upload(receive, self._uploads, self._caller(scope, headers))
         try:
@@ -350,7 +365,7 @@ class HttpApp:
             upload.release()
 
     async def _trouble(self) -> bytes:
-        """Why requests should go elsewhere; empty when they need not."""
+        """Return why this process is not ready; empty when it is."""
         if self._draining:
             return b"stopping"
         try:
@@ -363,7 +378,7 @@ class HttpApp:
     async def _other_method(
         self, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
     ) -> GetStream | None:
-        """GET and DELETE, which belong to legacy sessions (2026-07-28 has neither)."""
+        """Serve GET and DELETE, which belong to legacy sessions (2026-07-28 has neither)."""
         method = scope["method"]
         only_post = self._stateless or headers.get(VERSION) == MODERN
         if only_post or method not in ("GET", "DELETE"):
@@ -417,7 +432,7 @@ class HttpApp:
                 upload.release()
 
     def _check_open(self) -> None:
-        """A stream that began now would have to end at once."""
+        """Refuse a new stream while the server stops, because the stream would have to end at once."""
         if self._draining:
             raise HttpRefusal(503, "The server is stopping", _RETRY_LATER)
 
@@ -425,12 +440,12 @@ class HttpApp:
         host, server = headers.get("host"), scope.get("server")
         asked = (host, headers.get("origin"), scope.get("scheme", "http"), server)
         if asked == self._passed:
-            return  # Nearly all requests come from the same place as the one before.
+            return  # Nearly all requests come from the same source as the one before.
         if host is not None and DUPLICATE in host:
             raise HttpRefusal(400, "One Host header, please")
         refusal = self._guard.check(*asked[:3], server[0] if server else None)
         if refusal is not None:
-            raise HttpRefusal(refusal.status, refusal.text)
+            raise refusal
         self._passed = asked
 
     async def _post(
@@ -493,8 +508,8 @@ class HttpApp:
     def _is_modern(self, headers: Mapping[str, str], body: bytes) -> bool:
         if not is_modern_post(headers, body):
             return False
-        # Whoever names a session has one, and is to be told what is wrong with its version there; but 2026-07-28 has
-        # no sessions, and an id that comes along is passed over.
+        # A client that names a session has one, and learns there what is wrong with its version. But 2026-07-28 has no
+        # sessions, so with that version a session id is ignored.
         return SESSION not in headers or self.sessions is None or headers.get(VERSION, MODERN) == MODERN
 
     async def _exchange(self, incoming: Incoming, outlet: ExchangeOutlet) -> None:
@@ -522,7 +537,7 @@ class HttpApp:
     # --- browsers ---
 
     def _readable(self, scope: Scope, headers: Mapping[str, str]) -> HeaderList:
-        """The headers that let a page read an answer: any page whose origin may call."""
+        """Return the headers that let a page read an answer. Every page whose origin may call may read."""
         origin, server = headers["origin"], scope.get("server")
         local_address = server[0] if server else None
         if self._guard.check(headers.get("host"), origin, scope.get("scheme", "http"), local_address) is not None:
@@ -539,5 +554,5 @@ _LISTEN: Final = "subscriptions/listen"
 _RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"1"),)
 # How long a probe waits for the store.
 _STORE_SECONDS: Final = 2.0
-# Where whoever authenticates leaves the principal.
+# The key of the principal in the scope of a request.
 _PRINCIPAL: Final = "toolwire.principal"

@@ -1,4 +1,4 @@
-"""What an HTTP application asks of whoever decides who is let in."""
+"""The gate of an HTTP application: it authenticates requests."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any, Final, Protocol
 
 from toolwire.http1.asgi_types import Receive, Scope, SendMessage
 
-# Where an application leaves the address that a request comes from, before it shows the request to the gate.
+# The key in the scope under which the gate finds the address that a request comes from.
 ADDRESS: Final = "toolwire.address"
 
 
 class HttpGate(Protocol):
-    """Every request passes here before anything else of it is read."""
+    """The part that decides who is let in. Every request passes it before its body is read."""
 
     @property
     def nobody(self) -> Any:
-        """The principal that stands for all callers who have not said who they are; None where there is none."""
+        """Return the principal of all callers that are not authenticated; None where everybody has to authenticate."""
 
     @property
     def key_headers(self) -> tuple[str, ...]:
-        """The names of headers besides `Authorization` that a request may have its key in."""
+        """Return the names of headers besides `Authorization` in which a request may carry its key."""
 
     async def admit(self, scope: Scope, headers: dict[str, str]) -> Any:
-        """The principal of a request; raises `Refused`. Credentials are gone from the headers afterwards."""
+        """Return the principal of a request, or raise `HttpRefusal`; remove credentials from the headers."""
 
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
-        """Answer a request for one of the gate's own pages; False when it is for none of them."""
+        """Answer a request for one of the gate's own pages; return False when it is for none of them."""
 
     def insufficient(self, scope: Scope, headers: Mapping[str, str], scopes: Iterable[str]) -> tuple[bytes, bytes]:
-        """The header that says which scopes a refused request needs."""
+        """Return the header that names the scopes which a refused request needs."""

@@ -1,4 +1,4 @@
-"""Reading the body of a request, within a size and a time."""
+"""Reading the body of a request, with a limit of its size and its time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolwire.wire.shares import Caller, Shares
 
 
 def whole_body(direct: Direct | None, limit: int) -> bytes | None:
-    """The whole body where it is there already, as most are; `HttpRefusal` when it is too long."""
+    """Return the body if all of it has arrived, as most have; raise `HttpRefusal` when it is too long."""
     body = None if direct is None else direct.whole_body()
     if body is not None and len(body) > limit:
         raise _too_long(limit)
@@ -22,7 +22,7 @@ def whole_body(direct: Direct | None, limit: int) -> bytes | None:
 
 
 class Upload:
-    """The bytes of one request, counted from their arrival until the request is done with."""
+    """The bytes of one request, counted from their arrival until the request is answered."""
 
     __slots__ = ("_budget", "_caller", "_held", "_receive")
 
@@ -42,20 +42,20 @@ class Upload:
         return message
 
     def release(self) -> None:
-        """Give the room back."""
+        """Stop counting the bytes."""
         if self._held:
             self._budget.give_back(self._caller, self._held)
             self._held = 0
 
 
 async def read_body(headers: Mapping[str, str], receive: Receive, limit: int, seconds: float) -> bytes:
-    """The whole body; `HttpRefusal` when it is too long, too slow or cut off."""
+    """Return the whole body; raise `HttpRefusal` when it is too long, too slow or cut off."""
     length = headers.get("content-length")
     if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > limit:
         raise _too_long(limit)
     timer = _Timer(seconds)
     try:
-        # Most bodies are there already, and are not timed.
+        # Most bodies have arrived already, and need no timer.
         return await watched(_read(receive, limit), timer.start)  # type: ignore[no-any-return]
     except asyncio.CancelledError:
         if timer.task is None or not timer.expired or timer.task.uncancel():

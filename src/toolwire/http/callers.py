@@ -1,7 +1,7 @@
-"""Whom a request is counted for: its principal, otherwise the address that it comes from.
+"""The caller that a request is counted for: its principal, otherwise the address that it comes from.
 
-An address counts as its peer has it, unless that peer is a proxy that was named: then as the proxy says it
-(`X-Forwarded-For`, or `Forwarded` of RFC 7239). Anybody can write such a header, so nobody else is believed.
+The address is that of the peer. Only where the peer is a trusted proxy, it is the address that the proxy names in
+`X-Forwarded-For`, or in `Forwarded` of RFC 7239: anybody else could write anything there.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from toolwire.wire.shares import Caller, caller_of
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
-#: Proxies in a row that are looked at.
+#: How many proxies in a row are looked at.
 MAX_HOPS: Final = 16
-#: What one customer of a provider has of IPv6: all addresses with the same first bits (RFC 6177).
+#: One customer of a provider has all IPv6 addresses with the same first bits (RFC 6177).
 IPV6_BITS: Final = 64
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 class Callers:
-    """Tells callers apart."""
+    """The rule that tells callers apart."""
 
     def __init__(self, trusted_proxies: Iterable[str] = ()) -> None:
-        """`trusted_proxies`: addresses and networks such as 10.0.0.0/8; `ValueError` for what is neither."""
+        """`trusted_proxies`: addresses and networks such as 10.0.0.0/8; `ValueError` for anything else."""
         self._trusted: tuple[Network, ...] = tuple(_network(each) for each in trusted_proxies)
         self._is_trusted = lru_cache(maxsize=1024)(self._look_up)
 
     def of(self, principal: Any, scope: Scope, headers: Mapping[str, str]) -> Caller:
-        """The caller of a request; None for one whom no share holds."""
+        """Return the caller of a request; None for one that no share limits."""
         if principal is not None:
             return caller_of(principal)
         client = scope.get("client")
@@ -42,25 +42,25 @@ class Callers:
         return _elsewhere(self._origin(client[0], headers) if self._trusted else client[0])
 
     def address(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
-        """The address that a request comes from, as far as callers are told apart by it."""
+        """Return the address that a request comes from, in the form in which callers are told apart."""
         client = scope.get("client")
         if not client:
             return None
         return _counted(self._origin(client[0], headers) if self._trusted else client[0])
 
     def _origin(self, peer: str, headers: Mapping[str, str]) -> str:
-        """The last address on the way here that no trusted proxy has."""
+        """Return the last address on the way here that is not a trusted proxy."""
         if not self._is_trusted(peer):
             return peer
         said = {self._said(peer, headers[name], read) for name, read in _FORWARDING if name in headers}
         if len(said) < 2:
             return said.pop() if said else peer
-        # A proxy adds to one of the headers, and may let the other through as the client wrote it. Whoever sends
-        # headers that differ is counted with all others behind this proxy who do so.
+        # A proxy adds to one of the headers, and may pass the other on as the client wrote it. All clients behind this
+        # proxy whose headers differ are counted as one.
         return f"{peer}, unclear"
 
     def _said(self, peer: str, header: str, read: Callable[[str], str]) -> str:
-        """The same as one header has it; `read` finds the address in an element of it."""
+        """Return that address according to one header; `read` finds the address in one element."""
         hops = header.replace(DUPLICATE, ",").rsplit(",", MAX_HOPS)[-MAX_HOPS:]
         origin = peer
         while hops and self._is_trusted(origin):
@@ -84,7 +84,7 @@ def _network(text: str) -> Network:
 
 @lru_cache(maxsize=4096)
 def _counted(address: str) -> str:
-    """What an address is counted as."""
+    """Return the text under which an address is counted."""
     found = _parsed(address)
     if found is None:
         return address[:100]
@@ -95,9 +95,9 @@ def _counted(address: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _elsewhere(address: str) -> str | None:
-    """What an address is counted as; None for this machine.
+    """Return the text under which an address is counted; None for this machine.
 
-    There it is one user, or a proxy that was not named: a share would not tell its callers apart.
+    On this machine there is one user, or a proxy that was not named, whose callers a share could not tell apart.
     """
     found = _parsed(address)
     return None if found is not None and found.is_loopback else _counted(address)
@@ -113,10 +113,10 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _within(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address of whoever has an IPv6 address that is made of one; None for any other.
+    """Return the IPv4 address that an IPv6 address contains; None where it contains none.
 
-    With 6to4 (RFC 3056) one IPv4 address has 65,536 networks; with NAT64 (RFC 6052) all of them are in one network.
-    Nobody is trusted, or taken for this machine, because of such an address: others can make one.
+    With 6to4 (RFC 3056) one IPv4 address has 65,536 networks. With NAT64 (RFC 6052) all of them are in one network.
+    The contained address is used for counting only, never for trust, because anybody can make such an address.
     """
     if address.teredo is not None:
         return address.teredo[1]
@@ -126,7 +126,7 @@ def _within(address: IPv6Address) -> IPv4Address | None:
 
 
 def _address_in(text: str) -> str | None:
-    """The address that a proxy wrote down, without the port that some add; None for a name or a blank."""
+    """Return the address that a proxy wrote, without the port that some add; None for a name or a blank."""
     text = text.strip(" \t")
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -136,7 +136,7 @@ def _address_in(text: str) -> str | None:
 
 
 def _for_of(element: str) -> str:
-    """The `for` of one element of a `Forwarded` header (RFC 7239 section 4)."""
+    """Return the `for` of one element of a `Forwarded` header (RFC 7239 section 4)."""
     for pair in element.split(";"):
         name, _, value = pair.partition("=")
         if name.strip(" \t").lower() == "for":

@@ -1,4 +1,4 @@
-"""The way back of one HTTP exchange: a single JSON answer, or an event stream from the first notification on."""
+"""The answer of one HTTP exchange: a single JSON object, or an event stream from the first notification on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STREAM_HEADERS: Final = (
 
 @lru_cache(maxsize=16)
 def version_header(revision: str) -> tuple[bytes, bytes]:
-    """Says which revision an answer is written in."""
+    """Return the header that names the revision of an answer."""
     return (b"mcp-protocol-version", revision.encode())
 
 
@@ -40,12 +40,12 @@ def _answer_headers(extra: tuple[tuple[bytes, bytes], ...], revision: str) -> tu
 
 
 class ExchangeOutlet:
-    """What a handler can do while its HTTP request is open. Nothing is sent before there is something to say."""
+    """The `Outlet` of an HTTP request. It sends nothing before there is a notification or an answer."""
 
     connection: Any = None
     is_local: bool = False
 
-    # Defaults of the class, since most exchanges are one answer and touch none of them.
+    # Defaults of the class, because most exchanges are one answer and touch none of them.
     disconnected: bool = False
     _queue: list[bytes] | None = None
     _queued: int = 0
@@ -71,8 +71,8 @@ class ExchangeOutlet:
         exchanges: Shares | None = None,
         caller: Caller = None,
     ) -> None:
-        """`only_stream`: the client takes the answer as an event, and not as one JSON object. `exchanges` counts the
-        exchange for its caller, from the moment on when it waits: one that never does is alone while it runs."""
+        """`only_stream`: the client accepts the answer as an event, and not as a JSON object. `exchanges` counts the
+        exchange for its caller from its first wait on. One that never waits is alone on the loop while it runs."""
         self._receive = receive
         self._send = send
         self._only_stream = only_stream
@@ -96,7 +96,7 @@ class ExchangeOutlet:
 
     @property
     def begun(self) -> bool:
-        """Return whether a stream was begun, so that the status is said already."""
+        """Return whether a stream was begun, so that the status is sent already."""
         return self._pump is not None
 
     async def drain(self) -> None:
@@ -116,7 +116,7 @@ class ExchangeOutlet:
     # --- what the application uses ---
 
     def waits(self) -> None:
-        """The handler waits for something: from now on it counts, a disconnect cancels it, and silence is filled."""
+        """Count the exchange, watch for a disconnect and fill silence from now on: its handler waits."""
         if self._exchanges is not None:
             self._exchanges.add(self._caller)
             self._is_counted = True
@@ -132,7 +132,7 @@ class ExchangeOutlet:
         self._silence.start(self._start_pump)
 
     def settle(self) -> None:
-        """The exchange is over, and counts no more."""
+        """Stop counting the exchange, which is over."""
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
         if self._is_counted:
@@ -146,7 +146,7 @@ class ExchangeOutlet:
         self._lost()
 
     def _lost(self) -> None:
-        # HTTP-11: a client that closes the stream no longer wants the answer.
+        # HTTP-11: a client that closes the stream cancels its request.
         if self._open:
             self.disconnected = True
             self._open = False
@@ -196,7 +196,7 @@ class ExchangeOutlet:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     def answer(self, status: int, body: bytes) -> bool:
-        """Answer with one JSON object at once; False where `finish` has to be awaited."""
+        """Answer with one JSON object at once; return False where `finish` has to be awaited."""
         if self._direct is None or self._pump is not None or self._only_stream:
             return False
         self._open = False
@@ -205,7 +205,7 @@ class ExchangeOutlet:
         return self._direct.answer(status, _answer_headers(self._headers, self._revision), body)
 
     async def finish(self, status: int, body: bytes) -> None:
-        """Send the answer: as the last event of a stream that was begun, else as one JSON object."""
+        """Send the answer: as the last event of a stream that was begun, otherwise as one JSON object."""
         if self._only_stream and status == 200:
             self._start_pump()
         self._open = False
@@ -221,7 +221,7 @@ class ExchangeOutlet:
         await self._body(body, more=False)
 
     async def abandon(self) -> None:
-        """Nobody is there any more."""
+        """Send nothing more, because the client has disconnected or gets another answer."""
         self._open = False
         self._stop_watching()
         if self._pump is not None:
@@ -229,7 +229,7 @@ class ExchangeOutlet:
             await asyncio.gather(self._pump, return_exceptions=True)
 
     async def was_left(self) -> bool:
-        """Give up after a cancellation: whether it came of the client's going away, and so is dealt with."""
+        """Give up after a cancellation; return whether the client's disconnect was the reason, so that all is done."""
         await self.abandon()
         task = asyncio.current_task()
         if not self.disconnected or task is None:

@@ -1,4 +1,4 @@
-"""What an HTTP request says before its body is read."""
+"""Reading and checking the head of an HTTP request, before its body is read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _PARAMETER_HEADER: Final = re.compile(re.escape(PARAMETER) + "[!#$%&'*+.^_`|~0-9
 
 
 def preflight(headers: Mapping[str, str], more: Iterable[str] = ()) -> HeaderList:
-    """What a browser may send: every header of the protocol, `more`, and those parameter headers that it asks for."""
+    """Return the headers that answer a preflight request.
+
+    A browser may send every header of the protocol, those in `more`, and the parameter headers that it asks for.
+    """
     asked = headers.get("access-control-request-headers", "").lower().split(",")[:100]
     parameters = [name for name in map(str.strip, asked) if _PARAMETER_HEADER.fullmatch(name)]
     return (
@@ -36,7 +39,7 @@ def preflight(headers: Mapping[str, str], more: Iterable[str] = ()) -> HeaderLis
 
 
 class _Names(dict[bytes, str]):
-    """The names of headers as texts: those of most requests are known, others are decoded."""
+    """The names of headers as texts: usual ones are looked up, others are decoded."""
 
     def __missing__(self, raw: bytes) -> str:
         return raw.decode("latin-1").lower()
@@ -52,7 +55,7 @@ _NAMES: Final = _Names(
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """The headers by their lower-case names; what came twice is joined by `DUPLICATE`."""
+    """Return the headers by their lower-case names. The values of a repeated header are joined by `DUPLICATE`."""
     raw: Sequence[tuple[bytes, bytes]] = scope["headers"]
     names = _NAMES
     headers = {names[name]: value.decode("latin-1") for name, value in raw}
@@ -65,18 +68,18 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 def path_of(scope: Scope) -> str:
-    """The path below the place where the application is mounted."""
+    """Return the path below the prefix under which the application is mounted."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     root = root.rstrip("/")
-    # Some hosts leave their prefix in the path, some cut it off.
+    # Some hosts leave the prefix in the path, some cut it off.
     return path[len(root) :] if root and (path == root or path.startswith(root + "/")) else path
 
 
 def check_media(headers: Mapping[str, str]) -> bool:
-    """Raise `HttpRefusal` for a body, or for an answer, that would have to be of another type.
+    """Raise `HttpRefusal` when the body is not JSON, or when the client accepts neither JSON nor an event stream.
 
-    Returns whether the client takes nothing but an event stream.
+    Return whether the client accepts nothing but an event stream.
     """
     content_type = headers.get("content-type", "")
     if content_type != "application/json" and content_type.partition(";")[0].strip().lower() != "application/json":

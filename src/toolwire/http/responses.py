@@ -10,13 +10,13 @@ from toolwire.protocol.errors import INVALID_REQUEST
 from toolwire.protocol.jsonrpc import RequestId, encode_error
 
 ANYBODY: Final[HeaderList] = ((b"access-control-allow-origin", b"*"),)
-"""The page of any site may read the answer."""
+"""With this header the page of any site may read the answer."""
 JSON_TYPE: Final[HeaderList] = ((b"content-type", b"application/json"),)
 TEXT_TYPE: Final[HeaderList] = ((b"content-type", b"text/plain; charset=utf-8"),)
 
 
 class HttpReply(NamedTuple):
-    """A whole answer."""
+    """A whole HTTP answer."""
 
     status: int
     body: bytes
@@ -24,21 +24,21 @@ class HttpReply(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Something that is shown beside the endpoint."""
+    """A page beside the endpoint."""
 
     answer: Callable[[Mapping[str, str]], HttpReply]
-    """From the headers of a GET."""
+    """Makes the answer from the headers of a GET."""
     decides: bool
-    """Whether it decides by itself who may see it, instead of the gate."""
+    """Whether the page itself decides who may see it, instead of the gate."""
 
 
 class HttpRefusal(Exception):
-    """A request that gets a status and a body, and nothing else."""
+    """The refusal of an HTTP request: a status and a body. Raised while a request is checked."""
 
     def __init__(self, status: int, body: str | bytes, headers: HeaderList = ()) -> None:
         super().__init__(status)
         self.status = status
-        # Text is for people who look at the wire; bytes are a JSON-RPC error.
+        # A text is for people who look at the traffic. Bytes are a JSON-RPC error.
         self.type: HeaderList = TEXT_TYPE if isinstance(body, str) else JSON_TYPE
         self.body: bytes = body.encode() if isinstance(body, str) else body
         self.headers = headers
@@ -52,11 +52,12 @@ def json_refusal(
     *,
     code: int = INVALID_REQUEST,
 ) -> HttpRefusal:
-    """A refusal whose body is a JSON-RPC error (2025-11-25 basic/transports: it may be one without an id)."""
+    """Make a refusal whose body is a JSON-RPC error (2025-11-25 basic/transports: it may be one without an id)."""
     return HttpRefusal(status, encode_error(identifier, code, message), headers)
 
 
 async def respond(send: SendMessage, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Send a whole answer."""
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})

@@ -1,7 +1,7 @@
-"""Running an application as an HTTP server: the sockets it listens on, and how it comes to its end.
+"""An application as an HTTP server: the sockets it listens on, and its end.
 
-uvicorn moves the bytes. The end is ours: it re-raises the signal that stopped it, and it tells the application only
-when all connections are gone, for which a stream that is open would make it wait for ever.
+uvicorn runs the connections. The shutdown is our own, for two reasons. uvicorn raises the signal that stopped it again,
+and it tells the application only when all connections are gone, so an open stream would make it wait for ever.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from uvicorn import Server
 
 BACKLOG: Final = 2048
-#: Longer than the minute after which proxies drop a connection that is not used: the one who reuses it should be the
-#: one who closes it.
+#: Longer than the minute after which proxies drop an unused connection: the side that reuses a connection should be the
+#: side that closes it.
 KEEP_ALIVE_SECONDS: Final = 75
-#: What is cut off gets this long to notice.
+#: How long requests get to notice that their connection was cut.
 CLEAN_UP_SECONDS: Final = 1.0
 
 
 class DrainableApplication(Protocol):
-    """An ASGI application that can be told in advance that it will have to stop."""
+    """An ASGI application that can be told in advance that it is about to stop."""
 
     async def __call__(self, scope: Any, receive: Receive, send: SendMessage) -> None: ...
 
     def drain(self) -> None:
-        """Report that it is not ready, and end the streams that would never end by themselves."""
+        """Report that it is not ready, and end the streams that have no end of their own."""
 
 
 def check_installed() -> None:
-    """Raise `MissingExtra` when what serves HTTP is not installed."""
+    """Raise `MissingExtra` when a package that serving HTTP needs is not installed."""
     for package in ("httptools", "uvicorn"):
         require(package, extra="http", what="Serving HTTP")
 
@@ -49,7 +49,7 @@ def check_installed() -> None:
 
 
 def listen(host: str, port: int, *, public: bool) -> list[socket.socket]:
-    """Sockets for every address of a host, all on the same port; `public` allows addresses that others can reach."""
+    """Open sockets for every address of a host, on one port. `public` allows addresses that others can reach."""
     if not 0 <= port <= 65535:
         raise ServerError(f"{port} is not a port: use 0 to 65535, where 0 is any that is free")
     addresses = _addresses(host, port)
@@ -66,7 +66,7 @@ def listen(host: str, port: int, *, public: bool) -> list[socket.socket]:
             sockets.append(_bound(family, (address[0], port, *address[2:])))
         except OSError as error:
             if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                missing = error  # A name may stand for addresses of a kind that this machine does not have.
+                missing = error  # A name may have addresses of a family that this machine does not have.
                 continue
             _close(sockets)
             raise ServerError(_why_not(host, port, error)) from None
@@ -117,7 +117,7 @@ def _close(sockets: Sequence[socket.socket]) -> None:
 
 
 def url_of(sockets: Sequence[socket.socket], host: str, path: str) -> str:
-    """The address that a client on this machine uses."""
+    """Return the URL that a client on this machine uses."""
     port = sockets[0].getsockname()[1]
     if host in ("", "0.0.0.0", "::"):
         host = "127.0.0.1" if sockets[0].family == socket.AF_INET else "::1"
@@ -128,10 +128,10 @@ def url_of(sockets: Sequence[socket.socket], host: str, path: str) -> str:
 
 
 class HttpServer:
-    """An application on sockets that listen, until it is stopped."""
+    """An application that serves requests on sockets until it is stopped."""
 
     def __init__(self, application: DrainableApplication, sockets: Sequence[socket.socket], *, drain: float) -> None:
-        """`drain`: the seconds that calls get to finish when it stops."""
+        """`drain`: the seconds that calls get to finish when the server stops."""
         self._application = application
         self._sockets = list(sockets)
         self._drain = drain
@@ -139,7 +139,7 @@ class HttpServer:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Accept nothing more, finish what is under way, and let `serve` return."""
+        """Accept no more connections, finish running requests, and let `serve` return."""
         self._stopping.set()
 
     async def serve(self, ready: Callable[[], None] | None = None) -> None:
@@ -155,7 +155,7 @@ class HttpServer:
         ticking: asyncio.Task[None] | None = None
         try:
             await server.startup(sockets=self._sockets)
-            # It sets the date header, once a second.
+            # It sets the Date header, once a second.
             ticking = asyncio.create_task(server.main_loop())
             yield
         finally:
@@ -202,12 +202,12 @@ class HttpServer:
         await server.lifespan.shutdown()
 
     async def _finished(self, server: Server, seconds: float) -> bool:
-        """Return whether all requests came to their end, and all answers have left, within the time."""
+        """Wait for all requests to end and all answers to leave; return whether they did within the time."""
         state = server.server_state
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while (running := _running(state.tasks)) or state.connections:
-                    # More than once, since a request that was just being read may open another stream.
+                    # Repeated, because a request that was just being read may open another stream.
                     self._application.drain()
                     if running:
                         await asyncio.wait(running, timeout=0.1)
@@ -217,5 +217,5 @@ class HttpServer:
 
 
 def _running(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """A request strikes itself off the list when it ends, which one that was cancelled before it began cannot."""
+    """Return the tasks that run. A task takes itself out of the set, unless it was cancelled before it began."""
     return {task for task in tasks if not task.done()}

@@ -1,10 +1,12 @@
-"""Noticing that the uvicorn which runs an application is about to end.
+"""The end of an application under uvicorn, for an application that uvicorn does not tell in time.
 
-uvicorn waits for its connections before it tells the application that it stops, and a stream that waits for that never
-ends. An application that is mounted in another one is not told at all, and the process may end with the signal that
-stopped it, before anything of the event loop is cleaned up. uvicorn says that it ends nowhere else than in the object
-that handles its signals, so that is looked at. Before it ends it waits for the tasks of its requests: what has to be
-done last is put among them.
+uvicorn sends the lifespan event that stops an application only when all connections are gone, and an open stream never
+goes. It sends no such event to an application that is mounted in another one, and may end the process with the signal
+that stopped it, before anything on the event loop is cleaned up.
+
+So the application watches `uvicorn.Server` while it runs. It reads three attributes: `should_exit` is set when the
+server is told to end, `servers` are the listening sockets, and `server_state` has the connections and the tasks of
+requests. The server waits for those tasks before it ends, so the last work of the application is put among them.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeAlias
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 from weakref import WeakSet
 
 log: logging.Logger = logging.getLogger("toolwire.http")
@@ -26,36 +29,55 @@ Leave: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _LAST: Final[WeakSet[asyncio.Task[None]]] = WeakSet()
 
 
-def watch_host(drain: Callable[[], None], leave: Leave | None) -> Callable[[], None]:
-    """Watch the host until what this returns is called.
+class UvicornState(Protocol):
+    """The connections and the tasks of requests of a server."""
 
-    When the host is told to end, `drain` is called, and again and again: a request that was just being read may open
-    another stream. Then the host waits for `leave`, which is called when all requests have been answered; None where
-    the host itself says when it is time.
+    connections: set[Any]
+    tasks: set[asyncio.Task[None]]
 
-    Other hosts than uvicorn are not watched; those that are known cancel what is still open after a while.
+
+class Uvicorn(Protocol):
+    """A `uvicorn.Server`, as far as an application watches it. `servers` is there once the server listens."""
+
+    should_exit: bool
+    server_state: UvicornState
+    servers: Sequence[asyncio.Server]
+
+
+def find_uvicorn() -> Uvicorn | None:
+    """Return the uvicorn that runs this process; None under another host.
+
+    uvicorn passes no reference to its server on to the application. But while the server runs in the main thread, its
+    method `handle_exit` is the handler of SIGTERM (`uvicorn.Server.capture_signals`), and a bound method has its
+    object.
     """
-    host = _uvicorn()
-    return _nothing if host is None else _Watch(host, drain, leave).end
+    uvicorn = sys.modules.get("uvicorn")  # Not imported here: under another host it may not be installed.
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return server if uvicorn is not None and isinstance(server, uvicorn.Server) else None
 
 
-def _uvicorn() -> Any:
-    handler = signal.getsignal(signal.SIGTERM)
-    host = getattr(handler, "__self__", None)
-    return host if hasattr(host, "should_exit") and hasattr(host, "server_state") else None
+class UvicornWatch:
+    """A watch over the end of a server, from now until `stop`.
 
+    When the server is told to end, `drain` is called, and again and again, because a request that was just being read
+    may open another stream. Then the server waits for `leave`, which is called when all requests have been answered.
+    `leave` is None for an application that is told by lifespan events.
+    """
 
-class _Watch:
-    def __init__(self, host: Any, drain: Callable[[], None], leave: Leave | None) -> None:
-        self._host = host
+    def __init__(self, server: Uvicorn, drain: Callable[[], None], leave: Leave | None) -> None:
+        self._server = server
         self._drain = drain
         self._leave = leave
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._next = self._loop.call_later(LOOK_SECONDS, self._look)
 
+    def stop(self) -> None:
+        self._leave = None
+        self._next.cancel()
+
     def _look(self) -> None:
-        if self._host.should_exit or self._has_closed():
+        if self._server.should_exit or self._has_closed():
             self._drain()
             leave, self._leave = self._leave, None
             if leave is not None:
@@ -65,16 +87,17 @@ class _Watch:
         self._next = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def _has_closed(self) -> bool:
-        """Return whether it stopped listening for a reason of its own, such as a limit on the number of requests."""
-        servers = getattr(self._host, "servers", ())
-        return bool(servers) and not any(server.is_serving() for server in servers)
+        """Return whether the server stopped listening for a reason of its own, such as `--limit-max-requests`."""
+        servers = getattr(self._server, "servers", ())
+        return bool(servers) and not any(each.is_serving() for each in servers)
 
     def _is_busy(self) -> bool:
-        state = self._host.server_state
+        state = self._server.server_state
         return bool(state.connections) or not _LAST.issuperset(state.tasks)
 
     def _do_last(self, leave: Leave) -> None:
-        tasks: set[asyncio.Task[None]] = self._host.server_state.tasks
+        """Put the last work of the application among the tasks for which the server waits."""
+        tasks = self._server.server_state.tasks
         task = self._loop.create_task(self._when_idle(leave))
         _LAST.add(task)
         tasks.add(task)
@@ -89,11 +112,3 @@ class _Watch:
             await leave()
         except Exception:
             log.exception("the server did not stop properly")
-
-    def end(self) -> None:
-        self._leave = None
-        self._next.cancel()
-
-
-def _nothing() -> None:
-    return

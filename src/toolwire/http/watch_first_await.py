@@ -1,4 +1,4 @@
-"""Finding out whether a coroutine waits at all, so that only those that do are timed, watched or given a task."""
+"""Noticing the first wait of a coroutine, so that only a coroutine that waits is timed, watched and counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @types.coroutine
 def watched(coroutine: Coroutine[Any, Any, Any], when_it_waits: Callable[[], None]) -> Generator[Any, Any, Any]:
-    """Run a coroutine in the task that awaits this; the callback comes once, when it waits for the first time."""
+    """Run a coroutine in the task that awaits this, and call back once when it waits for the first time."""
     try:
         waits_for = coroutine.send(None)
     except StopIteration as end:

@@ -1,7 +1,7 @@
-"""Several processes that serve the same sockets: made by fork, watched, replaced when they die, ended together.
+"""Worker processes that serve the same sockets. The parent forks them, replaces those that die, and ends them.
 
-The parent serves nothing. It has no event loop and no threads, so that a copy of it is a good start for a worker at any
-time: everything that was made before, the sockets and the secrets among it, is there without having to be handed over.
+The parent serves nothing. It has no event loop and no threads, so it can be forked at any time. A worker inherits
+everything that was made before, such as the sockets and the secrets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ assert sys.platform != "win32"
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-#: How long to wait before a worker that died is replaced: twice as long each time, unless it had worked for a while.
+#: The seconds before a worker that died is replaced. They double each time, unless the worker lived for a good while.
 FIRST_DELAY: Final = 0.1
 LAST_DELAY: Final = 30.0
 GOOD_LIFE: Final = 60.0
@@ -34,26 +34,26 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Worker:
-    """What a worker knows of its parent."""
+    """A worker, in its own process."""
 
     def __init__(self, report: int, lifeline: int) -> None:
         self._report = report
         self._lifeline = lifeline
-        #: Whether it stopped because the parent is gone.
+        #: Whether it stopped because the parent died.
         self.orphaned = False
 
     def ready(self) -> None:
-        """Tell the parent that requests are being answered."""
+        """Tell the parent that this worker serves requests."""
         with contextlib.suppress(OSError):
             os.write(self._report, b"+")
         os.close(self._report)
 
     @contextlib.contextmanager
     def signals(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Call `stop` when a signal says so, or when the parent is gone.
+        """Call `stop` on a signal, or when the parent dies.
 
-        Any number of signals counts as one: a terminal or a service manager sends them to the parent and to the
-        workers, and the parent sends them on. Whoever does not want to wait any longer kills.
+        Any number of signals counts as one, because a terminal or a service manager sends them to the parent and to
+        the workers, and the parent passes them on. To end a worker at once, kill it.
         """
         loop = asyncio.get_running_loop()
 
@@ -73,12 +73,12 @@ class Worker:
         finally:
             loop.remove_reader(self._lifeline)
             for number in STOP_SIGNALS:
-                # The loop is about to end, and there is nothing left that a signal could hasten.
+                # The loop is about to end, and no signal can make it end sooner.
                 signal.signal(number, signal.SIG_IGN)
 
 
 class _Child:
-    """What the parent knows of a worker."""
+    """A worker, as the parent sees it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -87,7 +87,7 @@ class _Child:
 
 
 class Supervisor:
-    """The parent: `run` returns when all workers have ended."""
+    """The parent of the workers. `run` returns when all of them have ended."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Supervisor:
         on_ready: Callable[[], None] | None = None,
         on_stop: Callable[[], None] | None = None,
     ) -> None:
-        """`work` is what a worker does, in the child; `grace` the seconds after which one that should end is killed.
+        """`work` runs in each child. A child that does not end is killed after `grace` seconds.
 
         `on_ready` is called when all workers serve for the first time, `on_stop` when they are told to end.
         """
@@ -117,17 +117,17 @@ class Supervisor:
         self._kill_at: float | None = None
         self._served = False
         self._failed = False
-        #: The signal by which the user insisted, if it came to that.
+        #: The second signal, which made the parent kill the workers; None where there was none.
         self.forced: int | None = None
         self._selector = selectors.DefaultSelector()
         self._bell, self._button = socket.socketpair()
         self._bell.setblocking(False)
         self._button.setblocking(False)
-        # Its other end closes when the parent dies, however it dies.
+        # The other end of this pipe closes when the parent dies, for whatever reason.
         self._lifeline, self._life = os.pipe()
 
     def stop(self) -> None:
-        """End all workers; from any thread."""
+        """End all workers. May be called from any thread."""
         self._received.append(signal.SIGTERM)
         with contextlib.suppress(OSError):
             self._button.send(b"\0")
@@ -161,8 +161,8 @@ class Supervisor:
 
     def _start(self) -> None:
         reports, report = os.pipe()
-        _flush()  # Or the copy would write it a second time.
-        # A signal for the child must not be taken by the handlers that it has inherited.
+        _flush()  # Otherwise the child would write the buffers a second time.
+        # The handlers that the child inherits must not take a signal for the child.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         pid = os.fork()
         if pid == 0:
@@ -174,14 +174,14 @@ class Supervisor:
         self._selector.register(reports, selectors.EVENT_READ, child)
 
     def _be_worker(self, worker: Worker, mask: set[Any]) -> NoReturn:
-        """What the parent does after `run` is none of the child's business, so this does not return."""
+        """Work in the child, and exit: the child must not go on with what the parent does after `run`."""
         status = 1
         try:
             signal.set_wakeup_fd(-1)
             for number in (*STOP_SIGNALS, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            # With a copy of it, one child would keep the others from noticing that the parent is gone.
+            # A copy of it in one child would keep the others from noticing that the parent died.
             os.close(self._life)
             self._selector.close()
             self._bell.close()
@@ -248,7 +248,7 @@ class Supervisor:
         def received(number: int, frame: Any) -> None:
             self._received.append(number)
 
-        # Whoever told the process to ignore a signal wants it ignored.
+        # A signal that the process was told to ignore stays ignored.
         numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         handlers = {number: signal.signal(number, received) for number in numbers}
         handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)

@@ -1,4 +1,4 @@
-"""The one place that knows which system this is: the functions below have the same meaning everywhere."""
+"""The functions that differ between systems, under names that have the same meaning on all of them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ assert sys.platform == "darwin"
 
 
 def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
-    """Call back on the loop when a process has ended; it is not reaped. The result stops the watch."""
+    """Call back on the loop when a process has ended, without reaping it; return a function that stops the watch."""
     queue = select.kqueue()
     event = select.kevent(
         pid,
@@ -29,7 +29,7 @@ def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], N
         return loop.call_soon(exited).cancel
     except OSError:
         queue.close()
-        # Only a parent that belongs to another user is refused.
+        # The system refuses only a parent that belongs to another user.
         return posix.poll_parent(loop, pid, exited)
 
     def wait() -> None:

@@ -20,13 +20,13 @@ assert sys.platform == "linux"
 
 # Opening this device makes a new terminal instead of a second description of the same one.
 TERMINAL_MULTIPLEXER = (5, 2)
-# Processes that are looked at to find those of a tree, and members that are held.
+# How many processes are searched for members of a tree, and how many members are held.
 MAX_PROCESSES = 10_000
 MAX_STRAYS = 1_000
 
 
 class PipeEnd(posix.PipeEnd):
-    """The end of a pipe, which tells how much is in it."""
+    """The end of a pipe that can tell how much is in the pipe."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class PipeEnd(posix.PipeEnd):
 
 
 class SocketEnd:
-    """A socket that others may hold too: never made non-blocking, each call says that it must not wait.
+    """A socket that others may hold too. It is never made non-blocking; each call says that it must not wait.
 
     Readiness comes from an epoll instance of our own. A loop built on libuv makes every descriptor it watches
     non-blocking, and this way it only ever sees the epoll one.
@@ -55,7 +55,7 @@ class SocketEnd:
         return self._socket.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def unread(self) -> int | None:
-        # unix(7) SIOCOUTQ, which has the same number: what is not read counts as not sent.
+        # unix(7) SIOCOUTQ, which has the same number: bytes that are not read count as not sent.
         return _amount(self._socket.fileno(), "TIOCOUTQ")
 
     def watch_input(self, loop: asyncio.AbstractEventLoop, ready: Callable[[], object]) -> None:
@@ -64,7 +64,7 @@ class SocketEnd:
     def unwatch_input(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.remove_reader(self._epoll.fileno())
 
-    # An epoll descriptor is readable when what it waits for has come, also when that is room to write.
+    # An epoll descriptor is readable when its event has come, also when that event is room to write.
     watch_output = watch_input
     unwatch_output = unwatch_input
 
@@ -74,7 +74,7 @@ class SocketEnd:
 
 
 def shared_end(fd: int, writing: bool) -> posix.PipeEnd | SocketEnd | None:
-    """Readiness for a descriptor that others hold too; None where a thread has to block on it instead."""
+    """Return an end for a descriptor that others hold too; None where a thread has to block on it instead."""
     status = os.fstat(fd)
     if stat.S_ISSOCK(status.st_mode):
         return _socket_end(fd, writing)
@@ -83,24 +83,24 @@ def shared_end(fd: int, writing: bool) -> posix.PipeEnd | SocketEnd | None:
         try:
             private = os.open(f"/proc/self/fd/{fd}", access | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
-            # Another user's pipe, or no /proc.
+            # It is another user's pipe, or there is no /proc.
             return None
-        # A terminal would tell what was typed.
+        # A terminal would report the number of typed bytes.
         end = PipeEnd if stat.S_ISFIFO(status.st_mode) else posix.PipeEnd
         return end(io.FileIO(private, "wb" if writing else "rb"))
-    # Files and the null device are always ready and cannot be watched; libuv aborts the process when asked to.
+    # Files and the null device are always ready and cannot be watched. libuv aborts the process when it has to.
     return None
 
 
 def own_end(file: IO[bytes]) -> PipeEnd:
-    """Readiness for a pipe that this process made for itself."""
+    """Return an end for a pipe that this process made for itself."""
     os.set_blocking(file.fileno(), False)
     return PipeEnd(file)
 
 
 def _amount(descriptor: int, question: Literal["FIONREAD", "TIOCOUTQ"]) -> int | None:
     """Ask the kernel for a number of bytes."""
-    # Imported here because only servers on stdio that tell of their progress ask.
+    # Imported here because only servers on stdio that report progress need it.
     import fcntl
     import termios
 
@@ -133,8 +133,8 @@ def _socket_end(fd: int, writing: bool) -> SocketEnd | None:
 
 
 def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
-    """Call back on the loop when a process has ended; it is not reaped. The result stops the watch."""
-    # Not PR_SET_PDEATHSIG: that fires when the thread that started us ends, not the process.
+    """Call back on the loop when a process has ended, without reaping it; return a function that stops the watch."""
+    # Not PR_SET_PDEATHSIG, which reports the end of the thread that started us, not of the process.
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -161,12 +161,12 @@ class _Process(NamedTuple):
     pid: int
     parent: int
     group: int
-    # With the id it names one process for ever.
+    # Together with the id it identifies one process for ever.
     started: int
 
 
 class ProcessTree(posix.ProcessTree):
-    """A child and everything that it started, also what began a session of its own (`setsid`).
+    """A child and every process that it started, also those in a session of their own (`setsid`).
 
     Such a process is found by its parents, so only while they live. A daemon, whose parent has left it on purpose,
     belongs to nobody's tree.
@@ -197,7 +197,7 @@ class ProcessTree(posix.ProcessTree):
         if found is not None and found.started == process.started:
             self._strays[process] = descriptor
         else:
-            # It ended meanwhile, and the id may be somebody else's.
+            # It ended meanwhile, and another process may have its id.
             os.close(descriptor)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -209,7 +209,7 @@ class ProcessTree(posix.ProcessTree):
                 pass
 
     def let_go(self) -> None:
-        """Release what is held of the members."""
+        """Release the descriptors of the members."""
         strays, self._strays = self._strays, {}
         for descriptor in strays.values():
             os.close(descriptor)
@@ -227,7 +227,7 @@ def _processes() -> Iterator[_Process]:
 
 
 def _process(pid: int) -> _Process | None:
-    """Read what the kernel says of a process; None when there is none."""
+    """Return the kernel's data about a process; None when there is no such process."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -238,6 +238,6 @@ def _process(pid: int) -> _Process | None:
         return None
     finally:
         os.close(descriptor)
-    # proc_pid_stat(5): the name, in brackets, may hold anything; behind it are the state, the parent, the group, ...
+    # proc_pid_stat(5): the name in brackets may hold anything. The state, the parent and the group follow it.
     fields = status.rpartition(b")")[2].split()
     return _Process(pid, int(fields[1]), int(fields[2]), int(fields[19])) if len(fields) > 19 else None

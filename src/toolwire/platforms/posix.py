@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 from toolwire.wire.threads import call_after
 
-# Tells the type checker, which looks at every module, where this one belongs.
+# The type checker looks at every module. This tells it the system of this one.
 assert sys.platform != "win32"
 
 CHUNK: Final = 64 * 1024
@@ -43,7 +43,7 @@ class PipeEnd:
         return os.write(self._fd, data)
 
     def unread(self) -> int | None:
-        """Return how many bytes that were written nobody has read yet; None where the system does not tell."""
+        """Return the number of written bytes that nobody has read yet; None where the system does not tell."""
         return None
 
     def watch_input(self, loop: asyncio.AbstractEventLoop, ready: Callable[[], object]) -> None:
@@ -63,7 +63,7 @@ class PipeEnd:
 
 
 def shared_end(fd: int, writing: bool) -> PipeEnd | None:
-    """Readiness for a descriptor that others hold too; None where a thread has to block on it instead.
+    """Return an end for a descriptor that others hold too; None where a thread has to block on it instead.
 
     Making it non-blocking would change it for everybody who shares the description, so only a system that can give a
     private description does anything here.
@@ -72,37 +72,37 @@ def shared_end(fd: int, writing: bool) -> PipeEnd | None:
 
 
 def own_end(file: IO[bytes]) -> PipeEnd | None:
-    """Readiness for a pipe that this process made for itself."""
+    """Return an end for a pipe that this process made for itself."""
     os.set_blocking(file.fileno(), False)
     return PipeEnd(file)
 
 
 def wait_ready(fd: int, writing: bool) -> None:
-    """Block until a descriptor that somebody else made non-blocking can be used."""
+    """Block until a descriptor can be used that somebody else made non-blocking."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT if writing else select.POLLIN)
     poll.poll()
 
 
 def binary(fd: int) -> None:
-    """Bytes pass unchanged on POSIX."""
+    """Do nothing: bytes pass unchanged on POSIX."""
 
 
 def parent() -> int | None:
-    """The parent's process id; None when there is nobody to outlive: it is gone, or it is the system itself."""
+    """Return the id of the parent process; None when it is gone, or is the system itself."""
     pid = os.getppid()
     return pid if pid > 1 else None
 
 
 def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
-    """Call back on the loop when a process has ended; it is not reaped. The result stops the watch."""
+    """Call back on the loop when a process has ended, without reaping it; return a function that stops the watch."""
     if pid == os.getppid():
         return poll_parent(loop, pid, exited)
     return _wait_child(loop, pid, exited)
 
 
 def poll_parent(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
-    """The way that works everywhere: an orphan gets another parent."""
+    """Poll the id of the parent, which works everywhere: an orphan gets another parent."""
     timer: asyncio.TimerHandle
 
     def look() -> None:
@@ -120,7 +120,7 @@ def _wait_child(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], 
     def wait() -> None:
         if sys.platform != "darwin":
             try:
-                # The child stays a zombie until its group has been dealt with: its id cannot be taken by another.
+                # The child stays a zombie until its group has ended, so that no other process can get its id.
                 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             except ChildProcessError:
                 pass
@@ -142,7 +142,7 @@ def peek_status(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def spawn_options() -> dict[str, Any]:
-    """Arguments of `Popen` that make the child the head of a group of its own."""
+    """Return the arguments of `Popen` that give the child a process group of its own."""
     return {"start_new_session": True}
 
 
@@ -152,7 +152,7 @@ def resolve(command: Sequence[str], env: Mapping[str, str], cwd: str | None) -> 
 
 
 class ProcessTree:
-    """A child and everything that it started and left in its group."""
+    """A child and every process that it started and that is still in its group."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._group = process.pid
@@ -161,10 +161,10 @@ class ProcessTree:
         """Find members that left the group, while the child lives. Only some systems can tell."""
 
     def let_go(self) -> None:
-        """Release what is held of the members."""
+        """Release the descriptors of the members."""
 
     def terminate(self) -> bool:
-        """Ask the group to end; False where the system has no way to ask."""
+        """Ask the group to end; return False where the system cannot ask."""
         self._signal(signal.SIGTERM)
         return True
 
@@ -175,5 +175,5 @@ class ProcessTree:
         try:
             os.killpg(self._group, number)
         except (ProcessLookupError, PermissionError):
-            # Nobody is left, or only a zombie (which macOS reports as not permitted).
+            # No process is left, or only a zombie (which macOS reports as not permitted).
             pass

@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 
 from toolwire.wire.threads import call_after
 
-# Tells the type checker, which looks at every module, where this one belongs.
+# The type checker looks at every module. This tells it the system of this one.
 assert sys.platform == "win32"
 
 SYNCHRONIZE: Final = 0x00100000
@@ -22,31 +22,31 @@ INFINITE: Final = 0xFFFFFFFF
 CREATE_SUSPENDED: Final = 0x00000004
 EXTENDED_LIMIT_INFORMATION: Final = 9
 KILL_ON_JOB_CLOSE: Final = 0x00002000
-# The command interpreter expands or ends at these even inside quotes.
+# The command interpreter expands these, or ends at them, even inside quotes.
 NOT_FOR_BATCH_FILES: Final = '"%!\r\n\0'
 
 
 def shared_end(fd: int, writing: bool) -> Any:
-    """None: there is no readiness for pipes, files and consoles, so a thread blocks on each."""
+    """Return None: Windows has no readiness for pipes, files and consoles, so a thread blocks on each."""
     return None
 
 
 def own_end(file: IO[bytes]) -> Any:
-    """None, for the same reason."""
+    """Return None, for the same reason."""
     return None
 
 
 def wait_ready(fd: int, writing: bool) -> None:
-    """No descriptor is non-blocking here, so there is nothing to wait for."""
+    """Do nothing: no descriptor is non-blocking here."""
 
 
 def binary(fd: int) -> None:
-    """Keep the C library from translating line ends."""
+    """Make the C library pass line ends unchanged."""
     msvcrt.setmode(fd, os.O_BINARY)
 
 
 def parent() -> int | None:
-    """The parent's process id; None when it is gone, even where its id has been given to another process since."""
+    """Return the id of the parent process; None when it is gone, even if another process has its id now."""
     pid = os.getppid()
     handle = _open(pid)
     if handle is None:
@@ -59,7 +59,7 @@ def parent() -> int | None:
 
 
 def watch_exit(loop: asyncio.AbstractEventLoop, pid: int, exited: Callable[[], None]) -> Callable[[], None]:
-    """Call back on the loop when a process has ended. The result stops the watch."""
+    """Call back on the loop when a process has ended; return a function that stops the watch."""
     handle = _open(pid)
     if handle is None:
         return loop.call_soon(exited).cancel
@@ -78,7 +78,7 @@ def peek_status(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def spawn_options() -> dict[str, Any]:
-    """Arguments of `Popen`: the child starts suspended, so that it is in its job before it can start others."""
+    """Return the arguments of `Popen`. The child starts suspended, so that it is in its job before it runs."""
     return {"creationflags": CREATE_SUSPENDED | subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
 
 
@@ -92,11 +92,11 @@ def resolve(command: Sequence[str], env: Mapping[str, str], cwd: str | None) -> 
 
 
 def batch_command_line(command: Sequence[str]) -> str:
-    """The command line of a batch file, which the command interpreter reads by rules of its own."""
+    """Return the command line of a batch file, by the rules of the command interpreter."""
     for part in command:
         if any(character in part for character in NOT_FOR_BATCH_FILES):
             raise ValueError(f'{part!r} cannot be passed to a batch file: it contains one of " % ! or a line break')
-    # Inside quotes the interpreter leaves & | < > ^ alone; a backslash before the last quote would hide it.
+    # Inside quotes the interpreter leaves & | < > ^ alone. A backslash before the last quote would hide the quote.
     return " ".join(f'"{part}{_trailing_backslashes(part)}"' for part in command)
 
 
@@ -105,7 +105,7 @@ def _trailing_backslashes(part: str) -> str:
 
 
 class ProcessTree:
-    """A child and everything that it started: the members of one job."""
+    """A child and every process that it started: the members of one job."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._job = _new_job()
@@ -114,13 +114,13 @@ class ProcessTree:
         _resume(handle)
 
     def look(self) -> None:
-        """Do nothing: nobody leaves a job."""
+        """Do nothing: no process leaves a job."""
 
     def let_go(self) -> None:
         """Do nothing: killing the job has released it."""
 
     def terminate(self) -> bool:
-        """False: there is no way to ask a process without a window to end."""
+        """Return False: a process without a window cannot be asked to end."""
         return False
 
     def kill(self) -> None:
@@ -172,7 +172,7 @@ def _resume(handle: int) -> None:
     import ctypes
     from ctypes import wintypes
 
-    # Popen keeps the process but not its first thread, which the documented call would need.
+    # Popen keeps the process but not its first thread, which the documented function needs.
     resume = ctypes.WinDLL("ntdll").NtResumeProcess
     resume.argtypes = [wintypes.HANDLE]
     resume(handle)

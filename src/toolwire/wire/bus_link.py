@@ -1,7 +1,7 @@
-"""One topic that all processes of a server listen to: what is said there, everyone hears, in one order.
+"""One topic that all processes of a server listen to. All of them hear all messages, in one order.
 
-That order is what makes it useful. Who may speak on a stream is settled by messages on the same topic as what is to be
-said, so all processes agree on it without asking each other.
+The order matters. Claims for a stream are messages on the same topic as the notifications for it, so all processes
+agree on the owner of the stream at every notification, without asking each other.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ log: logging.Logger = logging.getLogger("toolwire.wire")
 
 MAX_WAITING: Final = 1024
 LONGEST_PAUSE: Final = 5.0
-#: Says that messages were never sent: everybody should look at everything again.
+#: The kind of a message that says that others were never sent: every process should look at everything again.
 _LOST: Final = "lost"
 
 
 class BusLink:
-    """A process's place on the topic. Messages have a kind; their content is bytes."""
+    """The topic, as one process uses it. A message has a kind and a content of bytes."""
 
     def __init__(self, bus: Bus, topic: str) -> None:
         self._bus = bus
@@ -41,21 +41,21 @@ class BusLink:
         self._making_up: asyncio.Task[None] | None = None
 
     def on(self, kind: str, handler: Callable[[bytes], None]) -> Callable[[], None]:
-        """Call `handler` for every message of a kind, our own included; returns what ends it."""
+        """Call `handler` for every message of a kind, our own included; return a function that ends this."""
         handlers = self._handlers.setdefault(kind, [])
         handlers.append(handler)
         return lambda: handlers.remove(handler)
 
     def on_lost(self, handler: Callable[[], None]) -> Callable[[], None]:
-        """Call `handler` when messages were missed; returns what ends it."""
+        """Call `handler` when messages were missed; return a function that ends this."""
         self._on_lost.append(handler)
         return lambda: self._on_lost.remove(handler)
 
     def open(self) -> None:
-        """Listen on the running loop; each `open` wants its `close`."""
+        """Listen on the running loop. Each `open` needs a `close`."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            self._users = 0  # The loop of those is gone.
+            self._users = 0  # Earlier users were on a loop that is gone.
             self._leave()
             self._loop = loop
             self._unsubscribe = self._bus.subscribe(self._topic, self._heard, on_lost=self._lost)
@@ -75,11 +75,11 @@ class BusLink:
         self._waiting.clear()
 
     async def publish(self, kind: str, data: bytes) -> None:
-        """Returns when the message is on its way: whatever is published afterwards comes later."""
+        """Publish a message, and return when it is on its way: messages that are published afterwards come later."""
         await self._bus.publish(self._topic, _message(kind, data))
 
     def post(self, kind: str, data: bytes) -> None:
-        """Publish from any thread, without waiting; such messages keep their order among themselves."""
+        """Publish a message without waiting, from any thread. Such messages keep their order among themselves."""
         loop = self._loop
         if loop is None:
             return
@@ -120,7 +120,7 @@ class BusLink:
             self._pump = None
 
     def _make_up(self) -> None:
-        """What was not sent cannot be sent later, out of its order; but that it is missing can be said."""
+        """Tell all processes that a message is missing. Sent later, it would be out of order."""
         if self._making_up is None and self._loop is not None:
             self._making_up = self._loop.create_task(self._tell_lost())
 

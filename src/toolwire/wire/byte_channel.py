@@ -1,4 +1,4 @@
-"""A channel of lines over byte streams: it reads no faster than it is read, and writes in batches."""
+"""A channel of lines over byte streams. It reads no faster than its owner takes messages, and writes in batches."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from toolwire.wire.byte_streams import GONE, ByteSink, ByteSource
 from toolwire.wire.channel import Channel, Ended, Feed, Inbox
 from toolwire.wire.deadlines import in_time
 
-# How many bytes go into one write call; also the step in which a long queue gets shorter.
+# How many bytes go into one write call.
 BATCH: Final = 256 * 1024
 CONGESTED: Final = 1024 * 1024
-# Messages kept for `read()` before the descriptor is left alone.
+# Messages and bytes that are kept for `read()` before reading pauses.
 READ_AHEAD_MESSAGES: Final = 1_000
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
-# Together with the time that calls get to finish, less than it takes a client to kill a server that does not leave.
+# Together with the time that calls get to finish, less than the time after which a client kills a server.
 CLOSE_SECONDS: Final = 1.0
 
 
 class ByteChannel(Channel):
-    """One message a line over a source and a sink, which it opens when it is first used."""
+    """A channel with one message in each line. It opens its source and its sink when it is first used."""
 
     def __init__(self, *, limit: int = LINE_LIMIT, stop_reading_at: int | None = None) -> None:
         self._inbox = Inbox()
@@ -48,14 +48,14 @@ class ByteChannel(Channel):
 
     @abstractmethod
     def _open(self) -> tuple[ByteSource | None, ByteSink | None]:
-        """Where bytes come from and go to; None for a side that is closed from the start."""
+        """Open the source and the sink; None for a side that is closed from the start."""
 
     def _input_ended(self, error: BaseException | None) -> None:
-        """The other side will send nothing more."""
+        """Take note that the other side will send nothing more."""
         self._inbox.end(error)
 
     def _output_broke(self, error: OSError | None) -> None:
-        """Nobody reads what this side writes any more."""
+        """Take note that nobody reads what this side writes any more."""
 
     # --- the channel
 
@@ -90,7 +90,7 @@ class ByteChannel(Channel):
             self._start()
         if not self._writable:
             raise Unreachable("the connection is closed")
-        # 2026-07-28 basic/transports/stdio: no newline inside a message. In JSON it can only be white space.
+        # 2026-07-28 basic/transports/stdio: no newline inside a message. In JSON a newline can only be white space.
         if b"\n" in message:
             message = message.replace(b"\n", b" ")
         self._queue.append(message)
@@ -98,11 +98,11 @@ class ByteChannel(Channel):
         if self._flushing:
             return
         if self._alone:
-            # What came was one message, and this is what follows from it: there is nothing to wait for.
+            # This answers a single message, so no other answer is about to be written: send it at once.
             self._alone = False
             self._flush()
         else:
-            # Everything written in one turn of the loop leaves in one call.
+            # Everything that is written in one turn of the loop is sent in one call.
             self._flushing = True
             assert self._loop is not None
             self._loop.call_soon(self._flush)
@@ -134,7 +134,7 @@ class ByteChannel(Channel):
             self._loop = asyncio.get_running_loop()
         if self._closer is None:
             self._closer = self._loop.create_task(self._shut())
-        # The caller may be cancelled; the closing goes on.
+        # Closing goes on when the caller is cancelled.
         await asyncio.shield(self._closer)
 
     # --- closing
@@ -148,7 +148,7 @@ class ByteChannel(Channel):
             self._stop_writing()
 
     async def _send_rest(self) -> None:
-        """Send what is queued while refusing anything new."""
+        """Send what is queued, and refuse new messages."""
         self._writable = False
         while self._sink is not None and self._queued + self._in_sink:
             await self._progress()
@@ -199,7 +199,7 @@ class ByteChannel(Channel):
         self._input_ended(error)
 
     def _adjust(self) -> None:
-        """Read on, or leave the bytes with the sender, who then feels that this side is busy."""
+        """Read on, or leave the bytes in the pipe, so that the sender notices that this side is busy."""
         if self._source is None:
             return
         inbox = self._inbox

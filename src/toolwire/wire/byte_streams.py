@@ -1,4 +1,4 @@
-"""Where bytes come from and go to: by readiness where the system offers it, by daemon threads elsewhere."""
+"""Sources and sinks of bytes: with readiness events where the system has them, with daemon threads elsewhere."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from toolwire.wire.channel import Ended
 from toolwire.wire.threads import hand_over, start_daemon
 
 CHUNK: Final = 64 * 1024
-# More than any pipe holds; somebody who writes for ever is not followed for ever.
+# More than any pipe holds, so that reading ends also when somebody writes for ever.
 PIPE_CHUNKS: Final = 32
-# How a stream says that the other side is gone: the end of a terminal, a reset, a broken pipe.
+# The errors of a stream whose other side is gone: the end of a terminal, a reset, a broken pipe.
 GONE: Final = frozenset({errno.EIO, errno.ECONNRESET, errno.EPIPE, errno.ENXIO, errno.ESHUTDOWN})
 
 Received: TypeAlias = Callable[[bytes], None]
@@ -25,7 +25,7 @@ Sent: TypeAlias = Callable[[OSError | None], None]
 
 
 class End(Protocol):
-    """A descriptor that can be waited for on the loop and never blocks."""
+    """A descriptor that never blocks, and that the loop can wait for."""
 
     def read(self) -> bytes: ...
     def write(self, data: bytes | memoryview, /) -> int: ...
@@ -38,7 +38,7 @@ class End(Protocol):
 
 
 class ByteSource(ABC):
-    """Where bytes come from. It starts paused; an error or the end is told once, and nothing after `close()`."""
+    """A source of bytes. It starts paused, reports an error or the end once, and reports nothing after `close()`."""
 
     def start(self, loop: asyncio.AbstractEventLoop, received: Received, ended: Ended) -> None:
         self._loop = loop
@@ -56,7 +56,7 @@ class ByteSource(ABC):
 
 
 class ByteSink(ABC):
-    """Where bytes go, one batch at a time."""
+    """A sink of bytes. It takes one batch at a time."""
 
     def start(self, loop: asyncio.AbstractEventLoop, sent: Sent) -> None:
         self._loop = loop
@@ -64,10 +64,10 @@ class ByteSink(ABC):
 
     @abstractmethod
     def send(self, data: bytes) -> bool:
-        """True when everything left at once; otherwise `sent` is called when it has, or could not."""
+        """Send a batch; return True when all of it left at once. Otherwise `sent` is called when it left or failed."""
 
     def unread(self) -> int | None:
-        """Return how much of what left the other side has not read yet; None where the system does not tell."""
+        """Return how many sent bytes the other side has not read yet; None where the system does not tell."""
         return None
 
     @abstractmethod
@@ -75,6 +75,8 @@ class ByteSink(ABC):
 
 
 class ReadySource(ByteSource):
+    """A source that reads when the loop reports that there is something to read."""
+
     def __init__(self, end: End) -> None:
         self._end: End | None = end
         self._watching = False
@@ -96,7 +98,7 @@ class ReadySource(ByteSource):
             self._end = None
 
     def take_arrived(self) -> None:
-        """Take what is already there, without waiting for more."""
+        """Take the bytes that have arrived, without waiting for more."""
         for _ in range(PIPE_CHUNKS):
             if self._end is None or not self._take():
                 return
@@ -120,6 +122,8 @@ class ReadySource(ByteSource):
 
 
 class ReadySink(ByteSink):
+    """A sink that writes at once, and the rest when the loop reports that there is room."""
+
     def __init__(self, end: End) -> None:
         self._end: End | None = end
         self._rest: memoryview | None = None
@@ -168,7 +172,7 @@ class ReadySink(ByteSink):
 
 
 class ThreadSource(ByteSource):
-    """Reads in a daemon thread, one chunk at a time and only when allowed. The thread alone closes what it reads."""
+    """A source that reads in a daemon thread, one chunk at a time and only when allowed. The thread alone closes it."""
 
     def __init__(self, read: Callable[[], bytes], release: Callable[[], None]) -> None:
         self._read = read
@@ -224,7 +228,7 @@ class ThreadSource(ByteSource):
 
 
 class ThreadSink(ByteSink):
-    """Writes in a daemon thread, which may be stuck for as long as nobody reads."""
+    """A sink that writes in a daemon thread, which may be stuck for as long as nobody reads."""
 
     def __init__(self, write: Callable[[memoryview], int | None], release: Callable[[], None]) -> None:
         self._write = write
@@ -269,7 +273,7 @@ class ThreadSink(ByteSink):
 
 
 def blocking_source(fd: int, release: Callable[[], None]) -> ThreadSource:
-    """Reads a descriptor in a thread, which releases it at the end."""
+    """Make a source that reads a descriptor in a thread, which releases it at the end."""
 
     def read() -> bytes:
         while True:
@@ -282,7 +286,7 @@ def blocking_source(fd: int, release: Callable[[], None]) -> ThreadSource:
 
 
 def blocking_sink(fd: int, release: Callable[[], None]) -> ThreadSink:
-    """Writes a descriptor in a thread, which releases it at the end."""
+    """Make a sink that writes a descriptor in a thread, which releases it at the end."""
 
     def write(data: memoryview) -> int:
         while True:

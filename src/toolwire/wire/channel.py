@@ -1,8 +1,8 @@
-"""What every transport of whole messages looks like, and the in-process one.
+"""The interface of every transport of whole messages, and the transport within one process.
 
-A `Channel` moves messages (one JSON text each, as bytes) and knows nothing of what they mean. Whoever brings their own
-transport implements `read`, `write` and `close`; everything else has a default (2026-07-28 basic/transports: custom
-transports keep the JSON-RPC format and the message patterns).
+A `Channel` moves messages (one JSON text each, as bytes) and does not know what they mean. A transport of your own
+implements `read`, `write` and `close`; everything else has a default (2026-07-28 basic/transports: custom transports
+keep the JSON-RPC format and the message patterns).
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ UNREAD_BYTES = 64 * 1024 * 1024
 class Channel(ABC):
     """One connection that carries whole messages in both directions.
 
-    All methods are called on the event loop's thread. `ended` and `None` from `read()` mean that the other side went
-    away (or that this side closed); it is reported once, after every message that arrived before it.
+    All methods are called on the event loop's thread. `ended`, or None from `read()`, means that the other side has
+    disconnected, or that this side has closed. It is reported once, after every message that arrived before.
     """
 
     @abstractmethod
     async def read(self) -> bytes | None:
-        """The next message, without its newline; None at the end of input.
+        """Return the next message, without its newline; None at the end of input.
 
-        A message over the size limit comes back as an empty `toolwire.protocol.framing.Oversized`, so that the owner
-        can refuse it and carry on. Only one task reads at a time; cancelling it loses nothing.
+        A message over the size limit is returned as an empty `toolwire.protocol.framing.Oversized`, so that the owner
+        can refuse it and go on. Only one task reads at a time. Cancelling it loses no message.
         """
 
     @abstractmethod
     def write(self, message: bytes) -> None:
-        """Queue one message and return at once; raises `Unreachable` when the channel is closed or broken."""
+        """Queue one message and return at once; raise `Unreachable` when the channel is closed or broken."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Send what is queued, within a deadline, then let go. May be called twice and from any task."""
+        """Send what is queued, within a deadline, then release everything. May be called twice and from any task."""
 
     async def connect(self) -> None:
-        """Called once by the owner before anything else; for transports that are built before they are opened."""
+        """Open the transport. The owner calls this once, before anything else."""
         return
 
     @property
@@ -57,7 +57,7 @@ class Channel(ABC):
 
     @property
     def unread(self) -> int | None:
-        """Return how many bytes of what was written the other end has not read yet; None where nobody can tell."""
+        """Return the number of written bytes that the other end has not read; None where the system does not tell."""
         return None
 
     @property
@@ -70,18 +70,18 @@ class Channel(ABC):
         return
 
     async def flush(self) -> None:
-        """Wait until everything queued has left, or the channel has ended."""
+        """Wait until everything queued is sent, or the channel has ended."""
         return
 
     async def taken(self) -> None:
-        """Wait a moment for the other end to read what was sent, where it matters that it does so before the next."""
+        """Wait a moment for the other end to read what was sent, where it must read that before the next message."""
         return
 
     def attach(self, feed: Feed, ended: Ended) -> bool:
-        """Offer to take messages by call instead of by `read()`.
+        """Ask for messages by call instead of by `read()`; return whether the channel can do that.
 
-        A channel that can, returns True and from then on calls `feed(message)` synchronously for each message and
-        `ended(error)` exactly once when the other side goes away (not when this side closes). Neither may raise.
+        From then on it calls `feed(message)` synchronously for each message, and `ended(error)` exactly once when the
+        other side disconnects, but not when this side closes. Neither may raise.
         """
         return False
 
@@ -90,14 +90,14 @@ class Channel(ABC):
         return
 
     def resume(self) -> None:
-        """Take back `pause()`."""
+        """Deliver messages again after `pause()`."""
         return
 
     @property
     def principal(self) -> Any:
-        """Who sent the message that is being delivered, where the transport authenticates; otherwise None.
+        """Return the sender of the message that is being delivered, where the transport authenticates; otherwise None.
 
-        Only meaningful inside `feed`, or right after `read()` returned and before the next await.
+        It has a meaning only inside `feed`, or after `read()` returned and before the next await.
         """
         return None
 
@@ -107,26 +107,27 @@ class Channel(ABC):
         return True
 
     def negotiated(self, revision: str) -> None:
-        """The owner tells which revision of the protocol was agreed."""
+        """Take note of the revision of the protocol that was agreed."""
         return
 
     def route(self) -> Feed:
-        """Where the answer to the message being delivered must go.
+        """Return the function that sends the answer to the message that is being delivered.
 
-        The result is called with the answer, possibly much later and out of order. Most transports have one way out.
+        It is called with the answer, possibly much later and out of order. Most transports send all messages the same
+        way.
         """
         return self.write
 
 
 class Inbox:
-    """Messages that arrived on a channel: passed straight on when somebody is attached, kept for `read()` otherwise."""
+    """The messages that arrived on a channel. They are passed on at once to an attached owner, or kept for `read()`."""
 
     __slots__ = ("_bytes", "_end_told", "_ended", "_held", "_messages", "_paused", "_waiter", "error", "feed", "over")
 
     def __init__(self) -> None:
         self._messages: deque[bytes] = deque()
         self._bytes = 0
-        # Where the next message goes at once; None while messages are kept.
+        # The function that takes the next message at once; None while messages are kept.
         self.feed: Feed | None = None
         self._held: Feed | None = None
         self._ended: Ended | None = None
@@ -141,11 +142,11 @@ class Inbox:
 
     @property
     def size(self) -> int:
-        """Return how many bytes are waiting."""
+        """Return the number of bytes that wait."""
         return self._bytes
 
     def deliver(self, message: bytes) -> None:
-        """One message has arrived."""
+        """Take a message that has arrived."""
         if self.feed is not None:
             self.feed(message)
             return
@@ -156,7 +157,7 @@ class Inbox:
         self._wake()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Nothing more will arrive; only the first call counts."""
+        """Take note that nothing more will arrive. Only the first call counts."""
         if not self.over:
             self.over = True
             self.error = error
@@ -164,7 +165,7 @@ class Inbox:
             self._tell_end()
 
     def silence(self) -> None:
-        """This side closed: keep nothing, and do not report an end that the owner brought about."""
+        """Close this side: drop kept messages, and do not report the end, which the owner itself asked for."""
         self._end_told = True
         self.feed = None
         self._messages.clear()
@@ -172,7 +173,7 @@ class Inbox:
         self.end()
 
     async def read(self) -> bytes | None:
-        """The next message without suspending where one is there; None at the end."""
+        """Return the next message, without an await where one is kept; None at the end."""
         while not self._messages:
             if self.over:
                 return None
@@ -186,7 +187,7 @@ class Inbox:
         return self._take()
 
     def attach(self, feed: Feed, ended: Ended) -> None:
-        """From now on call `feed` and `ended`; what was kept goes first."""
+        """Call `feed` and `ended` from now on. Kept messages come first."""
         self._held = feed
         self._ended = ended
         self._pass_on()
@@ -227,9 +228,9 @@ class Inbox:
 
 
 class MemoryChannel(Channel):
-    """One side of a pair in the same loop: writing here calls the other side's `feed`, with no queue in between."""
+    """One side of a pair in the same loop. Writing calls the other side's `feed`, without a queue in between."""
 
-    # An attribute, where other channels have to find out: it is asked for twice a request.
+    # An attribute and no property, because it is read twice for each request.
     congested: bool = False
 
     def __init__(self) -> None:
@@ -250,7 +251,7 @@ class MemoryChannel(Channel):
         if inbox.feed is not None:
             inbox.feed(message)
             return
-        # Nobody reads over there: refuse rather than fill the memory of a process that both sides share.
+        # Nobody reads on the other side: refuse rather than fill the memory of the process that both share.
         if len(inbox) >= UNREAD_MESSAGES or inbox.size > UNREAD_BYTES:
             raise Unreachable(f"the other side has left {len(inbox)} messages unread")
         inbox.deliver(message)
@@ -269,9 +270,9 @@ class MemoryChannel(Channel):
         return not (self._closed or self._peer._closed)
 
     def _is_behind(self) -> bool:
-        """Return whether the other side has left much unread."""
+        """Return whether the other side has left many messages unread."""
         inbox = self._peer._inbox
-        # Where messages are delivered by call there is nothing that could pile up.
+        # An attached side takes messages by call, so none can pile up.
         return inbox.feed is None and len(inbox) > UNREAD_CONGESTED
 
     async def drain(self) -> None:
@@ -302,7 +303,7 @@ class MemoryChannel(Channel):
 
 
 def memory_pair() -> tuple[MemoryChannel, MemoryChannel]:
-    """Two channels that are each other's other end."""
+    """Make two channels that are connected to each other."""
     left, right = MemoryChannel(), MemoryChannel()
     left._peer, right._peer = right, left
     return left, right

@@ -1,7 +1,7 @@
 """The environment of a server that a client starts.
 
-The environment of a program holds its secrets: cloud keys, tokens of CI, passwords of databases. A server is code of
-somebody else, so it gets what any program needs to run, and what it is given by name.
+The environment of a program holds its secrets: cloud keys, tokens of CI, passwords of databases. A server is somebody
+else's code, so it gets only the variables that any program needs to run, and those that it is given by name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-#: Who and where the user is, how programs are found, which language and time zone, where files of each kind go.
+#: The user, the paths of programs, the language and time zone, the folders for each kind of file.
 POSIX: Final = frozenset(
     {
         "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER",
@@ -20,7 +20,7 @@ POSIX: Final = frozenset(
         "SSL_CERT_DIR", "SSL_CERT_FILE",
     }
 )  # fmt: skip
-#: The same for Windows, where nothing starts without SYSTEMROOT, and no batch file without COMSPEC and PATHEXT.
+#: The same for Windows. Nothing starts there without SYSTEMROOT, and no batch file without COMSPEC and PATHEXT.
 WINDOWS: Final = frozenset(
     {
         "APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PROCESSOR_ARCHITECTURE", "SYSTEMDRIVE",
@@ -36,10 +36,10 @@ _OURS: Final = "TOOLWIRE_"
 
 
 def child_environment(added: Mapping[str, str] | None = None, *, inherit_all: bool = False) -> dict[str, str]:
-    """Make the environment of a child: what is inherited, and `added` on top.
+    """Make the environment of a child: the variables that it inherits, and `added` on top.
 
-    With `inherit_all` that is everything but the variables of Toolwire itself, which hold its keys. What is `added`
-    is passed whatever its name is.
+    With `inherit_all` it inherits everything but the variables of Toolwire itself, which hold keys. The variables in
+    `added` may have any name.
     """
     kept = {name: value for name, value in os.environ.items() if _is_inherited(name, value, inherit_all)}
     return {**kept, **(added or {})}
@@ -50,5 +50,5 @@ def _is_inherited(name: str, value: str, inherit_all: bool) -> bool:
         return False
     if inherit_all:
         return True
-    # An old shell takes a value that begins like this for a function, and runs what stands behind it.
+    # An old shell takes a value that begins like this for a function, and runs the code behind it.
     return (name in _INHERITED or name.startswith(_LOCALE)) and not value.startswith("()")

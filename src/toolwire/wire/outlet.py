@@ -1,4 +1,4 @@
-"""The way back from a handler to whoever asked."""
+"""The outlet: how a handler reaches the client of its request."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from toolwire.protocol import types as t
 
 
 class Outlet(Protocol):
-    """The way back to whoever sent a request, for as long as it is being handled."""
+    """The connection to the client of a request, while the request is handled."""
 
     connection: Any
 
     @property
     def is_local(self) -> bool:
-        """Return whether the request came over stdio, or from within the process."""
+        """Return whether the request came over stdio, or from this process."""
 
     @property
     def answered(self) -> asyncio.Future[Any] | None:
-        """Done when the transport has the answer, or will never get one; None where nobody is answered.
+        """Return a future that is done when the transport has the answer, or will never get one; None without one.
 
-        Only the handler of the request may ask for it. Whoever waits for it is called back: it is never awaited inside
-        the request, which it would hold up for ever.
+        Only the handler of the request may ask for it, and adds a callback. Inside the request it must not be awaited,
+        because the request would then wait for its own end.
         """
 
     @property

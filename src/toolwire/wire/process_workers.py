@@ -1,7 +1,7 @@
-"""Processes for handlers that must be stopped for real: a pool of warm children, each of which can be killed.
+"""Worker processes for handlers that must be stopped for real: a pool of warm children, each of which can be killed.
 
-A child is a fresh interpreter (the spawn way, on every system) that speaks over a `ProcessChannel`: so it has a group
-or job of its own, none of the protocol's descriptors, nothing on its standard input, and ends when this process does.
+A child is a fresh interpreter, on every system, with a `ProcessChannel`. So it has a process group or job of its own,
+no descriptor of the protocol and nothing on its standard input, and it ends when this process does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHILD: Final = "import sys; sys.path[:] = {path!r}; from toolwire.wire.process_w
 
 
 class ProcessFailed(ToolwireError):
-    """A function raised in its process, or the process ended under it.
+    """The failure of a function in its process, or of the process itself.
 
     `type_name` and the text describe the exception; `traceback` is for the log.
     """
@@ -42,17 +42,17 @@ class ProcessFailed(ToolwireError):
 
 
 class Reference(NamedTuple):
-    """Where a fresh interpreter finds a function."""
+    """The place where a fresh interpreter finds a function."""
 
     module: str
     name: str
     file: str | None
-    # What multiprocessing needs to load the main program's file in a child; None for any other module.
+    # The data with which multiprocessing loads the main program's file in a child; None for any other module.
     main: dict[str, Any] | None
 
 
 def check_process_function(function: Callable[..., Any]) -> None:
-    """Raise `ServerError` for what a fresh interpreter could not import by name; to be called at registration."""
+    """Raise `ServerError` for a function that a fresh interpreter cannot import by name. Called at registration."""
     name = getattr(function, "__qualname__", None)
     module = getattr(function, "__module__", None)
     if name is None or module is None or not hasattr(function, "__code__"):
@@ -83,20 +83,20 @@ def _reference(function: Callable[..., Any]) -> Reference:
 
 
 def _pack(value: object) -> bytes:
-    # Here and not above: most servers have no use for it and should not pay for it when they start.
+    # Imported here because most servers do not need it, and should not pay for it when they start.
     import pickle
 
     try:
         return pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
-        # Each version of Python has another type and another text for this.
+        # Each version of Python raises another type with another text.
         raise TypeError(f"a value cannot be pickled for another process: {error}") from error
 
 
 def _unpack(data: bytes) -> Any:
     import pickle
 
-    # Only ever from our own child or parent, over a private pipe.
+    # The data is always from our own child or parent, over a private pipe.
     return pickle.loads(data)
 
 
@@ -112,13 +112,13 @@ def _decode(line: bytes) -> Any:
 
 
 class ProcessWorkers:
-    """At most `count` children (one a processor), kept warm, and at most `queue` calls that wait for one.
+    """A pool of at most `count` children (one for each processor), and at most `queue` calls that wait for one.
 
     Children belong to the loop that reads from them, so each loop on which calls are made has its own.
     """
 
     def __init__(self, count: int | None = None, queue: int = 1000, share: float = 1.0) -> None:
-        """`share`: how much of the children, and of the places in the queue, one caller has at most."""
+        """`share`: the part of the children, and of the places in the queue, that one caller may use."""
         self._count = count or os.cpu_count() or 1
         self._queue = queue
         self._share = share
@@ -135,16 +135,16 @@ class ProcessWorkers:
         on_message: Callable[[Any], None] | None = None,
         caller: Caller = None,
     ) -> Any:
-        """Call a module-level function in a child; what it `report`s goes to `on_message` on the loop.
+        """Call a module-level function in a child. Its `report`s go to `on_message` on the loop.
 
-        When the wait is cancelled or `timeout` seconds pass (`Timeout`), the child and whatever it started are killed.
-        An exception comes back as `ProcessFailed`, except for this library's own, which come back as they are.
+        When the wait is cancelled, or `timeout` seconds pass (`Timeout`), the child and every process that it started
+        are killed. Exceptions of this library are raised as they are, all others as `ProcessFailed`.
         """
         job = _encode((_reference(function), _pack((tuple(args), dict(kwargs or {})))))
         return await self._pool().run(job, timeout, on_message, caller)
 
     async def close(self) -> None:
-        """Kill every child of the running loop, and see them gone."""
+        """Kill every child of the running loop, and wait for its end."""
         with self._lock:
             pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
@@ -169,7 +169,7 @@ class _Pool:
         self._queue = queue
         self._own = max(1, int(count * share))
         self._shares = Shares(count + queue, share, "calls in processes")
-        # The turns of callers who have a call here: each has no more children at a time than one may have.
+        # For each caller with a call here: it may use no more children at a time than its share.
         self._turns: dict[Hashable, asyncio.Semaphore] = {}
         self._slots = asyncio.Semaphore(self._count)
         self._waiting = 0
@@ -212,7 +212,7 @@ class _Pool:
             self._slots.release()
 
     def kill(self) -> None:
-        """End the children of a loop that is closed, where nobody can see them gone."""
+        """End the children of a loop that is closed, where nobody can wait for their end."""
         for worker in self._all:
             worker.kill()
 
@@ -225,7 +225,7 @@ class _Pool:
     def _discard(self, worker: ProcessChannel) -> None:
         worker.kill()
         self._all.discard(worker)
-        # The caller may be a cancelled task, which should not wait for the last of it.
+        # In a task of its own, because the caller may be a cancelled task, which should not wait.
         closing = asyncio.get_running_loop().create_task(worker.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -236,7 +236,7 @@ class _Pool:
             worker.write(job)
             outcome, *rest = await self._outcome(worker, on_message)
         except BaseException:
-            # Cancelled, out of time or broken: this child is not used again.
+            # A child that was cancelled, ran out of time or failed is not used again.
             self._discard(worker)
             raise
         self._idle.append(worker)
@@ -269,7 +269,7 @@ class _Pool:
         from toolwire.wire.subprocess import ProcessChannel
 
         command = [sys.executable, "-c", CHILD.format(path=sys.path)]
-        # The same program in another process: it has the same environment, keys included.
+        # It is the same program in another process, so it has the same environment, keys included.
         worker = await ProcessChannel.spawn(command, env=os.environ, on_stderr="inherit", limit=MESSAGE_LIMIT)
         self._all.add(worker)
         return worker
@@ -282,14 +282,14 @@ _responses_lock = threading.Lock()
 
 
 def report(message: object) -> None:
-    """Inside a worker process: send a message to `on_message` of the call that is running."""
+    """Send a message to `on_message` of the running call. For code in a worker process."""
     if _responses is None:
         raise RuntimeError("this is not a worker process")
     _respond(("message", message))
 
 
 def serve() -> None:
-    """The whole life of a worker process: one call after another until its input ends."""
+    """Be a worker process: serve one call after another until the input ends."""
     global _responses
     claimed = claim()
     assert claimed.input is not None and claimed.output is not None
@@ -302,7 +302,7 @@ def serve() -> None:
 def _call(line: bytes) -> None:
     try:
         reference, arguments = _decode(line)
-        # The arguments may hold types of the function's own module, so that is loaded first.
+        # The function's module is loaded first, because the arguments may hold its types.
         function = _load(reference)
         args, kwargs = _unpack(arguments)
         _respond(("done", function(*args, **kwargs)))
@@ -326,7 +326,7 @@ def _load(reference: Reference) -> Callable[..., Any]:
     if reference.main is not None:
         from multiprocessing import spawn
 
-        # Loads the main program under another name, so that what it guards by its own name does not run here.
+        # Loads the main program under another name, so that the code under `if __name__ == "__main__"` does not run.
         spawn.prepare(reference.main)
         module = sys.modules["__main__"]
     else:
@@ -344,7 +344,7 @@ def _import(reference: Reference) -> ModuleType:
         spec = None
     if spec is not None and spec.origin == reference.file:
         return import_module(reference.module)
-    # A file that was loaded by its path, under a name that the import system does not know.
+    # The file was loaded by its path, under a name that the import system does not know.
     assert reference.file is not None
     _make_packages(reference.module, Path(reference.file))
     spec = util.spec_from_file_location(reference.module, reference.file)
@@ -356,7 +356,7 @@ def _import(reference: Reference) -> ModuleType:
 
 
 def _make_packages(module: str, file: Path) -> None:
-    """Make the folders above a file the packages in its name, so that the file can import its neighbours by a dot."""
+    """Make packages of the folders above a file, so that the file can use relative imports."""
     from importlib import machinery, util
 
     names = module.split(".")[:-1]

@@ -1,7 +1,7 @@
-"""Drives one `Peer` over one `Channel`: a task a request, waiters for our own, deadlines, orderly ends.
+"""A session drives one `Peer` over one `Channel`: one task for each request, waiters for our own requests, the end.
 
-The reader never waits for a handler: what may not start yet is kept in a bounded backlog, and only when that is full
-does reading pause, so that a flood is held back by the transport while answers and cancellations still get through.
+The reader never waits for a handler. Requests that may not start yet are kept in a bounded backlog. Only when that is
+full, reading pauses: the transport holds a flood back, while answers and cancellations still get through.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ _NO_PARAMS = t.RequestParams()
 
 
 class Handler(Protocol):
-    """Whoever answers requests: a server, or a client for what its server asks."""
+    """The part that answers requests: a server, or a client that its server asks."""
 
     def handle(self, request: Incoming, outlet: Outlet) -> Awaitable[Any]: ...
 
     def notified(self, notice: Notice, session: Session) -> None: ...
 
     def closing(self, session: Session) -> None:
-        """The connection is about to end: whatever waits for it should come to its end too."""
+        """End everything that waits for a connection, which is about to close."""
 
 
 class ClientHandler(Handler, Protocol):
-    """The handler of a client, which may have missed what its server said unasked."""
+    """The handler of a client, which may miss notifications of its server."""
 
     def missed(self) -> None:
-        """What was announced while nobody could hear it is lost."""
+        """Take note that notifications may have been lost."""
 
 
 class ConnectionOutlet(Struct, eq=False):
-    """An outlet on a connection: notifications and requests share its one channel. Also who serves the request."""
+    """The `Outlet` of a request on a connection, where everything shares one channel, and the task that serves it."""
 
     connection: Session
     revision: str
     open: bool = True
     task: asyncio.Task[None] | None = None
-    # Whether the answer has to let notifications go first.
+    # Whether the client has to read notifications before the answer is sent.
     follows: bool = False
 
     @property
@@ -81,7 +81,7 @@ class ConnectionOutlet(Struct, eq=False):
 
     @property
     def answered(self) -> asyncio.Future[Any] | None:
-        # It writes the answer in its last step. An eager task runs before `task` is set.
+        # The task writes the answer in its last step. An eager task runs before `task` is set.
         return self.task or asyncio.current_task()
 
     @property
@@ -92,14 +92,14 @@ class ConnectionOutlet(Struct, eq=False):
         await self.connection.channel.drain()
 
     def notify(self, method: str, params: t.Wire) -> bool:
-        """Send a notification that concerns this request; False once the request is settled (PRG-2, STD-10)."""
+        """Send a notification about this request; return False once the request is settled (PRG-2, STD-10)."""
         if not self.open:
             return False
         self.follows = self.connection.paced
         return self.connection.notify(method, shape(params, self.revision))
 
     async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
-        # Params that say nothing stay away (`roots/list`).
+        # Empty params are left out (`roots/list`).
         said = UNSET if params == _NO_PARAMS else shape(params, self.revision)
         answer = await self.connection.request(method, said, timeout=timeout)
         assert answer is not None
@@ -121,7 +121,7 @@ class Session:
         principal: Any = None,
         caller: Caller = None,
     ) -> None:
-        """`caller`: whom its requests are counted for where callers share something."""
+        """`caller`: whose share of the limits the requests of this connection count in."""
         self.channel = channel
         self.peer = peer
         self.handler = handler
@@ -134,25 +134,25 @@ class Session:
         self._max_result = max_result
         self.serving: dict[RequestId, ConnectionOutlet] = {}
         self._backlog: deque[Incoming] = deque()
-        self._room: asyncio.Event | None = None  # There while reading is held back.
+        self._room: asyncio.Event | None = None  # Set only while reading is paused.
         self._ended: asyncio.Future[None] = self.loop.create_future()
         self.deadlines: Deadlines = Deadlines(self.loop, peer.outgoing.values, self._expire, ceiling)
         """The time limits of the requests that this side has sent."""
         self._closed = False
         self._hurried: asyncio.Future[None] = self.loop.create_future()
-        self._revision_told = isinstance(peer.lifecycle, ClientLifecycle)  # A client tells it by itself.
+        self._revision_told = isinstance(peer.lifecycle, ClientLifecycle)  # A client tells its channel by itself.
         self._has_routes = type(channel).route is not Channel.route
         self.paced: bool = type(channel).taken is not Channel.taken
         self._tells_principals = type(channel).principal is not Channel.principal
         self._start_task = task_starter(self.loop)
         self._routes: dict[RequestId, Feed] = {}
-        # Last: what has arrived already is delivered at once.
+        # At the end, because messages that have arrived already are delivered at once.
         self._attached = channel.attach(self.feed, self._on_ended)
 
     # --- reading ---
 
     async def run(self) -> None:
-        """Read until the other side goes away; returns at the end of input, or when `end` is called."""
+        """Read until the other side disconnects, or `end` is called."""
         if self._attached:
             await self._ended
             return
@@ -172,14 +172,14 @@ class Session:
                     await self._room.wait()
         except asyncio.CancelledError:
             raise
-        except Exception as caught:  # A transport that breaks is an end like any other.
+        except Exception as caught:  # A transport that breaks is one way to end.
             error = caught
         self._on_ended(error)
 
     def _on_ended(self, error: BaseException | None) -> None:
         if self.error is None:
             self.error = error
-        # An answer can no longer come; whoever waits for one must not wait on.
+        # No answer can come any more, so nobody must wait for one.
         self._fail_outgoing()
         if not self._ended.done():
             self._ended.set_result(None)
@@ -194,7 +194,7 @@ class Session:
             waiter.resolve(None, OutcomeUnknown(f"The connection ended before {waiter.method} was answered"))
 
     def feed(self, message: bytes, about: RequestId | None = None) -> None:
-        """Take one frame, which came back for the request `about` of ours, where that is known."""
+        """Take one frame; `about` is the request of ours that it answers, where the transport knows that."""
         for event in self.peer.oversized() if type(message) is Oversized else self.peer.receive(message, about):
             kind = type(event)
             if kind is Incoming:
@@ -222,7 +222,7 @@ class Session:
     # --- requests of the other side ---
 
     def _tell_revision(self) -> None:
-        """The channel learns the revision with the answer to `initialize`, which is the first to know it."""
+        """Tell the channel the revision, which is known with the answer to `initialize`."""
         revision = self.peer.lifecycle.revision
         if revision is not None and not self._revision_told:
             self._revision_told = True
@@ -230,7 +230,7 @@ class Session:
 
     def _admit(self, request: Incoming) -> None:
         if self._tells_principals and (sender := self.channel.principal) is not None:
-            # STL-7: a transport that authenticates each message knows better than whoever opened the connection.
+            # STL-7: where the transport authenticates each message, its sender counts and not that of the connection.
             request.principal = sender
         else:
             request.principal = self.principal
@@ -247,11 +247,11 @@ class Session:
             if len(self._backlog) >= BACKLOG:
                 self._hold_back()
         else:
-            # Reading cannot pause while answers are awaited, so there is nothing left but to refuse.
+            # Reading cannot pause while we wait for answers, so the request is refused.
             self._send(self.peer.refuse(request.id, ProtocolError(INTERNAL_ERROR, "Too many requests; try again")))
 
     def _hold_back(self) -> None:
-        """Read no more until there is room, unless we wait for an answer, which could then never arrive."""
+        """Pause reading until there is room, unless we wait for an answer, which could then never arrive."""
         if self._room is None and not self.peer.outgoing:
             self._room = asyncio.Event()
             self.channel.pause()
@@ -270,7 +270,7 @@ class Session:
         identifier = request.id
         try:
             if self.channel.congested:
-                await self.channel.drain()  # A reader that is behind gets nothing new started for it.
+                await self.channel.drain()  # Nothing new is started for a reader that is behind.
             result = await self.handler.handle(request, outlet)
             # A request that was cancelled is settled already, and its id may be in use again.
             data = self.peer.respond(identifier, result, self._max_result) if outlet.open else None
@@ -282,8 +282,9 @@ class Session:
             try:
                 await self.channel.taken()
             except asyncio.CancelledError:
-                data = None  # The connection ends, and whoever waited with it.
-        outlet.task = None  # A task holds its context variables, and with them this outlet: no ring is left behind.
+                data = None  # The connection ends, and nobody waits for the answer.
+        # A task holds its context variables, and they hold this outlet. Without this a ring would be left behind.
+        outlet.task = None
         route = None
         if self.serving.get(identifier) is outlet:
             del self.serving[identifier]
@@ -296,7 +297,7 @@ class Session:
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:
-        """Meanwhile one more request may run at once: one that only listens takes no place of those that work."""
+        """Let one more request run meanwhile, because the current one only listens and does no work."""
         self._in_flight += 1
         self._start_next()
         try:
@@ -317,10 +318,10 @@ class Session:
         if outlet is None:
             self._backlog = deque(request for request in self._backlog if request.id != event.id)
             return
-        outlet.open = False  # STD-10: nothing more for this request, whatever the handler still does.
+        outlet.open = False  # STD-10: nothing more is sent for this request, whatever the handler still does.
         if outlet.task is not None:
             outlet.task.cancel()
-        self._start_next()  # The task may not have begun, and then its end goes unnoticed.
+        self._start_next()  # A task that has not begun yet does not do this at its end.
 
     # --- requests of ours ---
 
@@ -333,9 +334,9 @@ class Session:
         identifier: RequestId | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Raw | None:
-        """Send a request and wait for its result; None when the other side ended it without one.
+        """Send a request and return its result; None when the other side ended it without one.
 
-        `headers` are for transports that have them.
+        `headers` are for transports that have headers.
         """
         if self._closed or self._ended.done():
             raise Unreachable("The connection is closed")
@@ -349,7 +350,7 @@ class Session:
         try:
             channel.write(self.peer.request(identifier, method, params, pending))
             if self._room is not None:
-                self._read_on()  # The answer has to get through.
+                self._read_on()  # Otherwise the answer could not arrive.
             if channel.congested:
                 await channel.drain()
             return await future
@@ -359,7 +360,7 @@ class Session:
             raise
 
     def progressed(self, params: t.ProgressNotificationParams) -> None:
-        """Hand progress to the request it belongs to; our tokens are our request ids."""
+        """Pass progress to its request. Our progress tokens are our request ids."""
         pending = self.peer.outgoing.get(params.progress_token)
         if pending is None:
             return
@@ -399,14 +400,14 @@ class Session:
         try:
             (route or self.channel.write)(data)
         except ToolwireError:
-            return False  # The other side is gone; the end of input says so too.
+            return False  # The other side is gone. The end of input reports that, too.
         return True
 
     # --- the end ---
 
     @property
     def over(self) -> bool:
-        """Return whether nothing more can be sent, whether or not `run` has returned yet."""
+        """Return whether nothing more can be sent. `run` may not have returned yet."""
         return self._closed or self._ended.done()
 
     def end(self) -> None:
@@ -415,16 +416,16 @@ class Session:
             self._ended.set_result(None)
 
     def hurry(self) -> None:
-        """Make `run` return, and give what is in flight no more time, also where it has been given some already."""
+        """Make `run` return, and give running requests no more time, even if `close` has given them some."""
         if not self._hurried.done():
             self._hurried.set_result(None)
         self.end()
 
     async def finished(self) -> None:
-        """Wait until nothing of ours is in flight, where requests outlive the connection that they were begun on."""
+        """Wait until no request of ours is in flight, where requests outlive the connection."""
 
     async def close(self, grace: float = 0.0) -> None:
-        """Let what is in flight finish within `grace` seconds, cancel the rest, flush and close the channel."""
+        """Let running requests finish within `grace` seconds, cancel the others, flush and close the channel."""
         if self._closed:
             return
         self._closed = True
@@ -434,10 +435,10 @@ class Session:
         except Exception:
             log.exception("closing a connection failed")
         if not self.channel.is_connected:
-            self._backlog.clear()  # Nobody is there to hear of what has not even begun.
+            self._backlog.clear()  # Nobody could get the answers of requests that have not begun.
         try:
             await self._finish(grace)
-        finally:  # Whoever waits may be cancelled; what runs ends all the same.
+        finally:  # Also when the task that waits here is cancelled.
             self._backlog.clear()
             tasks = self._running()
             for task in tasks:
@@ -449,7 +450,7 @@ class Session:
         await self.channel.close()
 
     async def _finish(self, grace: float) -> None:
-        """Wait for what runs and for what it makes room for, as input that ends early (a file, say) leaves behind."""
+        """Wait for running requests and for those in the backlog, which an input that ends early leaves behind."""
         deadline = self.loop.time() + grace
         hurried = self._hurried
         while not hurried.done() and (tasks := self._running()) and (left := deadline - self.loop.time()) > 0:

@@ -1,7 +1,7 @@
-"""What callers share: so much for all of them together, and for each no more than a share of it.
+"""Limits that callers share: one limit for all of them together, and a share of it for each.
 
-A caller is whatever its user counts by: a principal, or the address of a peer. None stands for somebody whom no share
-holds: the one at the other end of a pipe, or everybody behind an address that says nothing.
+A caller is a principal, or the address of a peer. None stands for a caller that no share limits: the process at the
+other end of a pipe, or everybody behind an address that says nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Caller: TypeAlias = Hashable | None
 
 
 def caller_of(principal: Any) -> Caller:
-    """The caller that a principal is, whatever kind of object stands for it; None for nobody."""
+    """Return the caller for a principal, whatever kind of object that is; None for no principal."""
     if principal is None:
         return None
     try:
@@ -26,7 +26,7 @@ def caller_of(principal: Any) -> Caller:
 
 
 class Taken(ProtocolError):
-    """A refusal: the caller holds all that one may hold (`own`), or nothing is left for anybody.
+    """The refusal of a request, because its caller holds its whole share (`own`), or nothing is left for anybody.
 
     Over HTTP it becomes 429 or 503, with `Retry-After`.
     """
@@ -44,21 +44,21 @@ class Taken(ProtocolError):
 
 
 class Shares:
-    """Counts what callers hold of something of which there is `limit`; one caller gets `share` of it at most.
+    """The count of something of which there is `limit`, by caller. One caller gets `share` of it at most.
 
-    `what` names it in refusals, and `seconds` is when whoever is refused should try again.
+    `what` names it in refusals, and a caller that is refused should try again after `seconds`.
 
-    It remembers a caller for as long as that caller holds something, so it holds no more entries than `limit`. It can
-    be used from several threads.
+    A caller is remembered only while it holds something, so there are never more entries than `limit`. Several threads
+    may use one object.
     """
 
     __slots__ = ("_held", "_lock", "_seconds", "_what", "limit", "own", "total")
 
     def __init__(self, limit: int, share: float, what: str, *, of: int | None = None, seconds: int = 1) -> None:
-        """`of`: what the share is a part of, where that is not the limit."""
+        """`of`: the number that the share is a part of, where that is not the limit."""
         self.limit: int = limit
         self.own: int = max(1, int((limit if of is None else of) * share))
-        """How much of it one caller may hold."""
+        """The amount that one caller may hold."""
         self.total: int = 0
         self._what = what
         self._seconds = seconds
@@ -66,7 +66,7 @@ class Shares:
         self._lock = threading.Lock()
 
     def take(self, caller: Caller, amount: int = 1) -> None:
-        """Count in what a caller wants to hold; raise `Taken` where that is too much."""
+        """Count what a caller wants to hold; raise `Taken` when that is too much."""
         with self._lock:
             held = self._held.get(caller, 0) + amount
             if held > self.own or self.total + amount > self.limit:
@@ -75,7 +75,7 @@ class Shares:
             self.total += amount
 
     def add(self, caller: Caller) -> None:
-        """Count in what a caller holds already: whoever calls this has called `check` just before."""
+        """Count one that a caller holds already. Call `check` just before."""
         with self._lock:
             self._count(caller, 1)
 
@@ -84,7 +84,7 @@ class Shares:
         self.total += amount
 
     def check(self, caller: Caller) -> None:
-        """Raise `Taken` where a caller can have no more, and count nothing in."""
+        """Raise `Taken` when a caller can have no more. Nothing is counted."""
         if self.total >= self.own:  # Below that there is room for anybody.
             self._check(caller, 1)
 
@@ -95,11 +95,11 @@ class Shares:
             raise Taken(self.limit, self._what, self._seconds, own=False)
 
     def has_room(self, caller: Caller, amount: int = 1) -> bool:
-        """Say whether a caller could have so much now, and count nothing in."""
+        """Return whether a caller could have so much now. Nothing is counted."""
         return self.total + amount <= self.limit and (caller is None or self.held_by(caller) + amount <= self.own)
 
     def give_back(self, caller: Caller, amount: int = 1) -> None:
-        """Count out what a caller held."""
+        """Stop counting what a caller held."""
         with self._lock:
             self.total -= amount
             left = self._held[caller] - amount
@@ -109,10 +109,10 @@ class Shares:
                 del self._held[caller]
 
     def held_by(self, caller: Caller) -> int:
-        """Tell how much a caller holds now."""
+        """Return how much a caller holds now."""
         return self._held.get(caller, 0)
 
     @property
     def callers(self) -> int:
-        """Return how many callers hold something."""
+        """Return the number of callers that hold something."""
         return len(self._held)

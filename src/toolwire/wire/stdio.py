@@ -1,7 +1,7 @@
-"""The server's side of stdio: the protocol's own descriptors, the channel over them, and when to stop.
+"""The server's side of stdio: the descriptors of the protocol, the channel over them, and the signals to stop.
 
-2026-07-28 basic/transports/stdio: standard output carries protocol messages and nothing else. So both descriptors are
-taken away from everybody before user code can print, read, or pass them on.
+2026-07-28 basic/transports/stdio: standard output carries protocol messages and nothing else. So the protocol takes
+both descriptors for itself, before user code can print, read, or pass them on.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from toolwire.wire.byte_streams import (
     blocking_source,
 )
 
-# A client that sends without reading is no longer read at this many unsent bytes. The client's side has no such
-# rule: if both had, each could wait for the other.
+# With so many unsent bytes, a client that sends without reading is not read any more. The client's side has no such
+# rule: if both had one, each could wait for the other.
 STOP_READING_AT: Final = 8 * 1024 * 1024
-# How long an answer waits for the client to read the notifications before it, how often that is looked at, and how long
-# it waits where the system does not tell.
+# How long an answer waits for the client to read the notifications before it, the seconds between two looks, and how
+# long the answer waits where the system does not tell what was read.
 TAKEN_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 0.001
 UNKNOWN_SECONDS: Final = 0.005
@@ -44,7 +44,7 @@ Stream: TypeAlias = int | IO[bytes] | None
 
 
 class Claimed(NamedTuple):
-    """The protocol's private descriptors; None for one that was closed when the process started."""
+    """The private descriptors of the protocol; None for one that was closed when the process started."""
 
     input: int | None
     output: int | None
@@ -54,11 +54,11 @@ _claimed: Claimed | None = None
 
 
 def claim() -> Claimed:
-    """Take standard input and output for the protocol alone; later calls give the same descriptors.
+    """Take standard input and output for the protocol alone; later calls return the same descriptors.
 
     Afterwards descriptor 0 is the null device and descriptor 1 is standard error, for this process, for C libraries
-    and for every child, so that nothing but the channel can read requests or write to the client. Call it before there
-    is an event loop: one that finds a standard descriptor closed may take its number for itself.
+    and for every child. So only the channel can read requests or write to the client. Call it before there is an event
+    loop: a loop that finds a standard descriptor closed may use its number.
     """
     global _claimed
     if _claimed is None:
@@ -67,7 +67,7 @@ def claim() -> Claimed:
 
 
 def _claim() -> Claimed:
-    # Closed descriptors first, or the duplicates below would land on their numbers.
+    # Closed descriptors are filled first, or the duplicates below would get their numbers.
     null = os.open(os.devnull, os.O_RDWR)
     present = [_occupied(fd, stream, null) for fd, stream in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__))]
     requests = os.dup(0) if present[0] else None
@@ -84,28 +84,28 @@ def _claim() -> Claimed:
     else:
         os.set_inheritable(null, True)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # It was made for a pipe; what is printed from now on is for people.
+        # Python made it for a pipe. From now on it is for people to read.
         sys.stdout.reconfigure(line_buffering=True)
     return Claimed(requests, responses)
 
 
 def _occupied(fd: int, stream: object, null: int) -> bool:
-    """Return whether a standard descriptor is what it is meant to be; one that is free is given the null device."""
+    """Return whether a standard descriptor has its proper use; open the null device on one that is free."""
     try:
         os.fstat(fd)
     except OSError:
         os.dup2(null, fd)
         return False
-    # Python found it closed at start: whatever sits there now was opened by somebody for something else.
+    # Where Python found it closed at the start, a file that is open there now was opened for something else.
     return stream is not None and fd != null
 
 
 class StdioChannel(ByteChannel):
     """The channel of a stdio server, or one over any two streams.
 
-    Each may be a pipe, socket, file, terminal, the null device or closed (None), given as a descriptor or as a binary
-    file object. With no arguments it is standard input and output, claimed. What it is given it never closes, and never
-    changes for others who share it.
+    Each may be a pipe, socket, file, terminal, the null device or closed (None), as a descriptor or as a binary file
+    object. Without arguments the channel claims standard input and output. It never closes streams that it was given,
+    and never changes them for others who share them.
     """
 
     def __init__(self, input: Stream = None, output: Stream = None, *, limit: int = LINE_LIMIT) -> None:
@@ -117,14 +117,14 @@ class StdioChannel(ByteChannel):
 
     def _open(self) -> tuple[ByteSource | None, ByteSink | None]:
         sink = _open_sink(self._output)
-        # With no way out nobody can ever get an answer, so nothing is taken in either.
+        # Without an output nobody can ever get an answer, so nothing is read either.
         return (None if sink is None else _open_source(self._input)), sink
 
     async def taken(self) -> None:
-        """Wait until the client has read what was sent, for a moment at most.
+        """Wait a moment for the client to read what was sent.
 
-        Some clients handle an answer as soon as they read it, and a notification a little later. Of what they get in
-        one read they forget the notifications, because the call they belong to is over.
+        Some clients handle an answer as soon as they read it, and a notification a little later. When they get both in
+        one read they drop the notification, because its call is over.
         """
         try:
             async with asyncio.timeout(TAKEN_SECONDS):
@@ -196,14 +196,14 @@ def _writer(stream: IO[bytes]) -> Callable[[memoryview], int | None]:
 
 
 def _nothing() -> None:
-    """What was given stays open."""
+    """Leave a stream open that was given to the channel."""
 
 
 def parent_watch(callback: Callable[[], None]) -> Callable[[], None]:
-    """Call back once on the loop when the parent process dies; the result stops the watch.
+    """Call back once on the loop when the parent process dies; return a function that stops the watch.
 
-    A client that is killed can leave the pipe open in a process it started, and then the end of input never comes.
-    There is no watch when there is no parent to outlive.
+    A client that is killed can leave the pipe open in a process that it started. Then the end of input never comes.
+    Without a parent that could die there is no watch.
     """
     loop = asyncio.get_running_loop()
     pid = platforms.parent()
@@ -211,7 +211,7 @@ def parent_watch(callback: Callable[[], None]) -> Callable[[], None]:
         return _nothing
     stop = platforms.watch_exit(loop, pid, callback)
     if platforms.parent() != pid:
-        # It died while the watch was being set up, so the watch may be on another process of that number.
+        # It died meanwhile, so the watch may be on another process that got its number.
         stop()
         return loop.call_soon(callback).cancel
     return stop
@@ -219,10 +219,10 @@ def parent_watch(callback: Callable[[], None]) -> Callable[[], None]:
 
 @contextmanager
 def signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first SIGINT or SIGTERM calls `stop` on the loop, the second ends the process; handlers are restored after.
+    """Call `stop` on the loop at the first SIGINT or SIGTERM, end the process at the second; restore handlers after.
 
-    Does nothing outside the main thread, where Python allows no handlers, and for a signal the process was told to
-    ignore.
+    This does nothing outside of the main thread, where Python allows no handlers, and nothing for a signal that the
+    process was told to ignore.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -236,7 +236,7 @@ def signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         stopping = True
-        # Not from the handler itself: it runs between any two instructions of the loop's thread.
+        # Not called here: a signal handler runs between any two instructions of the loop's thread.
         loop.call_soon_threadsafe(stop)
 
     before = {number: signal.getsignal(number) for number in _stop_signals()}

@@ -1,4 +1,4 @@
-"""The client's side of stdio: a server as a child process, and the end of its whole tree.
+"""The client's side of stdio: a server as a child process, from its start to the end of its whole process tree.
 
 2024-11-05 to 2025-11-25 basic/lifecycle, 2026-07-28 basic/transports/stdio: to shut down, the client closes the child's
 standard input, waits, asks it to terminate, waits, and kills it.
@@ -24,7 +24,7 @@ from toolwire.wire.environment import child_environment
 from toolwire.wire.exit_reason import reason
 
 GRACE_SECONDS: Final = 2.0
-# How long what a dead child wrote may take to arrive through a thread.
+# How long the last output of a dead child may take to arrive through a thread.
 LAST_WORDS_SECONDS: Final = 1.0
 STDERR_LINE: Final = 8 * 1024
 STDERR_LINES: Final = 50
@@ -35,8 +35,8 @@ StderrLine: TypeAlias = Callable[[str], None]
 class ProcessChannel(ByteChannel):
     """A channel to a server that this process starts and ends.
 
-    The child's standard error is always read, so that a talkative server cannot block; its last lines are in
-    `stderr_tail`. When the child dies, what it wrote is delivered first and then the end.
+    The child's standard error is always read, so that a server that writes much cannot block. Its last lines are in
+    `stderr_tail`. When the child dies, its output is delivered first and then the end.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ProcessChannel(ByteChannel):
         self._stderr_lines: deque[str] = deque(maxlen=STDERR_LINES)
         self._status: int | None = None
         self._exited = asyncio.Event()
-        # Set when nobody in the tree holds the child's output any more.
+        # Set when no process in the tree holds the child's output any more.
         self._silent = asyncio.Event()
         self._stop_watch: Callable[[], None] = platforms.watch_exit(
             asyncio.get_running_loop(), process.pid, self._child_exited
@@ -70,12 +70,12 @@ class ProcessChannel(ByteChannel):
         limit: int = EVENT_LIMIT,
         grace: float = GRACE_SECONDS,
     ) -> Self:
-        """Start a command. Its environment is what `child_environment` inherits, with `env` on top.
+        """Start a command. Its environment is that of `child_environment`, with `env` on top.
 
-        `on_stderr` gets each line the child writes to standard error, or "inherit" lets the child use this process's.
-        Raises `Unreachable`, with the command and the reason, when it cannot be started.
+        `on_stderr` gets each line that the child writes to standard error. With "inherit" the child uses that of this
+        process. Raise `Unreachable`, with the command and the reason, when it cannot be started.
         """
-        # 2025-03-26 basic/authorization: on stdio, credentials come from the environment. Only those in `env` do.
+        # 2025-03-26 basic/authorization: on stdio, credentials come from the environment; here only those in `env`.
         environment = child_environment(env, inherit_all=inherit_env)
         process = _start(command, environment, None if cwd is None else os.fspath(cwd), on_stderr != "inherit")
         channel = cls(process, None if on_stderr == "inherit" else on_stderr, limit, grace)
@@ -88,17 +88,17 @@ class ProcessChannel(ByteChannel):
 
     @property
     def returncode(self) -> int | None:
-        """How the child ended, as in `subprocess`: negative for a signal; None while it runs."""
+        """Return the status of the child as in `subprocess`: negative for a signal; None while it runs."""
         return self._process.returncode if self._status is None else self._status
 
     @property
     def stderr_tail(self) -> str:
-        """The last lines that the child wrote to standard error."""
+        """Return the last lines that the child wrote to standard error."""
         return "\n".join(self._stderr_lines)
 
     @property
     def last_said(self) -> str:
-        """The line on standard error that tells why the child died, as far as programs keep to what is usual."""
+        """Return the line on standard error that most likely tells why the child died."""
         return reason(self._stderr_lines)
 
     def kill(self) -> None:
@@ -126,7 +126,7 @@ class ProcessChannel(ByteChannel):
             self._closer = self._loop.create_task(self._shut())
 
     def _take_last_words(self) -> None:
-        """Deliver what the child wrote, then the end: a process it left behind may hold its output open for ever."""
+        """Deliver what the child wrote, then the end. A process that it started may keep its output open for ever."""
         if isinstance(self._stderr, ReadySource):
             self._stderr.take_arrived()
         if isinstance(self._source, ReadySource):
@@ -145,11 +145,11 @@ class ProcessChannel(ByteChannel):
         if self._exited.is_set():
             self._inbox.end(error)
         else:
-            # Most likely it is about to exit; then the end can be told together with the status.
+            # Most likely the child is about to exit. Then the status is known when the end is reported.
             self._end_soon()
 
     async def close(self) -> None:
-        # The owner's own wish, so the end that follows is not reported to it.
+        # The owner asked for the end, so it is not reported to the owner.
         self._inbox.silence()
         self.resume()
         await super().close()
@@ -158,7 +158,7 @@ class ProcessChannel(ByteChannel):
         try:
             await self._ask_to_end()
         finally:
-            # Before the child is reaped: until then its group's id cannot belong to anybody else.
+            # Before the child is reaped, because afterwards the id of its group may belong to another group.
             self._tree.kill()
             self._stop_writing()
             try:
@@ -168,12 +168,12 @@ class ProcessChannel(ByteChannel):
 
     async def _ask_to_end(self) -> None:
         if not self._exited.is_set():
-            # Now, because what a child that has ended started cannot be found any more.
+            # Now, because the processes that a child started cannot be found any more when it has ended.
             self._tree.look()
             await in_time(self._grace, self._end_input())
         self._stop_writing()
         if not (self._exited.is_set() and self._silent.is_set()):
-            # What was started since, perhaps in order to clean up.
+            # The child may have started more processes since, perhaps in order to clean up.
             self._tree.look()
             if self._tree.terminate():
                 await in_time(self._grace, self._gone())
@@ -184,14 +184,14 @@ class ProcessChannel(ByteChannel):
         await self._gone()
 
     async def _gone(self) -> None:
-        """The child has ended, and so has everybody who shares its output."""
+        """Wait until the child has ended, and every process that shares its output."""
         await self._exited.wait()
         await self._silent.wait()
 
     def _let_go(self) -> None:
         self._stop_watch()
         self._tree.let_go()
-        # None only for a process that is stuck in the kernel, where not even a kill reaches it.
+        # None only for a process that is stuck in the kernel, where a kill does not reach it.
         self._status = self._process.poll()
         self._stop_reading()
         if self._stderr is not None:

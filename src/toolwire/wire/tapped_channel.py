@@ -1,4 +1,4 @@
-"""A channel that shows every message to somebody as it passes."""
+"""A channel that passes a copy of every message to a function."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Tap: TypeAlias = Callable[[Direction, bytes], Any]
 
 
 class TappedChannel(Channel):
-    """Another channel, overheard."""
+    """Another channel with a tap."""
 
     def __init__(self, inner: Channel, tap: Tap) -> None:
         self._inner = inner
         self._tap = tap
 
     def __getattr__(self, name: str) -> Any:
-        # What one kind of channel has and others do not, such as the exit status of a process.
+        # Members that only some channels have, such as the exit status of a process.
         return getattr(self._inner, name)
 
     async def connect(self) -> None:
@@ -37,11 +37,11 @@ class TappedChannel(Channel):
         self._inner.write(message)
 
     def attach(self, feed: Feed, ended: Ended) -> bool:
-        def overheard(message: bytes) -> None:
+        def tapped(message: bytes) -> None:
             self._tap("←", message)
             feed(message)
 
-        return self._inner.attach(overheard, ended)
+        return self._inner.attach(tapped, ended)
 
     async def close(self) -> None:
         await self._inner.close()
@@ -80,8 +80,8 @@ class TappedChannel(Channel):
     def route(self) -> Feed:
         inner = self._inner.route()
 
-        def overheard(message: bytes) -> None:
+        def tapped(message: bytes) -> None:
             self._tap("→", message)
             inner(message)
 
-        return overheard
+        return tapped

@@ -1,7 +1,7 @@
-"""Threads for handlers that block: an own pool whose results reach the loop in batches.
+"""Worker threads for handlers that block. Their results reach the loop in batches.
 
-Waking the loop is the dear part of handing over a result. Here many results share one wake-up, which is several times
-the throughput of `loop.run_in_executor`.
+Waking the loop is the expensive part of passing a result on. Here many results share one wake-up, which has several
+times the throughput of `loop.run_in_executor`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class Busy(ToolwireError):
-    """Every worker is occupied and the queue is full: refuse the call, the caller may try again later."""
+    """The refusal of a call, because every worker is busy and the queue is full. The caller may try again later."""
 
 
 class _Job(NamedTuple):
@@ -44,7 +44,7 @@ class _Mailbox:
         self._waking = False
 
     def post(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-        """Called in a worker."""
+        """Pass a result to the loop. Called in a worker."""
         self._finished.append((future, value, error))
         # `_collect` clears the flag before it looks, so an entry added after a set flag is always seen.
         if not self._waking:
@@ -57,11 +57,11 @@ class _Mailbox:
         while finished:
             future, value, error = finished.popleft()
             if future.done():
-                continue  # the task that waited was cancelled; nobody wants this any more
+                continue  # The task that waited was cancelled, so nobody wants the result.
             if error is None:
                 future.set_result(value)
             elif isinstance(error, StopIteration):
-                # A future refuses it, because it would look like the end of the coroutine that waits.
+                # A future refuses StopIteration, because it would end the coroutine that waits.
                 failure = RuntimeError("the function raised StopIteration")
                 failure.__cause__ = error
                 future.set_exception(failure)
@@ -70,13 +70,13 @@ class _Mailbox:
 
 
 class ThreadWorkers:
-    """At most `threads` daemon threads, started when needed, and at most `queue` calls that wait for one.
+    """A pool of at most `threads` daemon threads, started when needed, and at most `queue` calls that wait for one.
 
-    A thread that is woken takes one job after the other. Where it finds more than one, it has another thread woken
-    before it begins, so that nothing waits behind a job that blocks; short jobs are done before that one arrives, and
-    so a burst of them costs two wake-ups and not one each.
+    A thread that is woken takes one job after the other. If there is more than one, it has another thread woken before
+    it begins, so that no job waits behind one that blocks. Short jobs are done before that thread arrives, so a burst
+    of them costs two wake-ups and not one each.
 
-    `share` is how much of the threads, and of the places in the queue, one caller of `run_for` has at most.
+    `share` is the part of the threads, and of the places in the queue, that one caller of `run_for` may use.
     """
 
     def __init__(self, threads: int = 40, queue: int = 1000, share: float = 1.0) -> None:
@@ -84,33 +84,33 @@ class ThreadWorkers:
         self._queue = queue
         self._running = Shares(threads + queue, share, "calls in threads", of=threads)
         self._waiting = Shares(queue, share, "calls that wait for a thread")
-        # The jobs of callers who have as many threads as one may have.
+        # The jobs of callers that use their whole share of the threads.
         self._held_back: dict[Hashable, deque[_Job]] = {}
         self._jobs: deque[_Job] = deque()
         self._threads: list[threading.Thread] = []
-        # Those that sleep wait for one of these: True to look for jobs, False to end.
+        # Sleeping threads wait for one of these: True to look for jobs, False to end.
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._asleep = 0
         self._lock = threading.Lock()
         self._sharing = threading.Lock()
-        # Each is true only while some thread is yet to look at the jobs: one that was called and has not arrived, or
-        # one that has finished its job. Whoever clears a flag looks after that, so that no job is overlooked.
+        # Each is true only while some thread has yet to look at the jobs: one that was called and has not arrived, or
+        # one that has finished its job. A thread that clears a flag looks after that, so no job is overlooked.
         self._called = False
         self._returning = False
-        # Of the loop that was here last; nearly always there is only one.
+        # The mailbox of the loop that called last. Nearly always there is only one loop.
         self._mailbox: _Mailbox | None = None
         self._closed = False
 
     @property
     def waiting(self) -> int:
-        """Return how many calls wait for a thread."""
+        """Return the number of calls that wait for a thread."""
         return len(self._jobs) + self._waiting.total
 
     def run(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
-        """Call a function in a thread, with a copy of the current context; await the result.
+        """Call a function in a thread, with a copy of the current context; return a future of its result.
 
-        Cancelling the wait does not stop the thread, which no language feature can do; its result is dropped. Raises
-        `Busy` when the queue is full.
+        Cancelling the wait does not stop the thread, because Python cannot; its result is dropped. Raise `Busy` when
+        the queue is full.
         """
         job = self._job(function, args)
         if len(self._jobs) >= self._queue:
@@ -121,9 +121,9 @@ class ThreadWorkers:
         return job.future
 
     def run_for(self, caller: Hashable, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
-        """Call a function as `run` does, within the share of a caller: other jobs of theirs may have to end first.
+        """Call a function as `run` does, within the share of a caller: other jobs of the caller may have to end first.
 
-        Raises `Taken` when as many of theirs wait as may.
+        Raise `Taken` when the caller has used its share of the queue, too.
         """
         job = self._job(function, args, caller)
         with self._sharing:
@@ -144,14 +144,14 @@ class ThreadWorkers:
         loop = asyncio.get_running_loop()
         mailbox = self._mailbox
         if mailbox is None or mailbox.loop is not loop:
-            # Another loop's thread may put its own in this place at any time; what counts is the one in our hands.
+            # The thread of another loop may replace it at any time, so only the local variable is used below.
             mailbox = self._mailbox = _Mailbox(loop)
         if self._closed:
             raise Busy("the server is stopping")
         return _Job(mailbox, loop.create_future(), contextvars.copy_context(), function, args, caller)
 
     def _next_of(self, caller: Hashable) -> None:
-        """A job of a caller has ended: let the next one of theirs in, which takes over its place."""
+        """Let the next job of a caller take the place of one that has ended."""
         with self._sharing:
             jobs = self._held_back.get(caller)
             while jobs:
@@ -166,7 +166,7 @@ class ThreadWorkers:
                 self._held_back.pop(caller, None)
 
     def run_beside(self, function: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
-        """The same in a thread of its own, for what a worker waits for: all of them could wait for a free one."""
+        """Call a function in a thread of its own, because a worker waits for it, and all workers could be waiting."""
         if self._closed:
             raise Busy("the server is stopping")
         loop = asyncio.get_running_loop()
@@ -175,7 +175,7 @@ class ThreadWorkers:
         return job.future
 
     def _check_room(self) -> None:
-        """Jobs for which a thread is on its way, or can be had, do not count as waiting."""
+        """Raise `Busy` when the queue is full. Jobs for which a thread is free, or can be started, do not count."""
         with self._lock:
             free = self._asleep + self._limit - len(self._threads) + self._called
             if len(self._jobs) >= self._queue + free:
@@ -185,7 +185,7 @@ class ThreadWorkers:
                 )
 
     def _call(self) -> None:
-        """Have one more thread look at the jobs, if there is one to be had."""
+        """Wake one more thread, or start one, unless all are busy."""
         with self._lock:
             if self._called:
                 return
@@ -198,7 +198,7 @@ class ThreadWorkers:
                 self._threads.append(start_daemon("worker", self._work))
 
     def shutdown(self) -> None:
-        """Take no more work and let idle threads end; one that is stuck is not waited for."""
+        """Take no more work and let idle threads end. Threads that are stuck are not waited for."""
         self._closed = True
         with self._sharing:
             held_back, self._held_back = self._held_back, {}
@@ -208,7 +208,7 @@ class ThreadWorkers:
             try:
                 job = self._jobs.popleft()
             except IndexError:
-                break  # A thread was faster.
+                break  # A thread took the last job.
             hand_over(job.mailbox.loop, job.future.cancel)
         for _ in self._threads:
             self._calls.put(False)
@@ -222,7 +222,7 @@ class ThreadWorkers:
             arrived = self._sleep()
 
     def _sleep(self) -> bool:
-        """Wait until called; False when there will be nothing more to do."""
+        """Wait until called; return False when there is no more work."""
         with self._lock:
             self._returning = False
             if self._jobs:
@@ -231,7 +231,7 @@ class ThreadWorkers:
         return self._calls.get()
 
     def _serve(self) -> bool:
-        """One job; a function of its own, so that a thread that waits keeps nothing of the last call alive."""
+        """Do one job. This is a function of its own, so that a waiting thread keeps nothing of the last call alive."""
         try:
             job = self._jobs.popleft()
         except IndexError:
@@ -242,7 +242,7 @@ class ThreadWorkers:
         value, error = (None, None) if job.future.cancelled() else _perform(job)
         if job.caller is not None:
             self._next_of(job.caller)
-        # Before the result is known, or whoever waits for it and calls again would have another thread woken.
+        # Set before the result is known. Otherwise a caller that gets it and calls again would wake another thread.
         self._returning = True
         job.mailbox.post(job.future, value, error)
         return True
@@ -260,7 +260,7 @@ def _perform(job: _Job) -> tuple[Any, BaseException | None]:
 
 
 class CancelToken:
-    """Tells code in other threads that its call was cancelled."""
+    """A flag that tells code in other threads that its call was cancelled."""
 
     __slots__ = ("_callbacks", "_cancelled", "_lock")
 
@@ -281,7 +281,7 @@ class CancelToken:
             callback()
 
     def on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back once, in the thread that cancels, or at once when that has happened. The result takes it back."""
+        """Call back once: in the thread that cancels, or now if the call is cancelled. Return what undoes this."""
         with self._lock:
             if not self._cancelled:
                 self._callbacks.append(callback)
@@ -300,9 +300,9 @@ def call_in_loop(
     make: Callable[[], Coroutine[Any, Any, Result]],
     token: CancelToken | None = None,
 ) -> Result:
-    """From a worker thread: run a coroutine on the loop, in this thread's context, and wait for its result.
+    """Run a coroutine on the loop, from a worker thread and in its context, and wait for the result.
 
-    When the token is cancelled the coroutine is cancelled and this raises `asyncio.CancelledError` at once.
+    When the token is cancelled, cancel the coroutine and raise `asyncio.CancelledError` at once.
     """
     if asyncio._get_running_loop() is loop:
         raise RuntimeError("this would wait for itself: inside the event loop, await the call instead")

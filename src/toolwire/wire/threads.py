@@ -1,4 +1,4 @@
-"""What every helper thread here does: start without keeping the process alive, wait, and hand over to the loop."""
+"""Helper threads: they do not keep the process alive, and pass their results to the loop."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from weakref import WeakSet
 
 Arguments = TypeVarTuple("Arguments")
 
-#: Tasks on which other loops depend. A thread of our own keeps its loop for as long as one of them lives there.
+#: Tasks on which other loops depend. A thread of our own keeps its loop as long as one of them runs there.
 SHARED: Final[WeakSet[asyncio.Task[Any]]] = WeakSet()
 
 
 def start_daemon(name: str, target: Callable[[*Arguments], object], *args: *Arguments) -> threading.Thread:
-    """A thread that may be stuck in a system call for ever, and so must never be waited for at exit."""
+    """Start a thread that may be stuck in a system call for ever, and so must not be waited for at exit."""
     thread = threading.Thread(name=f"toolwire {name}", target=target, args=args, daemon=True)
     thread.start()
     return thread
 
 
 def hand_over(loop: asyncio.AbstractEventLoop, callback: Callable[[*Arguments], object], *args: *Arguments) -> bool:
-    """Call back on the loop's thread; False when that loop is gone, which is nobody's error."""
+    """Call back on the loop's thread; return False when the loop is closed, which is no error."""
     try:
         loop.call_soon_threadsafe(callback, *args)
     except RuntimeError:
@@ -32,7 +32,7 @@ def hand_over(loop: asyncio.AbstractEventLoop, callback: Callable[[*Arguments], 
 
 
 def call_on(loop: asyncio.AbstractEventLoop, callback: Callable[[*Arguments], object], *args: *Arguments) -> None:
-    """Call back on a loop: at once where that is the running one, and not at all where it is gone."""
+    """Call back on a loop: at once if it is the running one, and not at all if it is closed."""
     try:
         here = asyncio.get_running_loop()
     except RuntimeError:
@@ -44,7 +44,7 @@ def call_on(loop: asyncio.AbstractEventLoop, callback: Callable[[*Arguments], ob
 
 
 async def seen_from_here(future: Future[None]) -> None:
-    """Wait for something that may happen on another loop."""
+    """Wait for a future that may be set on another loop."""
     if future.done():
         future.result()
     else:
@@ -54,7 +54,7 @@ async def seen_from_here(future: Future[None]) -> None:
 def call_after(
     name: str, wait: Callable[[], None], loop: asyncio.AbstractEventLoop, callback: Callable[[], None]
 ) -> Callable[[], None]:
-    """Call back on the loop once `wait`, which blocks, has returned in a thread. The result takes the callback away."""
+    """Call back on the loop when `wait`, which blocks a thread, has returned; return a function that cancels this."""
     wanted = True
 
     def tell() -> None:

@@ -141,26 +141,26 @@ async def test_the_sessions_own_stream_moves_to_the_other_replica(replicas: Repl
     assert nothing_is_left(replicas.apps[0])
 
 
-async def test_the_word_of_a_process_that_crashed_is_taken_over(replicas: Replicas) -> None:
+async def test_a_session_whose_owner_crashed_is_claimed_by_another_process(replicas: Replicas) -> None:
     here, there = await two(replicas)
     await here.result("resources/subscribe", {"uri": "note://today"})
     first, second = await here.get(), await there.get()
     replicas.servers[0].notify_changed("prompts")
     await second.message("notifications/prompts/list_changed")
     alive, crashing = (app.sessions.streams for app in replicas.apps)
-    (waiting,) = alive._listeners()
+    (waiting,) = alive._session_streams()
     answered = asyncio.Event()
-    alive._link.on("speaker", lambda data: answered.set())
+    alive._link.on("owner", lambda data: answered.set())
     for _ in range(4):
-        # The test gives the beats: a clock would count a busy machine as a crash.
-        waiting._beat()
+        # The test calls the heartbeats: a clock would take a busy machine for a crash.
+        waiting._heartbeat()
         await answered.wait()
         answered.clear()
     assert first.messages == []  # For as long as the other one is there.
-    crashing._gets.clear()  # It hears nothing, and says nothing, and has told nobody.
+    crashing._gets.clear()  # It hears nothing, answers nothing, and has told nobody.
     crashing.leave()
-    waiting._beat()
-    waiting._beat()
+    waiting._heartbeat()
+    waiting._heartbeat()
     await first.message("notifications/tools/list_changed")
     updated = await first.message("notifications/resources/updated")
     assert updated["params"] == {"uri": "note://today"}

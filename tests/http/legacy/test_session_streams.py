@@ -193,7 +193,7 @@ async def test_what_is_not_said_when_a_session_ends_is_never_written(gate: Gate)
 
 
 async def test_a_stream_that_nobody_comes_back_to_is_given_up(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(get_stream, "LINGER", 0.0)
+    monkeypatch.setattr(get_stream, "LEASE", 0.0)
     app = make_server(gate).http_app()
     async with serving(app) as [client]:
         await client.initialize()

@@ -1,7 +1,7 @@
 """The events of a session's streams in the `Log`, under ids that name their stream.
 
-2025-03-26 basic/transports, resumability: an event id is unique among the streams of a session, and what is replayed
-belongs to the stream it names. The session is part of the key, so an id of another session names nothing.
+2025-03-26 basic/transports, resumability: an event id is unique among the streams of a session, and only the events of
+the stream that it names are replayed. The session is part of the key, so an id of another session names nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from toolwire.wire.deadlines import in_time
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-# What an entry is: a message, the last message of its stream, an end without a message, or an id with nothing to say.
+# The kinds of events: a message, the last message of its stream, an end without a message, or an id without a message.
 MESSAGE: Final = b"m"
 LAST: Final = b"l"
 END: Final = b"e"
 PRIMING: Final = b"p"
 
-# A single event over this would push everything else, and itself, out of the log.
+# A single event over this size would push everything else, and itself, out of the log.
 MAX_ENTRY: Final = 1024 * 1024 - 64
-# More than any stream keeps.
+# More events than any stream keeps.
 MAX_ENTRIES: Final = 4096
 PAGE: Final = 64
-# Streams that came to their end and are kept for a client that missed it.
+# Streams that have ended and are kept for a client that missed the end.
 MAX_RETIRED: Final = 1000
-# What may wait, all together, for a store that fails; each entry counts for at least what a waiting stream takes.
+# How many bytes may wait in all for a store that fails. Each event counts for at least what a waiting stream takes.
 MAX_WAITING: Final = 16 * 1024 * 1024
 LEAST_WAITING: Final = 16 * 1024
 LONGEST_PAUSE: Final = 5.0
@@ -52,7 +52,7 @@ class LoggedEvent(Struct):
 
 
 class Resume(Struct):
-    """Where a client wants to go on: after `position` of a stream, or from its beginning."""
+    """The place where a client wants to go on: after `position` of a stream, or from its beginning."""
 
     stream: str
     position: Position | None
@@ -63,18 +63,18 @@ class Resume(Struct):
 
 
 def stream_name(kind: Literal["p", "g"], random: Callable[[int], bytes]) -> str:
-    """A new stream: `p` for one that answers a POST, `g` for one that a GET opened."""
+    """Make the name of a new stream: `p` for one that answers a POST, `g` for one that a GET opened."""
     return kind + encode_base64url(random(8))
 
 
 def event_id(stream: str, position: Position | None) -> str:
-    # Stores count in integers or in texts; the tilde tells which when the id comes back.
+    # A store counts in integers or in texts. The tilde marks a text when the id comes back.
     text = "" if position is None else str(position) if isinstance(position, int) else f"~{position}"
     return f"{stream}.{text}"
 
 
 def parse_event_id(text: str) -> Resume | None:
-    """None for what was never an event id of ours."""
+    """Read an event id; return None for one that this library never wrote."""
     stream, dot, place = text.partition(".")
     if not dot or len(text) > 200 or not _STREAM.fullmatch(stream):
         return None
@@ -102,7 +102,7 @@ class EventLog:
         return await self._log.append(_key(session, stream), kind + data)
 
     async def end_later(self, session: str, stream: str, kind: bytes, data: bytes, within: float) -> None:
-        """Append the end that the store has failed to take, when it takes it again; raises what it says at last."""
+        """Append an end that the store failed to take, as soon as it can; raise its last error after some time."""
         size = max(len(data), LEAST_WAITING)
         if self._waiting + size > MAX_WAITING:
             raise StoreFull("Too much waits for the store already.")
@@ -113,7 +113,7 @@ class EventLog:
             while True:
                 await in_time(backoff.after(None), self._hurried.wait())
                 try:
-                    # It may have been taken, and only the answer of the store been lost.
+                    # The store may have taken it the first time, and only its answer was lost.
                     kept = await self._kept(session, stream)
                     if not kept or kept[-1].kind not in (LAST, END):
                         await self.append(session, stream, kind, data)
@@ -125,12 +125,12 @@ class EventLog:
             self._waiting -= size
 
     async def read(self, session: str, resume: Resume, limit: int = PAGE) -> list[LoggedEvent]:
-        """What follows; raises `PositionLost`."""
+        """Return the events after a position; raise `PositionLost` when the log has dropped some of them."""
         found = await self._log.read_after(_key(session, resume.stream), resume.position, limit)
         return [LoggedEvent(position, data[:1], data[1:]) for position, data in found]
 
     async def is_over(self, session: str, resume: Resume) -> bool:
-        """Return whether this is the position of a stream's last message, after which nothing ever comes."""
+        """Return whether a position is that of the last message of its stream."""
         kept = await self._kept(session, resume.stream)
         return bool(kept) and kept[-1].kind == LAST and kept[-1].position == resume.position
 
@@ -138,7 +138,7 @@ class EventLog:
         return await self.read(session, Resume(stream, None), MAX_ENTRIES)
 
     def retire(self, session: str, stream: str, seconds: float) -> None:
-        """Nothing more will be appended: forget the stream in a while."""
+        """Delete a stream after some seconds, because nothing more will be appended."""
         loop = asyncio.get_running_loop()
         heapq.heappush(self._retired, (loop.time() + seconds, _key(session, stream)))
         if len(self._retired) > MAX_RETIRED:
@@ -146,15 +146,15 @@ class EventLog:
         self._set_timer()
 
     def forget(self, session: str, stream: str) -> None:
-        """Forget the stream at once."""
+        """Delete a stream at once."""
         self._forget(_key(session, stream))
 
     def hurry(self) -> None:
-        """What waits for the store is tried once more, at once, and then given up."""
+        """Try what waits for the store once more, at once, and then give it up."""
         self._hurried.set()
 
     async def close(self) -> None:
-        """Leave what is still kept to the store's own limits: a client may ask another process for it."""
+        """Stop deleting. The store's own limits delete the rest, because a client may ask another process for it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,14 @@
-"""Streams that a GET carries: one that goes on with what a POST began, or the session's own for what nobody asked for.
+"""Streams that a GET carries: the rest of a stream that a POST began, or the session's own stream of notifications.
 
-Both are read from the log, so it does not matter which process wrote there. An idle stream is one task that waits for
-the client to go away; everything else is made when there is something to send.
+Both are read from the event log, so any process can carry them. An idle stream is one task that waits for the client to
+disconnect; everything else is created when there is something to send.
+
+A session may have several streams of its own, in several processes. One of them is the *owner*: notifications that no
+request caused are written there and nowhere else (2025-03-26 basic/transports, multiple connections: the same message
+goes out on one stream only). A stream becomes the owner by a *claim*, which `SessionStreams` publishes to all
+processes. When the connection of the owner breaks, it keeps a *lease*: for a while it goes on writing to the log, for a
+client that comes back. With every *heartbeat* a stream sends a keep-alive comment, and one that is not the owner has
+the owner checked.
 """
 
 from __future__ import annotations
@@ -14,7 +21,17 @@ from math import inf
 from typing import Any, Final, Protocol
 
 from toolwire.http.exchange import KEEP_ALIVE, STREAM_HEADERS, version_header
-from toolwire.http.legacy.event_log import END, LAST, MAX_ENTRY, MESSAGE, PAGE, EventLog, Resume, event_id
+from toolwire.http.legacy.event_log import (
+    END,
+    LAST,
+    MAX_ENTRY,
+    MESSAGE,
+    PAGE,
+    EventLog,
+    LoggedEvent,
+    Resume,
+    event_id,
+)
 from toolwire.http.legacy.post_stream import DEFAULT_RETRY
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.http1.asgi_types import HeaderList, Receive, SendMessage
@@ -24,70 +41,71 @@ from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, PositionLost
+from toolwire.wire.deadlines import Timeouts, timeouts
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-# How long a stream is written on after its connection broke.
-LINGER: Final = 60.0
+# How long the owner goes on writing after its connection broke.
+LEASE: Final = 60.0
 # Different notifications that are kept for a log that is behind.
 MAX_PENDING: Final = 1000
-# How seldom, in seconds, a client is told to look at everything again.
+# How seldom, in seconds, a client is told to read everything again.
 LOST_EVERY: Final = 10.0
 
 
-class Owner(Protocol):
-    """Whoever knows the streams of a process."""
+class GetStreams(Protocol):
+    """The streams of a process, as one of them sees the others."""
 
     events: EventLog
 
     async def alive(self, token: SessionToken) -> bool:
-        """Return whether the session still exists; it counts as used."""
+        """Return whether the session still exists. This counts as a use of the session."""
 
     def woken(self, session: str, stream: str) -> None:
-        """Something was appended that no connection of this stream carries here."""
+        """Tell all processes that a stream has new events in the log."""
 
     def disconnected(self, stream: GetStream) -> None:
-        """The client went away."""
+        """Take note that the client of a stream disconnected."""
 
     def closed(self, stream: GetStream) -> None:
-        """The stream has come to its end here."""
+        """Take note that a stream has ended here."""
 
-    def doubts(self, listener: Listener) -> None:
-        """A listener has been without the word for a while: somebody else of its session should have it."""
+    def check_owner(self, stream: SessionStream) -> None:
+        """Find out whether the owner of a session is alive, for one of its streams that is not the owner."""
 
 
 class GetStream:
-    """A connection that carries a stream from the log, after a position; it ends where the stream ends."""
+    """A connection that carries a stream from the log, after a position. It ends where the stream ends."""
 
     __slots__ = (
         "_ended",
+        "_heartbeats",
         "_send",
         "_sending",
         "_sends_comment",
         "_task",
-        "_timer",
         "_woken",
         "_work",
         "id",
         "name",
-        "owner",
         "position",
+        "streams",
         "taken",
         "token",
     )
 
-    def __init__(self, owner: Owner, identifier: str, token: SessionToken, resume: Resume) -> None:
-        self.owner: Owner = owner
+    def __init__(self, streams: GetStreams, identifier: str, token: SessionToken, resume: Resume) -> None:
+        self.streams: GetStreams = streams
         self.id: str = identifier
         self.token: SessionToken = token
         self.name: str = resume.stream
         self.position: Position | None = resume.position
         self.taken: bool = False
-        """Whether another connection has gone on with the stream."""
+        """Whether another connection carries the stream now."""
         self._send: SendMessage | None = None
         self._task: asyncio.Task[Any] | None = None
         self._work: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._heartbeats: Timeouts | None = None
         self._woken = False
         self._sending = False
         self._sends_comment = False
@@ -99,17 +117,18 @@ class GetStream:
         return self._send is not None
 
     async def serve(self, receive: Receive, send: SendMessage, headers: HeaderList) -> None:
-        """Carry the stream until the client goes away, or the stream ends."""
+        """Carry the stream until the client disconnects or the stream ends."""
         start = [*STREAM_HEADERS, version_header(self.token.revision), *headers]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": start})
-            # Whatever the first event is, headers that wait for a body would look like a server that hangs.
+            # Sent at once: headers that wait for a body would look like a server that hangs.
             await send({"type": "http.response.body", "body": self._first(), "more_body": True})
             self._send = send
             self.wake()
             if not self._ended:
                 self._task = asyncio.current_task()
-                self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._beat)
+                self._heartbeats = timeouts(asyncio.get_running_loop(), KEEP_ALIVE)
+                self._heartbeats.start(self._heartbeat)
                 while (await receive())["type"] != "http.disconnect":
                     pass
         except asyncio.CancelledError:
@@ -122,20 +141,21 @@ class GetStream:
 
     def _leave(self) -> None:
         self._send = self._task = None
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._heartbeats is not None:
+            self._heartbeats.stop(self._heartbeat)
         if self._work is not None and self._sending:
             self._work.cancel()
         if self._ended:
-            self.owner.closed(self)
+            self.streams.closed(self)
         else:
-            self.owner.disconnected(self)
+            self.streams.disconnected(self)
 
     def _first(self) -> bytes:
+        """Return the first bytes of the body."""
         return encode_comment("open")
 
     def end(self) -> None:
-        """End the connection properly."""
+        """End the stream, and its connection with the proper end of a body."""
         if self._ended:
             return
         self._ended = True
@@ -143,18 +163,19 @@ class GetStream:
             self._task.cancel()
 
     def wake(self) -> None:
-        """There is something new in the log."""
+        """Look for something new in the log."""
         self._woken = True
         if self._work is None and (self._unwritten or not self._ended):
             self._work = asyncio.get_running_loop().create_task(self._run())
 
     @property
     def _unwritten(self) -> bool:
-        """Return whether there is something to append, which whoever goes on with the stream has to find."""
+        """Return whether something has yet to be logged, for the connection that carries the stream next."""
         return False
 
-    def _beat(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._beat)
+    def _heartbeat(self) -> None:
+        assert self._heartbeats is not None
+        self._heartbeats.start(self._heartbeat)
         self._sends_comment = True
         self.wake()
 
@@ -174,14 +195,14 @@ class GetStream:
                 self.wake()
 
     def lost(self) -> None:
-        """Events were dropped before the client had them."""
+        """Make up for events that were dropped before the client had them."""
 
     async def _write(self) -> None:
-        """Append what this process has to say on the stream."""
+        """Append what this process has for the stream to the log."""
 
     async def _carry(self, send: SendMessage) -> None:
         quiet, self._sends_comment = self._sends_comment, False
-        if quiet and not await self.owner.alive(self.token):
+        if quiet and not await self.streams.alive(self.token):
             self.end()
             return
         while self._send is send and (entries := await self._read()):
@@ -207,143 +228,152 @@ class GetStream:
         finally:
             self._sending = False
 
-    async def _read(self) -> list[Any]:
+    async def _read(self) -> list[LoggedEvent]:
         try:
-            return await self.owner.events.read(self.token.id, Resume(self.name, self.position), PAGE)
+            return await self.streams.events.read(self.token.id, Resume(self.name, self.position), PAGE)
         except PositionLost:
             if self.position is None:
                 raise
-            # More was said than is kept; what is left comes next.
+            # The log keeps less than was written since. The client gets what is left, and is told of the loss.
             log.warning("a client is too far behind on its stream: events were dropped")
             self.position = None
             self.lost()
-            return await self.owner.events.read(self.token.id, Resume(self.name, None), PAGE)
+            return await self.streams.events.read(self.token.id, Resume(self.name, None), PAGE)
 
 
-class Listener(GetStream):
-    """The session's own stream: list changes, updates of what it subscribed to, and log messages.
+class SessionStream(GetStream):
+    """A session's own stream: list changes, updates of subscribed resources, and log messages.
 
-    Of all listeners of a session, in whatever process, one at a time has the word (`speaks`), so that nothing is said
-    on two streams (2025-03-26 basic/transports, multiple connections).
+    It writes notifications only while it is the owner (`owns`).
     """
 
     __slots__ = (
-        "_early",
+        "_before_claim",
         "_hears",
         "_lost_until",
         "_pending",
         "_promised",
         "claimed",
-        "doubtful",
+        "has_event_id",
+        "lease",
         "level",
-        "lingering",
         "missed",
-        "named",
-        "speaks",
-        "told",
+        "owner_asked",
+        "owns",
+        "state_told",
         "uris",
     )
 
     def __init__(
         self,
-        owner: Owner,
+        streams: GetStreams,
         identifier: str,
         token: SessionToken,
         resume: Resume,
         hears: Callable[[str], bool],
         promised: Mapping[str, Any],
     ) -> None:
-        """`hears`: whether the client may know what happens at an address; `promised`: what the server declares."""
-        super().__init__(owner, identifier, token, resume)
+        """`hears`: whether the client may know of a resource; `promised`: the capabilities that the server declares."""
+        super().__init__(streams, identifier, token, resume)
         self._hears = hears
         self._promised = promised
-        self.speaks: bool = False
+        self.owns: bool = False
+        """Whether this stream is the owner of its session."""
         self.claimed: asyncio.Future[None] | None = asyncio.get_running_loop().create_future()
+        """Done when the claim of this stream has come back; None when the stream has begun to write."""
         self.level: t.LoggingLevel = "info"
         self.uris: frozenset[str] = frozenset()
-        self.told: bool = False
-        """Whether another process has said what the session wants since the stream was opened."""
-        self.doubtful: bool = False
-        """Whether the one that has the word was asked for, and has not answered yet."""
+        self.state_told: bool = False
+        """Whether another process has told the level and the subscriptions since the stream was opened."""
+        self.owner_asked: bool = False
+        """Whether the owner was asked for a sign of life, and has given none yet."""
         self.missed: bool = False
-        """Whether something may have happened that nobody said."""
-        self.lingering: asyncio.TimerHandle | None = None
-        self.named: bool = resume.position is not None
-        """Whether the client has an id to come back with."""
+        """Whether there may have been notifications for which the session had no owner."""
+        self.lease: asyncio.TimerHandle | None = None
+        """The end of the lease, while the owner writes for a client that is not connected."""
+        self.has_event_id: bool = resume.position is not None
+        """Whether the client has an event id to come back with."""
         self._pending: deque[bytes] | None = None
         self._lost_until: float = -inf
-        self._early: list[Callable[[], None]] | None = None
-        """What was heard while this stream had the word, but did not know yet what the session wants."""
+        self._before_claim: list[Callable[[], None]] | None = None
+        """Notifications that arrived while this stream was the owner, but did not know the subscriptions yet."""
 
     def _first(self) -> bytes:
         if not supports(self.token.revision, "sse_priming"):
             return super()._first()
-        # Nothing is logged for it: the beginning of a stream is a place like any other.
-        self.named = True
+        # Nothing is logged for this event: the beginning of a stream is a position like any other.
+        self.has_event_id = True
         return encode_event(b"", id=event_id(self.name, self.position), retry=DEFAULT_RETRY)
 
-    async def settle(self, level: t.LoggingLevel, uris: frozenset[str]) -> None:
-        """Begin to speak; nobody else has said what was heard since the claim, so it is said now."""
-        if not self.told:
+    async def begin(self, level: t.LoggingLevel, uris: frozenset[str]) -> None:
+        """Begin to write. What arrived since the claim was written by no other stream, so it is written now."""
+        if not self.state_told:
             self.level, self.uris = level, uris
         self.claimed = None
-        if self._early is not None:
-            early, self._early = self._early, None
-            # Also when another stream has the word by now: it was not its turn yet.
-            spoke, self.speaks = self.speaks, True
-            for say in early:
-                say()
-            self.speaks = spoke
+        if self._before_claim is not None:
+            kept, self._before_claim = self._before_claim, None
+            # Also when another stream is the owner by now: these arrived before it was.
+            owned, self.owns = self.owns, True
+            for notify in kept:
+                notify()
+            self.owns = owned
             await self._write()
 
     def changed(self, change: Change) -> None:
+        """Notify the client of a change, if it subscribed to it and may know of it."""
         if self.claimed is not None:
             self._keep(lambda: self.changed(change))
             return
         notification = legacy_notification(change, self.uris, self._promised)
         if notification is not None and (change.kind != "updated" or self._hears(change.uri)):
-            self.say(encode_notification(*notification))
+            self.notify(encode_notification(*notification))
 
     def logged(self, level: t.LoggingLevel, message: bytes) -> None:
+        """Send a log message, if the client wants those of its level."""
         if self.claimed is not None:
             self._keep(lambda: self.logged(level, message))
         elif t.severity(level) >= t.severity(self.level):
-            self.say(message)
+            self.notify(message)
 
-    def lost(self) -> None:
-        """Tell the client to look at everything again; it does not know what it missed."""
-        now = asyncio.get_running_loop().time()
-        if now < self._lost_until:
-            return  # All that is told then may be more than the log keeps.
-        self._lost_until = now + LOST_EVERY
+    def changed_everything(self) -> None:
+        """Notify the client of every change that may have happened, so that it reads everything again."""
         for change in everything(self.uris):
             self.changed(change)
 
-    def _keep(self, say: Callable[[], None]) -> None:
-        if not self.speaks:
-            return
-        if self._early is None:
-            self._early = []
-        if len(self._early) < MAX_PENDING:
-            self._early.append(say)
-        elif len(self._early) == MAX_PENDING:
-            log.warning("too much is said before a stream has begun: the rest is dropped, and the client looks again")
-            self._early.append(self.lost)
+    def lost(self) -> None:
+        """Tell the client to read everything again, because it does not know what it missed."""
+        now = asyncio.get_running_loop().time()
+        if now < self._lost_until:
+            return  # All these notifications may themselves be more than the log keeps.
+        self._lost_until = now + LOST_EVERY
+        self.changed_everything()
 
-    def say(self, message: bytes) -> None:
-        """Say something on this stream, if it has the word."""
-        if not self.speaks:
+    def _keep(self, notify: Callable[[], None]) -> None:
+        """Keep a notification until the subscriptions are known."""
+        if not self.owns:
+            return
+        if self._before_claim is None:
+            self._before_claim = []
+        if len(self._before_claim) < MAX_PENDING:
+            self._before_claim.append(notify)
+        elif len(self._before_claim) == MAX_PENDING:
+            log.warning("too many notifications before a stream has begun: the rest is dropped, and the client is told")
+            self._before_claim.append(self.lost)
+
+    def notify(self, message: bytes) -> None:
+        """Write a notification, if this stream is the owner."""
+        if not self.owns:
             return
         if len(message) > MAX_ENTRY:
             log.warning("a notification of %d bytes is dropped: at most %d bytes are kept", len(message), MAX_ENTRY)
             return
         if self.claimed is not None:
-            self._keep(lambda: self.say(message))
+            self._keep(lambda: self.notify(message))
             return
         if self._pending is None:
             self._pending = deque()
         if message in self._pending:
-            return  # A log that is behind need not be told twice.
+            return  # The same notification waits already, for a log that is behind.
         if len(self._pending) >= MAX_PENDING:
             log.warning("the log of events is too slow: notifications are dropped, and the client looks again")
             self._pending.clear()
@@ -355,34 +385,35 @@ class Listener(GetStream):
     def _unwritten(self) -> bool:
         return bool(self._pending)
 
-    def _beat(self) -> None:
-        super()._beat()
-        if not self.speaks and self.claimed is None:
-            self.owner.doubts(self)
+    def _heartbeat(self) -> None:
+        super()._heartbeat()
+        if not self.owns and self.claimed is None:
+            self.streams.check_owner(self)
 
     async def _write(self) -> None:
         if not self._pending:
             return
         while self._pending:
-            await self.owner.events.append(self.token.id, self.name, MESSAGE, self._pending.popleft())
-            self.named = True
+            await self.streams.events.append(self.token.id, self.name, MESSAGE, self._pending.popleft())
+            self.has_event_id = True
         self._pending = None
         if not self.attached:
-            self.owner.woken(self.token.id, self.name)  # Whoever carries the stream now may have looked already.
+            # Another process may carry the stream now, and may have looked already.
+            self.streams.woken(self.token.id, self.name)
 
-    def linger(self, release: Callable[[], None]) -> None:
-        """Go on writing for a client that may come back."""
-        self.lingering = asyncio.get_running_loop().call_later(LINGER, release)
+    def keep_lease(self, expire: Callable[[], None]) -> None:
+        """Stay the owner without a connection, for a client that may come back."""
+        self.lease = asyncio.get_running_loop().call_later(LEASE, expire)
 
-    def fall_silent(self) -> None:
-        """The session is over: what has not been said need not be."""
-        self.let_go()
+    def give_up(self) -> None:
+        """Stop writing: nobody came back, or another connection carries the stream."""
+        self.owns = False
+        if self.lease is not None:
+            self.lease.cancel()
+            self.lease = None
+
+    def discard(self) -> None:
+        """Drop what is not written yet, because the session is over."""
+        self.give_up()
         self.taken = True
         self._pending = None
-
-    def let_go(self) -> None:
-        """Stop writing: nobody came back, or another connection has taken over."""
-        self.speaks = False
-        if self.lingering is not None:
-            self.lingering.cancel()
-            self.lingering = None

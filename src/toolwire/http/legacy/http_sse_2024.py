@@ -1,7 +1,7 @@
 """The HTTP+SSE transport of 2024-11-05: a stream by GET, and an address to POST to that the stream names.
 
-The connection is the session (2024-11-05 basic/transports): it begins with the stream and ends with it. A POST that
-reaches another process is handed on over the bus to the one that has the stream.
+The connection is the session (2024-11-05 basic/transports): it begins and ends with the stream. A process that receives
+a POST for a stream of another process passes it on over the bus.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SseHost(Protocol):
 
 
 class SseServerChannel(Channel):
-    """One stream as a connection: what is posted comes in, what is written becomes an event."""
+    """A stream as a channel: messages that are posted come in, messages that are written become events."""
 
     def __init__(self, send: SendMessage) -> None:
         self._send = send
@@ -81,16 +81,16 @@ class SseServerChannel(Channel):
 
     @property
     def full(self) -> bool:
-        """Return whether what was posted waits to be read, and more should not be."""
+        """Return whether so many posted messages wait to be read that no more should be taken."""
         return len(self._inbox) >= MAX_UNREAD
 
     @property
     def finishing(self) -> bool:
-        """Return whether nothing more is taken."""
+        """Return whether no more messages are taken."""
         return self._inbox.over
 
     def deliver(self, message: bytes, sender: Any = None) -> None:
-        """A message was posted, by somebody who may have other scopes by now than when the stream was opened."""
+        """Take a posted message. Its sender may have other scopes now than when the stream was opened."""
         self._sender = sender
         try:
             self._inbox.deliver(message)
@@ -98,11 +98,11 @@ class SseServerChannel(Channel):
             self._sender = None
 
     def finish(self) -> None:
-        """Take nothing more; the session ends when its calls have been answered, and the stream with it."""
+        """Take no more messages. The session ends when its calls have been answered, and the stream with it."""
         self._inbox.end()
 
     def end(self) -> None:
-        """The client went away."""
+        """End the channel, because the client disconnected."""
         self._closed = True
         self._inbox.end()
         self._wake.set()
@@ -175,7 +175,7 @@ class SseServerChannel(Channel):
 
 
 class _Counting:
-    """The handler of one connection: counts its requests, with those of all others, while they run."""
+    """The handler of one connection. It counts running requests in the share of their caller."""
 
     def __init__(self, handler: Handler, caller: Caller, exchanges: Shares) -> None:
         self._handler = handler
@@ -231,12 +231,12 @@ class SseTransport:
         self._leave = self._bus.subscribe(self._topic(self._process), self._heard)
 
     def drain(self) -> None:
-        """Take no more messages, and end every stream as soon as what runs is answered."""
+        """Take no more messages, and end every stream as soon as its calls are answered."""
         for channel in tuple(self._channels.values()):
             channel.finish()
 
     async def close(self) -> None:
-        """Let calls come to their end for a while, and end every stream."""
+        """Give calls some time to finish, then end every stream."""
         self.drain()
         if self._channels:
             self._emptied.clear()
@@ -259,7 +259,7 @@ class SseTransport:
         send: SendMessage,
         extra: HeaderList,
     ) -> None:
-        """GET: open a connection, and serve it until the client goes away."""
+        """Answer a GET: open a connection, and serve it until the client disconnects."""
         if not accepts(headers, "text/event-stream"):
             raise json_refusal(406, "Accept text/event-stream")
         self._shares.take(caller)
@@ -275,7 +275,7 @@ class SseTransport:
             await send({"type": "http.response.body", "body": first, "more_body": True})
             watch = asyncio.create_task(_watch(receive, channel))
             pump = asyncio.create_task(channel.pump())
-            # 2025-03-26 basic/transports: this transport belongs to the revision that had it, and to no later one.
+            # 2025-03-26 basic/transports: this transport belongs to the revision that had it, not to later ones.
             handler = _Counting(self._host.handler, caller, self._exchanges)
             await self._host.serve(channel, principal, (REVISION,), caller, handler)
             await pump
@@ -291,7 +291,7 @@ class SseTransport:
                     task.cancel()
 
     async def post(self, scope: Scope, principal: Any, body: bytes, send: SendMessage, extra: HeaderList) -> None:
-        """POST: one message for a stream, whichever process has it."""
+        """Answer a POST: deliver its message to the process that has the stream."""
         texts = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=8).get("session", [])
         token = None
         if len(texts) == 1:

@@ -1,7 +1,7 @@
-"""The way back of one legacy POST: a JSON answer, or an event stream that outlives its connection.
+"""The answer to one legacy POST: a JSON object, or an event stream that outlives its connection.
 
-2025-03-26 basic/transports: a connection that breaks does not cancel anything. The calls go on, what they say is kept
-in the log, and the client comes back for it by GET with the id of the last event it saw.
+2025-03-26 basic/transports: a connection that breaks does not cancel anything. The calls go on, their messages are kept
+in the log, and the client comes back for them by GET with the id of the last event it saw.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from toolwire.protocol.framing import encode_comment, encode_event
 from toolwire.protocol.jsonrpc import RequestId, encode_batch, encode_error
 from toolwire.protocol.revisions import supports
 from toolwire.stores import Position, StoreFailed, StoreFull
-from toolwire.wire.deadlines import in_time
+from toolwire.wire.deadlines import Timeouts, in_time, timeouts
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-# A call that takes longer than this becomes a stream where that makes it resumable before it has said anything.
+# After so many seconds a call without messages becomes a stream, where its revision then lets the client resume it.
 OPENS_AFTER: Final = 1.0
 DEFAULT_RETRY: Final = 1000
 # How long the events of a finished stream are kept: for a client that was there, and for one that was not.
@@ -32,24 +32,24 @@ KEPT_AFTER: Final = 30.0
 KEPT_FOR_RETURN: Final = 300.0
 
 
-class Streams(Protocol):
-    """Whoever knows the streams of a process."""
+class PostStreams(Protocol):
+    """The streams of a process, as one of them sees the others."""
 
     events: EventLog
 
     def woken(self, session: str, stream: str) -> None:
-        """Something was appended that no connection of this stream carries here."""
+        """Tell all processes that a stream has new events in the log."""
 
     def over(self, stream: PostStream) -> None:
-        """The stream has come to its end."""
+        """Take note that a stream has ended."""
 
 
 class PostStream:
-    """What one POST is answered with. `expected` calls settle before it ends."""
+    """The answer to one POST. It ends when all `expected` calls have settled."""
 
     def __init__(
         self,
-        streams: Streams,
+        streams: PostStreams,
         session: str,
         name: str,
         revision: str,
@@ -58,7 +58,7 @@ class PostStream:
         headers: HeaderList,
         ready: list[bytes] | None = None,
     ) -> None:
-        """`ready` are the answers that a batch already has; None for a single request."""
+        """`ready`: the answers that a batch already has; None for a single request."""
         self.session = session
         self.name = name
         self.expected: int = 0
@@ -75,7 +75,7 @@ class PostStream:
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._position: Position | None = None
-        self._named = False  # Whether the client has an id to come back with.
+        self._has_event_id = False  # Whether the client has an event id to come back with.
         self._unkept: tuple[bytes, bytes] | None = None  # The end of the stream, where the log failed to take it.
         self._retry: int | None = None
         self._closing = False
@@ -84,8 +84,8 @@ class PostStream:
         self._room: asyncio.Event | None = None
         self._writer: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        # Done when this POST's connection has nothing more to carry.
+        self._silence: Timeouts | None = None
+        # Done when the connection of this POST has nothing more to carry.
         self.done: asyncio.Future[None] = self._loop.create_future()
 
     # --- the connection ---
@@ -100,7 +100,7 @@ class PostStream:
         try:
             await self.done
         except asyncio.CancelledError:
-            self.detach()  # The host gave up on the connection; the calls have not.
+            self.detach()  # The host gave the connection up, but the calls go on.
             raise
         if self._writer is None and self._send is not None:
             send = self._send
@@ -116,11 +116,12 @@ class PostStream:
         await respond(send, 200, body, (*JSON_TYPE, *self._headers))
 
     def waits(self) -> None:
-        """A call waits for something: from now on a lost connection is noticed, and silence is filled."""
+        """Begin to watch for a disconnect and to fill silence: a call waits for something."""
         if self._watch is None and self._receive is not None:
             self._watch = self._loop.create_task(self._watch_disconnect(self._receive))
             after = OPENS_AFTER if supports(self._revision, "sse_priming") else KEEP_ALIVE
-            self._timer = self._loop.call_later(after, self._start)
+            self._silence = timeouts(self._loop, after)
+            self._silence.start(self._start)
 
     async def _watch_disconnect(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -128,7 +129,7 @@ class PostStream:
         self.detach()
 
     def detach(self) -> None:
-        """The connection is gone, or another one carries the stream from now on."""
+        """Leave the connection, because it is gone or another one carries the stream from now on."""
         self._disconnect()
         if self._wake is not None:
             self._wake.set()
@@ -137,8 +138,8 @@ class PostStream:
         self._receive = self._send = None
         if self._watch is not None and self._watch is not asyncio.current_task():
             self._watch.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._silence is not None:
+            self._silence.stop(self._start)
         if self._sending and self._writer is not None:
             self._writer.cancel()
         self._make_room()
@@ -146,17 +147,17 @@ class PostStream:
             self.done.set_result(None)
 
     async def finished(self) -> None:
-        """Wait until everything that was said is on its way."""
+        """Wait until every message is on its way."""
         if self._writer is not None:
             await asyncio.wait({self._writer})
 
     def taken(self) -> None:
-        """Another connection resumes the stream: it is told of what is already there."""
+        """Leave the stream to another connection, and tell that one of the events that are there."""
         self.detach()
         if self._writer is not None:
             self._streams.woken(self.session, self.name)
 
-    # --- what calls say ---
+    # --- messages of calls ---
 
     @property
     def congested(self) -> bool:
@@ -168,8 +169,8 @@ class PostStream:
             await self._room.wait()
 
     def put(self, message: bytes) -> bool:
-        """Say something before the answer; False when nobody could ever hear it."""
-        if self.expected == 0 or not (self.attached or self._named):
+        """Send a message before the answer; return False when no client can ever get it."""
+        if self.expected == 0 or not (self.attached or self._has_event_id):
             return False
         self._queue.append(message)
         self._queued += len(message)
@@ -177,7 +178,7 @@ class PostStream:
         return True
 
     def settle(self, identifier: RequestId, answer: bytes | None) -> None:
-        """A call has come to its end: its answer, or None for one that was cancelled."""
+        """Take the answer of a call that has ended; None for one that was cancelled."""
         self.expected -= 1
         self._last_request = identifier
         if answer is None:
@@ -194,8 +195,8 @@ class PostStream:
             self._streams.over(self)
 
     async def close_early(self, retry_ms: int | None) -> None:
-        """Close the connection and let the client come back for the rest, where its revision knows how to."""
-        # 2025-11-25 basic/transports: only once an id was sent, and with the time to wait sent before.
+        """Close the connection and let the client come back for the rest, where its revision allows that."""
+        # 2025-11-25 basic/transports: only after an event id, and after `retry` with the time to wait.
         if not self.attached or not supports(self._revision, "early_stream_close"):
             return
         self._retry = retry_ms
@@ -225,16 +226,16 @@ class PostStream:
         try:
             await self._begin()
             await self._carry()
-            if self._unkept is not None and self._named:
+            if self._unkept is not None and self._has_event_id:
                 await self._keep_later(*self._unkept)
         except Exception:
             log.exception("the stream of a request broke")
         finally:
             attached = self.attached
             self._disconnect()
-            if self._named:
+            if self._has_event_id:
                 self._streams.events.retire(self.session, self.name, KEPT_AFTER if attached else KEPT_FOR_RETURN)
-                self._named = False  # Nothing more can be said, also where it was the log that broke.
+                self._has_event_id = False  # No more messages are taken, also when the log failed.
             self._streams.over(self)
 
     async def _begin(self) -> None:
@@ -278,7 +279,7 @@ class PostStream:
     async def _flush(self, finished: bool) -> None:
         messages, self._queue, self._queued = self._queue, deque(), 0
         self._make_room()
-        if not self.attached and not self._named:
+        if not self.attached and not self._has_event_id:
             return
         lines: list[bytes] = []
         while messages:
@@ -296,14 +297,14 @@ class PostStream:
         await self._transmit({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _transmit(self, message: dict[str, Any]) -> None:
-        """Send on the POST's own connection, for as long as that is the one that counts."""
+        """Send on the connection of the POST, for as long as it carries the stream."""
         if self._send is None:
             return
         self._sending = True
         try:
             await self._send(message)
         except asyncio.CancelledError:
-            # A connection that takes nothing any more must not hold up the one that replaced it.
+            # A connection that takes no more bytes must not hold up the one that replaced it.
             task = asyncio.current_task()
             if self.attached or task is None or task.uncancel():
                 raise
@@ -311,11 +312,11 @@ class PostStream:
             self._sending = False
 
     async def _logged(self, message: bytes, last: bool) -> bytes:
-        """Log a message; the event that carries it."""
+        """Log a message, and return the event that carries it."""
         kept = message
         if len(message) > MAX_ENTRY:
             if not last:
-                return encode_event(message)  # Only those who are there can have it.
+                return encode_event(message)  # Only a client that is connected gets it.
             text = "The answer is too large to be kept for a connection that was lost"
             kept = encode_error(self._last_request, INTERNAL_ERROR, text)
         if not await self._keep(LAST if last else MESSAGE, kept):
@@ -323,7 +324,7 @@ class PostStream:
         return encode_event(message, id=event_id(self.name, self._position))
 
     async def _keep(self, kind: bytes, data: bytes) -> bool:
-        """Log an event; False where the log is out of reach, so that only those who are there can have it."""
+        """Log an event; return False when the log cannot be reached, so that only a connected client gets the event."""
         try:
             self._position = await self._streams.events.append(self.session, self.name, kind, data)
         except (StoreFailed, StoreFull) as error:
@@ -331,11 +332,11 @@ class PostStream:
             if kind in (LAST, END):
                 self._unkept = (kind, data)
             return False
-        self._named = True
+        self._has_event_id = True
         return True
 
     async def _keep_later(self, kind: bytes, data: bytes) -> None:
-        """Log the end of the stream after all: a client that missed it waits for it when it comes back."""
+        """Log the end of the stream after all, because a client that comes back waits for it."""
         self._disconnect()
         try:
             await self._streams.events.end_later(self.session, self.name, kind, data, KEPT_FOR_RETURN)

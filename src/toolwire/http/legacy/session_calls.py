@@ -1,4 +1,4 @@
-"""The calls of legacy HTTP sessions that run in this process, and the questions they have asked."""
+"""The calls of legacy HTTP sessions that run in this process, and the questions they ask their clients."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from toolwire.wire.session import Handler
 
 
 class Remember(Protocol):
-    """Keeps what a call changed of its session."""
+    """A function that stores what a call changed of its session."""
 
     async def __call__(self, token: SessionToken, change: StateChange) -> None: ...
 
 
 class StateChange(Struct):
-    """What a call did to the log level and the subscriptions."""
+    """The changes that a call made to the log level and the subscriptions."""
 
     level: t.LoggingLevel | None
     added: set[str]
@@ -49,7 +49,7 @@ class StateChange(Struct):
 
 
 class SessionConnection:
-    """What a handler sees of the session its call belongs to."""
+    """The session of a call, as its handler sees it."""
 
     __slots__ = ("_make_state", "_say", "_state", "_stream", "loop", "record", "token")
 
@@ -75,7 +75,7 @@ class SessionConnection:
 
     @property
     def state(self) -> Any:
-        """The log level and the subscriptions, as an object that a call may change."""
+        """Return the log level and the subscriptions. A call may change this object."""
         if self._state is None:
             self._state = self._make_state(self)
             self._state.level = self.record.level
@@ -83,7 +83,7 @@ class SessionConnection:
         return self._state
 
     def change(self) -> StateChange | None:
-        """What the call changed, if anything."""
+        """Return what the call changed; None for nothing."""
         state = self._state
         if state is None:
             return None
@@ -94,18 +94,18 @@ class SessionConnection:
         return StateChange(level, state.uris - before, before - state.uris)
 
     def notify(self, method: str, params: Any) -> bool:
-        """Tell the client something while the call runs, or after it on the session's own stream."""
+        """Send a notification on the stream of the call while that is open, and on the session's own stream after."""
         message = encode_notification(method, shape(params, self.token.revision))
         if not self._stream.put(message):
             self._say(self.token.id, message)
         return True
 
     def progressed(self, params: t.ProgressNotificationParams) -> None:
-        """Our questions carry no progress token, so nobody has anything to report."""
+        """Ignore progress: our questions carry no progress token."""
 
 
 class SessionCall:
-    """One request of a session while it is handled, and the way back to its client."""
+    """One request of a session while it is handled: the `Outlet` of its handler."""
 
     __slots__ = ("_calls", "cancelled", "connection", "incoming", "open", "stream", "task")
 
@@ -136,7 +136,7 @@ class SessionCall:
         await self.stream.drain()
 
     def notify(self, method: str, params: t.Wire) -> bool:
-        # 3.4.9: what a request causes goes onto the stream of its own POST.
+        # 3.4.9: messages that a request causes go onto the stream of its own POST.
         return self.open and self.stream.put(encode_notification(method, shape(params, self.incoming.revision)))
 
     async def request(self, method: str, params: t.Wire, timeout: float | None = None) -> Raw:
@@ -147,7 +147,7 @@ class SessionCall:
 
 
 class SessionCalls:
-    """All calls of this process. `name` is its own among all processes, and part of the ids of its questions."""
+    """All calls of this process. `name` is unique among all processes, and part of the ids of its questions."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class SessionCalls:
         return sum(map(len, self._running.values()))
 
     def of(self, session: str) -> dict[RequestId, SessionCall]:
-        """The calls of a session that run here."""
+        """Return the calls of a session that run here."""
         return self._running.get(session, _NO_CALLS)
 
     # --- running ---
@@ -180,12 +180,12 @@ class SessionCalls:
     def start(
         self, incoming: Incoming, stream: PostStream, token: SessionToken, record: SessionRecord
     ) -> asyncio.Task[None]:
-        """Begin to handle a call, in a task of its own."""
+        """Start handling a call, in a task of its own."""
         connection = SessionConnection(token, record, stream, self._say, self._make_state)
         call = SessionCall(self, incoming, stream, connection)
         stream.expected += 1
         self._running.setdefault(token.id, {})[incoming.id] = call
-        # A task of its own: whatever becomes of the HTTP request, the call goes on.
+        # In a task of its own, because the call goes on when the HTTP request ends.
         call.task = task = asyncio.get_running_loop().create_task(self._serve(call))
         return task
 
@@ -215,23 +215,23 @@ class SessionCalls:
         call.stream.settle(identifier, data)
 
     def cancel(self, session: str, identifier: RequestId) -> bool:
-        """The client no longer wants an answer; whether the call runs here."""
+        """Cancel a call whose client no longer wants an answer; return whether it runs here."""
         call = self.of(session).get(identifier)
         if call is None or call.task is None:
             return False
-        # Settled at once: nothing more for this request, whatever the handler still does.
+        # Settled at once, so that nothing more is sent for this request, whatever the handler still does.
         self._settle(call, None)
         call.cancelled = True
         call.task.cancel()
         return True
 
     def end(self, session: str) -> None:
-        """The session is over, and so are its calls."""
+        """Cancel the calls of a session that is over."""
         for identifier in tuple(self.of(session)):
             self.cancel(session, identifier)
 
     async def finish(self, grace: float) -> None:
-        """Let what runs come to its end, and cancel what does not."""
+        """Give running calls some seconds to finish, and cancel those that do not."""
         tasks = [call.task for calls in self._running.values() for call in calls.values() if call.task is not None]
         if tasks and grace > 0:
             await asyncio.wait(tasks, timeout=grace)
@@ -244,7 +244,7 @@ class SessionCalls:
     # --- asking ---
 
     async def ask(self, call: SessionCall, method: str, params: Any, timeout: float | None) -> Raw:
-        """Ask the client on the stream of a call; the answer is posted to whichever process it reaches."""
+        """Ask the client on the stream of a call. The client may post the answer to any process."""
         loop = asyncio.get_running_loop()
         self._last_id += 1
         identifier = f"{self.name}.{self._last_id}"
@@ -257,22 +257,22 @@ class SessionCalls:
             async with asyncio.timeout(timeout):
                 answer = await pending.future
         except TimeoutError:
-            self._take_back(call, identifier, "The deadline passed")
+            self._cancel_question(call, identifier, "The deadline passed")
             raise Timeout(f"{method} was not answered within {counted(timeout or 0.0, 'second')}") from None
         except asyncio.CancelledError:
-            self._take_back(call, identifier, "The caller gave up")
+            self._cancel_question(call, identifier, "The caller gave up")
             raise
         finally:
             del self._asked[key]
         assert answer is not None
         return answer
 
-    def _take_back(self, call: SessionCall, identifier: RequestId, reason: str) -> None:
+    def _cancel_question(self, call: SessionCall, identifier: RequestId, reason: str) -> None:
         params = t.CancelledNotificationParams(request_id=identifier, reason=reason)
         call.notify("notifications/cancelled", params)
 
     def answered(self, session: str, message: Response | ErrorResponse) -> bool:
-        """Hand an answer to whoever asked; whether somebody here did."""
+        """Pass an answer to the call that asked; return whether a call of this process did."""
         if message.id is None:
             return False
         pending = self._asked.get((session, message.id))

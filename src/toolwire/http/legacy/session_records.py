@@ -1,8 +1,8 @@
-"""What of a legacy HTTP session changes or does not fit its id, in the key-value store.
+"""The records of legacy HTTP sessions in the key-value store: everything that changes or does not fit the session id.
 
-A record lives as long as its session is used. The id names the store that it was made in: where the record is gone from
-that very store, the session has ended or was idle for too long; a store that never had it cannot tell, and the id alone
-counts.
+A record lives as long as its session is used. The id names the store in which the record was made. If the record is
+gone from that store, the session has ended or was idle for too long. Another store never had the record, so there the
+id alone decides.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from toolwire.stores import KV
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-# All sessions together must leave room in the store for everything else that is kept there.
+# All sessions together must leave room in the store for everything else.
 MAX_OPENING: Final = 4 * 1024
 MAX_RECORD: Final = 16 * 1024
-# How exact the last use is known: one write a minute is all that a busy session costs.
+# How exactly the last use is known, in seconds. A busy session costs one write a minute.
 RENEWAL: Final = 60
 _ATTEMPTS: Final = 32
 _HOME_KEY: Final = "toolwire:http:home"
 
 
 class SessionRecord(Struct, omit_defaults=True):
-    """One session; an empty record where nothing is known beyond its id."""
+    """One session; an empty record where only its id is known."""
 
     seen: int = 0
     client: t.Implementation | UnsetType = UNSET
     capabilities: dict[str, Any] | UnsetType = UNSET
-    """Only where the bits of the id do not say it all."""
+    """Set only where the bits of the id do not express all of them."""
     level: t.LoggingLevel = "info"
     uris: list[str] = []
     ended: bool = False
-    """Only where the record itself cannot be removed, because this is not the store it was made in."""
+    """Set only in a store that did not make the record, where removing the record would say nothing."""
 
 
 _decode = msgspec.json.Decoder(SessionRecord).decode
@@ -58,16 +58,16 @@ class SessionRecords:
         self._random = random
 
     async def open(self) -> None:
-        """Learn the name of the store, or give it one."""
+        """Read the name of the store, or give it one."""
         while (found := await self._kv.get(_HOME_KEY)) is None or len(found) != HOME_BYTES:
             await self._kv.put(_HOME_KEY, self._random(HOME_BYTES), if_absent=found is None, expect=found)
         self.home = found
 
     async def create(self, identifier: str, record: SessionRecord) -> None:
-        """Raises ProtocolError for a client that says too much of itself, `StoreFull` where there is no room."""
+        """Store a new record; raise `ProtocolError` when the client declares too much, `StoreFull` without room."""
         record.seen = int(self._clock())
         if record.client is not UNSET:
-            # The rest is for display, and possibly a whole picture.
+            # The other members are for display, and may hold a whole picture.
             client = record.client
             record.client = t.Implementation(client.name, client.version, client.title)
         data = _encode(record)
@@ -76,7 +76,7 @@ class SessionRecords:
         await self._kv.put(_key(identifier), data, ttl=self._ttl)
 
     async def find(self, token: SessionToken) -> SessionRecord | None:
-        """The record of a session that is in use from now on; None for a session that is over."""
+        """Return the record of a session and renew it; None for a session that is over."""
         if token.expires <= self._clock():
             return None
         data = await self._kv.get(_key(token.id))
@@ -88,12 +88,12 @@ class SessionRecords:
         now = int(self._clock())
         if now - record.seen >= RENEWAL:
             record.seen = now
-            # Another request may be first; then it has renewed the record, or ended the session.
+            # Another request may be first. Then it has renewed the record, or ended the session.
             await self._kv.put(_key(token.id), _encode(record), ttl=self._ttl, expect=data)
         return record
 
     async def change(self, token: SessionToken, edit: Callable[[SessionRecord], None]) -> SessionRecord:
-        """Apply an edit to the record as it is now, whatever others do to it meanwhile."""
+        """Apply an edit to the current record, and repeat it when others change the record meanwhile."""
         key = _key(token.id)
         for _ in range(_ATTEMPTS):
             data = await self._kv.get(key)
@@ -112,7 +112,7 @@ class SessionRecords:
         raise ProtocolError(INTERNAL_ERROR, "Too many changes at once; try again")
 
     async def end(self, token: SessionToken) -> None:
-        """The session is over, for everyone who shares the store."""
+        """End a session for all processes that share the store."""
         if token.home == self.home:
             await self._kv.delete(_key(token.id))
         else:
@@ -128,7 +128,7 @@ def _read(data: bytes) -> SessionRecord:
     try:
         return _decode(data)
     except (msgspec.DecodeError, RecursionError):
-        # Its client begins a new one, as after every end.
+        # The client starts a new session, as after every end.
         log.warning("the record of a session cannot be read: the session has ended")
         return SessionRecord(ended=True)
 

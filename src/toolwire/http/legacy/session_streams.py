@@ -1,7 +1,8 @@
-"""The streams of legacy HTTP sessions that this process carries, and how processes agree on who says what.
+"""The streams of legacy HTTP sessions that this process carries, and how processes agree on the owner of a session.
 
-All of it is decided on the one topic that every process hears in the same order: a stream that is opened or resumed
-claims its name and the session's word there; whoever had them before lets go when it hears the claim.
+They agree on the one topic that every process hears in the same order. A stream that is opened or resumed claims its
+name, and one of the session's own claims the session, too. The stream that had them before gives them up when its
+process hears the claim. See `get_stream` for what an owner, a claim, a lease and a heartbeat are.
 """
 
 from __future__ import annotations
@@ -15,23 +16,25 @@ import msgspec
 from msgspec import Raw, Struct
 
 from toolwire.http.legacy.event_log import EventLog, Resume, stream_name
-from toolwire.http.legacy.get_stream import GetStream, Listener
+from toolwire.http.legacy.get_stream import GetStream, SessionStream
 from toolwire.http.legacy.post_stream import KEPT_FOR_RETURN, PostStream
 from toolwire.http.legacy.session_records import SessionRecord, SessionRecords
 from toolwire.http.legacy.session_token import SessionToken
 from toolwire.protocol import types as t
-from toolwire.protocol.changes import Logged, Published, everything
+from toolwire.protocol.changes import Logged, Published
 from toolwire.protocol.jsonrpc import encode_notification
 from toolwire.protocol.sealing import encode_base64url
 from toolwire.stores import Log
 from toolwire.wire.bus_link import BusLink
+from toolwire.wire.deadlines import in_time
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-# How long a claim may take to come back; the bus is out of order then, and a stream that says too much the lesser evil.
-CLAIM_TIME: Final = 5.0
-# How long the last words of calls may take when the application stops.
-FLUSH_TIME: Final = 1.0
+# How long a claim may take to come back. After that the bus is out of order, and a notification on two streams is the
+# lesser evil.
+CLAIM_SECONDS: Final = 5.0
+# How long the last messages of calls may take to be sent when the application stops.
+FLUSH_SECONDS: Final = 1.0
 
 
 class _Claim(Struct):
@@ -54,7 +57,7 @@ class _Wake(Struct):
     stream: str
 
 
-class _Said(Struct):
+class _Notified(Struct):
     session: str
     message: Raw
 
@@ -80,13 +83,13 @@ class SessionStreams:
         self._leave = [
             link.on("claim", self._on_claim),
             link.on("released", self._on_released),
-            link.on("speaker?", self._on_doubt),
-            link.on("speaker", self._on_speaker),
+            link.on("owner?", self._on_owner_asked),
+            link.on("owner", self._on_owner_alive),
             link.on("wake", self._on_wake),
             link.on("state", self._on_state),
             link.on("change", self._on_change),
             link.on("log", self._on_log),
-            link.on("say", self._on_say),
+            link.on("say", self._on_notify),
             link.on_lost(self._on_lost),
         ]
 
@@ -99,8 +102,8 @@ class SessionStreams:
         self._posts[stream.session, stream.name] = stream
 
     def count(self, session: str) -> int:
-        """Connections that carry streams of a session by GET."""
-        return sum(1 for stream in self._gets.get(session, ()) if not _lingers(stream))
+        """Return how many connections carry streams of a session by GET."""
+        return sum(1 for stream in self._gets.get(session, ()) if not _is_leased(stream))
 
     def __len__(self) -> int:
         return len(self._posts) + sum(map(len, self._gets.values()))
@@ -120,35 +123,35 @@ class SessionStreams:
 
     async def listen(
         self, token: SessionToken, resume: Resume | None, hears: Callable[[str], bool], promised: Mapping[str, Any]
-    ) -> Listener | None:
-        """Open the session's own stream, or go on with it; None when the session ended meanwhile."""
+    ) -> SessionStream | None:
+        """Open a stream of the session's own, or go on with one; None when the session ended meanwhile."""
         place = resume or Resume(stream_name("g", self._random), None)
-        listener = Listener(self, self._new_id(), token, place, hears, promised)
-        self._add(listener)
+        stream = SessionStream(self, self._new_id(), token, place, hears, promised)
+        self._add(stream)
         try:
-            assert listener.claimed is not None
-            await self._claim(listener)
-            try:
-                async with asyncio.timeout(CLAIM_TIME):
-                    await listener.claimed
-            except TimeoutError:
-                listener.speaks = True
-            # Read after the claim: whatever changes from now on is heard.
+            assert stream.claimed is not None
+            await self._claim(stream)
+            if not await in_time(CLAIM_SECONDS, stream.claimed):
+                stream.owns = True
+            # Read after the claim: this process hears of whatever changes from now on.
             record = await self._records.find(token)
             if record is None:
-                self._remove(listener)
+                self._remove(stream)
                 return None
-            await listener.settle(record.level, frozenset(record.uris))
+            await stream.begin(record.level, frozenset(record.uris))
         except BaseException:
-            self._remove(listener)
+            self._remove(stream)
             raise
-        return listener
+        return stream
 
     def _new_id(self) -> str:
         return encode_base64url(self._random(8))
 
     async def _claim(self, stream: GetStream) -> None:
         await self._link.publish("claim", _encode(_Claim(stream.token.id, stream.name, stream.id)))
+
+    def _post_claim(self, stream: GetStream) -> None:
+        self._link.post("claim", _encode(_Claim(stream.token.id, stream.name, stream.id)))
 
     def _add(self, stream: GetStream) -> None:
         self._gets.setdefault(stream.token.id, []).append(stream)
@@ -174,42 +177,44 @@ class SessionStreams:
         return await self._records.find(token) is not None
 
     def disconnected(self, stream: GetStream) -> None:
-        if isinstance(stream, Listener):
-            if stream.speaks and stream.named:
-                # For a client that comes back, unless another of its streams is there to take over.
-                stream.linger(lambda: self._drop(stream))
-                self._link.post("released", _encode(_Released(stream.token.id, stream.id)))
-            else:
-                self._drop(stream)
-        else:
+        if not isinstance(stream, SessionStream):
             self._remove(stream)
-
-    def doubts(self, listener: Listener) -> None:
-        """Ask for the one that has the word. If nobody has answered until the next time, its process is gone."""
-        session = listener.token.id
-        if listener.doubtful:
-            listener.missed = True
-            self._link.post("claim", _encode(_Claim(session, listener.name, listener.id)))
+        elif stream.owns and stream.has_event_id:
+            # The client may come back, unless another of its streams is there to become the owner.
+            stream.keep_lease(lambda: self._drop(stream))
+            self._release(stream)
         else:
-            listener.doubtful = True
-            self._link.post("speaker?", _encode(_Session(session)))
+            self._drop(stream)
+
+    def check_owner(self, stream: SessionStream) -> None:
+        """Ask for a sign of life of the owner; claim the session when the last question was not answered."""
+        if stream.owner_asked:
+            stream.missed = True
+            self._post_claim(stream)
+        else:
+            stream.owner_asked = True
+            self._link.post("owner?", _encode(_Session(stream.token.id)))
 
     def closed(self, stream: GetStream) -> None:
         self._remove(stream)
-        if isinstance(stream, Listener) and stream.named and not stream.taken:
+        if isinstance(stream, SessionStream) and stream.has_event_id and not stream.taken:
             self.events.retire(stream.token.id, stream.name, KEPT_FOR_RETURN)
 
-    def _drop(self, listener: Listener, taken: bool = False) -> None:
-        """Stop writing for a client that is not there."""
-        spoke = listener.speaks
-        listener.let_go()
-        if self._remove(listener) and not taken:
-            if listener.named:
-                self.events.retire(listener.token.id, listener.name, KEPT_FOR_RETURN)
-            if spoke:
-                self._link.post("released", _encode(_Released(listener.token.id, listener.id)))
+    def _release(self, stream: SessionStream) -> None:
+        """Let another stream of the session become the owner."""
+        self._link.post("released", _encode(_Released(stream.token.id, stream.id)))
 
-    # --- what is heard ---
+    def _drop(self, stream: SessionStream, taken: bool = False) -> None:
+        """Stop writing for a client that is not connected."""
+        owned = stream.owns
+        stream.give_up()
+        if self._remove(stream) and not taken:
+            if stream.has_event_id:
+                self.events.retire(stream.token.id, stream.name, KEPT_FOR_RETURN)
+            if owned:
+                self._release(stream)
+
+    # --- what processes hear of each other ---
 
     def _on_claim(self, data: bytes) -> None:
         claim = _decode_claim(data)
@@ -217,43 +222,43 @@ class SessionStreams:
         if post is not None:
             post.taken()
         for stream in tuple(self._gets.get(claim.session, ())):
-            if isinstance(stream, Listener):
-                stream.doubtful = False
+            if isinstance(stream, SessionStream):
+                stream.owner_asked = False
             if stream.id == claim.by:
-                _has_the_word(stream)
+                _become_owner(stream)
             elif stream.name == claim.stream:
                 self._give_up(stream)
-            elif isinstance(stream, Listener) and claim.stream.startswith("g"):
-                if _lingers(stream):
-                    stream.speaks = False
+            elif isinstance(stream, SessionStream) and claim.stream.startswith("g"):
+                stream.owns = False
+                if _is_leased(stream):
                     self._drop(stream)
-                stream.speaks = False
 
     def _give_up(self, stream: GetStream) -> None:
-        """Another connection goes on with this stream."""
+        """Leave a stream to another connection, which goes on with it."""
         stream.taken = True
-        if isinstance(stream, Listener) and _lingers(stream):
+        if not isinstance(stream, SessionStream):
+            stream.end()
+        elif _is_leased(stream):
             self._drop(stream, taken=True)
         else:
-            if isinstance(stream, Listener):
-                stream.speaks = False
+            stream.owns = False
             stream.end()
 
     def _on_released(self, data: bytes) -> None:
         released = _decode_released(data)
-        for stream in self._gets.get(released.session, ()):
-            if isinstance(stream, Listener) and stream.attached and stream.id != released.by:
-                self._link.post("claim", _encode(_Claim(released.session, stream.name, stream.id)))
+        for stream in self._streams_of(released.session):
+            if stream.attached and stream.id != released.by:
+                self._post_claim(stream)
                 return
 
-    def _on_doubt(self, data: bytes) -> None:
+    def _on_owner_asked(self, data: bytes) -> None:
         session = _decode_session(data).session
-        if any(listener.speaks for listener in self._listeners_of(session)):
-            self._link.post("speaker", _encode(_Session(session)))
+        if any(stream.owns for stream in self._streams_of(session)):
+            self._link.post("owner", _encode(_Session(session)))
 
-    def _on_speaker(self, data: bytes) -> None:
-        for listener in self._listeners_of(_decode_session(data).session):
-            listener.doubtful = False
+    def _on_owner_alive(self, data: bytes) -> None:
+        for stream in self._streams_of(_decode_session(data).session):
+            stream.owner_asked = False
 
     def _on_wake(self, data: bytes) -> None:
         wake = _decode_wake(data)
@@ -263,27 +268,27 @@ class SessionStreams:
 
     def _on_state(self, data: bytes) -> None:
         state = _decode_state(data)
-        for listener in self._listeners_of(state.session):
-            listener.level, listener.uris, listener.told = state.level, frozenset(state.uris), True
+        for stream in self._streams_of(state.session):
+            stream.level, stream.uris, stream.state_told = state.level, frozenset(state.uris), True
 
     def _on_change(self, data: bytes) -> None:
         change = _decode_published(data).change
-        for listener in self._listeners():
-            listener.changed(change)
+        for stream in self._session_streams():
+            stream.changed(change)
 
     def _on_log(self, data: bytes) -> None:
         logged = _decode_logged(data)
         message = encode_notification("notifications/message", logged.params)
-        for listener in self._listeners_of(logged.session) if logged.session else self._listeners():
-            listener.logged(logged.level, message)
+        for stream in self._streams_of(logged.session) if logged.session else self._session_streams():
+            stream.logged(logged.level, message)
 
-    def _on_say(self, data: bytes) -> None:
-        said = _decode_said(data)
-        for listener in self._listeners_of(said.session):
-            listener.say(bytes(said.message))
+    def _on_notify(self, data: bytes) -> None:
+        notified = _decode_notified(data)
+        for stream in self._streams_of(notified.session):
+            stream.notify(bytes(notified.message))
 
     def _on_lost(self) -> None:
-        """Messages were missed: look at everything again, and tell clients to do the same."""
+        """Look at everything again after messages were missed, and tell clients to do the same."""
         self._missed = True
         if self._catching_up is None:
             self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
@@ -295,7 +300,7 @@ class SessionStreams:
                 for streams in tuple(self._gets.values()):
                     for stream in tuple(streams):
                         await self._look_again(stream)
-                        # One claim at a time: all at once they would be too many for the bus again.
+                        # One claim at a time: all at once would be too many for the bus again.
                         await asyncio.sleep(0)
         except Exception:
             log.exception("catching up with the other processes failed")
@@ -308,58 +313,58 @@ class SessionStreams:
             stream.end()
             return
         stream.wake()
-        if not isinstance(stream, Listener):
+        if not isinstance(stream, SessionStream):
             return
         stream.level, stream.uris = record.level, frozenset(record.uris)
-        if stream.speaks or stream.claimed is not None:
+        if stream.owns or stream.claimed is not None:
             await self._claim(stream)
-        _tell_everything(stream)
+        stream.changed_everything()
 
-    def _listeners_of(self, session: str) -> list[Listener]:
-        return [stream for stream in self._gets.get(session, ()) if isinstance(stream, Listener)]
+    def _streams_of(self, session: str) -> list[SessionStream]:
+        return [stream for stream in self._gets.get(session, ()) if isinstance(stream, SessionStream)]
 
-    def _listeners(self) -> Iterator[Listener]:
+    def _session_streams(self) -> Iterator[SessionStream]:
         for streams in tuple(self._gets.values()):
             for stream in tuple(streams):
-                if isinstance(stream, Listener):
+                if isinstance(stream, SessionStream):
                     yield stream
 
-    # --- what the session does ---
+    # --- what sessions do ---
 
-    def say(self, session: str, message: bytes) -> None:
-        """Say something on the session's own stream, if it has one anywhere."""
-        self._link.post("say", _encode(_Said(session, Raw(message))))
+    def notify(self, session: str, message: bytes) -> None:
+        """Write a notification on the session's own stream, if it has one in any process."""
+        self._link.post("say", _encode(_Notified(session, Raw(message))))
 
     async def tell_state(self, session: str, record: SessionRecord) -> None:
-        """Before the answer leaves: what is published after it finds the new state everywhere."""
+        """Tell all processes the new state before the answer leaves, so that whatever follows finds it everywhere."""
         await self._link.publish("state", _encode(_State(session, record.level, record.uris)))
 
     def end(self, session: str) -> None:
-        """The session is over, and so are its streams."""
+        """End the streams of a session that is over."""
         for stream in tuple(self._gets.get(session, ())):
             self._remove(stream)
-            if isinstance(stream, Listener):
-                stream.fall_silent()
+            if isinstance(stream, SessionStream):
+                stream.discard()
                 self.events.forget(session, stream.name)
             stream.end()
 
     def drain(self) -> None:
-        """End every connection by GET; what they carried can be resumed elsewhere."""
+        """End every connection by GET. Another process can go on with what they carried."""
         for streams in tuple(self._gets.values()):
             for stream in tuple(streams):
-                if isinstance(stream, Listener) and stream.lingering is not None:
+                if isinstance(stream, SessionStream) and _is_leased(stream):
                     self._drop(stream)
                 else:
                     stream.end()
 
     def leave(self) -> None:
-        """Listen no more to the other processes."""
+        """Stop listening to the other processes."""
         for leave in self._leave:
             leave()
         self._leave.clear()
 
     async def close(self) -> None:
-        """Everything here comes to its end."""
+        """End everything that this process carries."""
         self.leave()
         self.drain()
         if self._catching_up is not None:
@@ -367,27 +372,22 @@ class SessionStreams:
         self.events.hurry()
         posts = [asyncio.ensure_future(stream.finished()) for stream in self._posts.values()]
         if posts:
-            await asyncio.wait(posts, timeout=FLUSH_TIME)
+            await asyncio.wait(posts, timeout=FLUSH_SECONDS)
         await self.events.close()
 
 
-def _lingers(stream: GetStream) -> bool:
-    return isinstance(stream, Listener) and stream.lingering is not None
+def _is_leased(stream: GetStream) -> bool:
+    return isinstance(stream, SessionStream) and stream.lease is not None
 
 
-def _has_the_word(stream: GetStream) -> None:
-    if isinstance(stream, Listener):
-        stream.speaks = True
+def _become_owner(stream: GetStream) -> None:
+    if isinstance(stream, SessionStream):
+        stream.owns = True
         if stream.claimed is not None and not stream.claimed.done():
             stream.claimed.set_result(None)
         if stream.missed:
             stream.missed = False
-            _tell_everything(stream)
-
-
-def _tell_everything(listener: Listener) -> None:
-    for change in everything(listener.uris):
-        listener.changed(change)
+            stream.changed_everything()
 
 
 _encode = msgspec.json.encode
@@ -395,7 +395,7 @@ _decode_claim = msgspec.json.Decoder(_Claim).decode
 _decode_released = msgspec.json.Decoder(_Released).decode
 _decode_session = msgspec.json.Decoder(_Session).decode
 _decode_wake = msgspec.json.Decoder(_Wake).decode
-_decode_said = msgspec.json.Decoder(_Said).decode
+_decode_notified = msgspec.json.Decoder(_Notified).decode
 _decode_state = msgspec.json.Decoder(_State).decode
 _decode_published = msgspec.json.Decoder(Published).decode
 _decode_logged = msgspec.json.Decoder(Logged).decode

@@ -1,7 +1,7 @@
-"""Session ids that say what they stand for, sealed: whoever holds the key can serve a session it has never seen.
+"""Session ids with sealed content: every process that has the key can serve a session that it has never seen.
 
 2025-11-25 basic/transports, session management: an id is unique, cryptographically strong and made of visible ASCII.
-What is forged, expired or somebody else's does not open, and nobody learns which of these it was.
+An id that is forged, expired or somebody else's does not open, and the client does not learn which of these it was.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _FORM: Final = 1
 
 
 class SessionToken(Struct, frozen=True):
-    """What a session id says."""
+    """The content of a session id."""
 
     id: str
     revision: str
     capabilities: int
     """The bits of `capability_bits`."""
     principal: bytes
-    """Whose session it is, as a digest."""
+    """A digest of the principal that opened the session."""
     issued: int
     expires: int
     home: bytes
-    """Where more is known of the session: which store, or which process."""
+    """The store, or the process, that knows more of the session."""
 
 
 class SessionTokens:
@@ -62,7 +62,7 @@ class SessionTokens:
         )
 
     def read(self, text: str, *, principal: bytes, now: float) -> SessionToken | None:
-        """The token of this principal, if it still holds."""
+        """Return the token in an id; None where it is not valid now for this principal."""
         if len(text) > MAX_LENGTH or not text.isascii():
             return None
         try:
@@ -72,12 +72,12 @@ class SessionTokens:
         if len(payload) != _LAYOUT.size or payload[0] != _FORM:
             return None
         _, identifier, revision, capabilities, owner, issued, expires, home = _LAYOUT.unpack(payload)
-        # 3.4.5.6: a session belongs to whoever opened it.
+        # 3.4.5.6: a session belongs to the principal that opened it.
         if expires <= now or owner != principal or revision >= len(LEGACY):
             return None
         return SessionToken(encode_base64url(identifier), LEGACY[revision], capabilities, owner, issued, expires, home)
 
 
 def principal_digest(key: str) -> bytes:
-    """A principal as it stands in a token."""
+    """Return the digest of a principal for a token."""
     return hashlib.sha256(key.encode()).digest()[:_DIGEST_BYTES]

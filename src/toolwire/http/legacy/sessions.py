@@ -1,8 +1,8 @@
 """Legacy sessions over HTTP: POST, GET and DELETE of 2025-03-26, 2025-06-18 and 2025-11-25.
 
-A session is its id: whoever holds the key can serve a request of it. A process keeps something of a session only while
-one of its calls runs or one of its streams is open here. What one process has to know of another's goes over the bus:
-answers to the process that asked, everything else to all of them.
+A session is its id: every process that has the key can serve its requests. A process keeps state of a session only
+while one of its calls runs or one of its streams is open here. Processes tell each other the rest over the bus: answers
+go to the process that asked, everything else goes to all.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from toolwire.wire.shares import Caller, Shares, Taken
 log: logging.Logger = logging.getLogger("toolwire.http")
 
 _RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"5"),)
-# When a session is over, and whom it is counted for.
-_Lease: TypeAlias = tuple[float, Caller]
+# When a session that is not used any more is over, and the caller that it is counted for.
+_Slot: TypeAlias = tuple[float, Caller]
 
 
 class SessionHost(Protocol):
@@ -72,7 +72,7 @@ class SessionHost(Protocol):
     def offer(self) -> Offer: ...
 
     def offer_to(self, principal: Any) -> Offer:
-        """What is offered to a caller; None for one who has not said who they are."""
+        """Return what is offered to a caller; `principal` is None for one who is not authenticated."""
 
     @property
     def handler(self) -> Handler: ...
@@ -87,12 +87,12 @@ class SessionHost(Protocol):
     def link(self) -> BusLink: ...
 
     def client_state(self, connection: Any) -> Any:
-        """What a connection remembers of its client: an object with `level` and `uris`."""
+        """Return what a connection remembers of its client: an object with `level` and `uris`."""
 
     def principal_key(self, principal: Any) -> str: ...
 
     def hearing(self, principal: Any) -> Callable[[str], bool]:
-        """Return whether a principal may be told of what happens at an address."""
+        """Return a function that says whether a principal may be told of changes of a resource."""
 
     async def admit(self, calls: Sequence[Incoming]) -> None:
         """Raise `InsufficientScope` when the caller lacks what the calls need."""
@@ -138,20 +138,20 @@ class Sessions:
             host.handler,
             host.client_state,
             self._remember,
-            self.streams.say,
+            self.streams.notify,
             limits.result,
         )
-        # Read by one request after the other without a pause in between, so one for each offer and revision is enough.
+        # A request sets one up and reads it without an await in between, so one for each offer and revision is enough.
         self._lifecycles: dict[tuple[str, bool], ServerLifecycle] = {}
         self._nobody = self._digest(None)
-        # When the sessions that this process opened are over, and whose they are, in the order of their last use.
-        self._opened: dict[str, _Lease] = {}
-        self._lease: _Lease = (0, None)
+        # The sessions that this process opened, in the order of their last use.
+        self._opened: dict[str, _Slot] = {}
+        self._slot: _Slot = (0, None)
         self._shares = Shares(limits.sessions, limits.share, "sessions open", seconds=60)
         self._leave: list[Callable[[], None]] = []
 
     async def open(self) -> None:
-        """Begin to listen to the other processes."""
+        """Start listening to the other processes."""
         await self._records.open()
         self._leave = [
             self._host.link.on("cancel", self._on_cancel),
@@ -160,24 +160,24 @@ class Sessions:
         ]
 
     def drain(self) -> None:
-        """End the streams that would never end by themselves."""
+        """End the streams that have no end of their own."""
         self.streams.drain()
 
     async def close(self) -> None:
-        """End every stream, and let calls come to their end for a while."""
+        """Give calls some time to finish, then end every stream."""
         await self.calls.finish(self._limits.drain)
         self.leave()
         await self.streams.close()
 
     def leave(self) -> None:
-        """Listen no more to the other processes."""
+        """Stop listening to the other processes."""
         self.streams.leave()
         for leave in self._leave:
             leave()
         self._leave.clear()
 
     def __len__(self) -> int:
-        """Sessions that this process opened and that may be in use."""
+        """Return the number of sessions that this process opened and that may be in use."""
         return len(self._opened)
 
     # --- POST ---
@@ -214,7 +214,7 @@ class Sessions:
             call.headers, call.principal, call.caller = headers, principal, caller
         if calls:
             await self._host.admit(calls)
-            # Without a pause up to their start, or another request could come between and use the same id.
+            # No await from here up to their start, or another request could use the same id.
             calls = self._unused(calls, token, ready)
         if calls:
             self._check_room(token, calls, identifier)
@@ -231,7 +231,7 @@ class Sessions:
             )
             self.streams.add(stream)
             for call in calls:
-                # Counted until its handler has ended, which may be after its client went away.
+                # Counted until its handler has ended, which may be after its client disconnected.
                 task = self.calls.start(call, stream, token, record)
                 task.add_done_callback(lambda _: self._exchanges.give_back(caller))
             await stream.serve()
@@ -259,7 +259,7 @@ class Sessions:
     async def _take(
         self, item: Message, token: SessionToken, record: SessionRecord, ready: list[bytes], calls: list[Incoming]
     ) -> None:
-        """Deal with one message: what is answered at once, and what has to be called, goes to the lists."""
+        """Take one message: append its answer to `ready`, or the call that will have one to `calls`."""
         if isinstance(item, Request):
             try:
                 accepted = self._accept(item, token, record)
@@ -285,7 +285,7 @@ class Sessions:
         return self._lifecycle_for(token, record).accept(request)
 
     def _unused(self, calls: list[Incoming], token: SessionToken, ready: list[bytes]) -> list[Incoming]:
-        """The calls with an id that no other has; the rest is json_refusal."""
+        """Return the calls whose id is free; refuse the others."""
         used = set(self.calls.of(token.id))
         unused: list[Incoming] = []
         for call in calls:
@@ -323,7 +323,7 @@ class Sessions:
             try:
                 await self._records.create(identifier, record)
             except BaseException:
-                self._strike(identifier)
+                self._free_slot(identifier)
                 raise
         except Taken as error:
             error.request_id = request.id
@@ -350,28 +350,28 @@ class Sessions:
         await respond(send, 200, encode_response(request.id, result), answer_headers)
 
     def _open_for(self, caller: Caller) -> str:
-        """Count a new session in; raise `Taken` where its caller, or the process, has too many."""
+        """Take a slot for a new session; raise `Taken` where its caller, or the process, has too many."""
         now = asyncio.get_running_loop().time()
-        # All are kept for the same time after their last use, so those that are over come first.
+        # All are kept for the same time after their last use, so those that are over are first in the order.
         while self._opened:
             oldest = next(iter(self._opened))
             if self._opened[oldest][0] > now:
                 break
-            self._strike(oldest)
+            self._free_slot(oldest)
         self._shares.take(caller)
         identifier = encode_base64url(self._random(ID_BYTES))
-        self._opened[identifier] = self._lease_from(now, caller)
+        self._opened[identifier] = self._slot_from(now, caller)
         return identifier
 
-    def _lease_from(self, now: float, caller: Caller) -> _Lease:
-        """Say how long a session of a caller is kept, to the second: sessions in a row share one object."""
-        lease = (math.ceil(now) + self._limits.session_idle + RENEWAL, caller)
-        if lease != self._lease:
-            self._lease = lease
-        return self._lease
+    def _slot_from(self, now: float, caller: Caller) -> _Slot:
+        """Make the slot of a session that is used now. Sessions of the same second share one object."""
+        slot = (math.ceil(now) + self._limits.session_idle + RENEWAL, caller)
+        if slot != self._slot:
+            self._slot = slot
+        return self._slot
 
-    def _strike(self, session: str) -> None:
-        """Count a session out, if this process opened it."""
+    def _free_slot(self, session: str) -> None:
+        """Free the slot of a session, if this process opened it."""
         opened = self._opened.pop(session, None)
         if opened is not None:
             self._shares.give_back(opened[1])
@@ -379,7 +379,7 @@ class Sessions:
     # --- GET ---
 
     async def get(self, principal: Any, headers: Mapping[str, str]) -> GetStream:
-        """The stream that a GET opens or resumes, ready to be served."""
+        """Return the stream that a GET opens or resumes, ready to be served."""
         if not accepts(headers, "text/event-stream"):
             raise json_refusal(406, "Accept text/event-stream")
         token, _ = await self._session(principal, headers, None)
@@ -422,7 +422,7 @@ class Sessions:
         await respond(send, 200, b"", extra)
 
     def _end(self, session: str) -> None:
-        self._strike(session)
+        self._free_slot(session)
         self.calls.end(session)
         self.streams.end(session)
 
@@ -440,23 +440,23 @@ class Sessions:
         record = None if token is None else await self._records.find(token)
         if token is None or record is None:
             if token is not None:
-                self._strike(token.id)
+                self._free_slot(token.id)
             raise _no_session(identifier)
         version = headers.get(VERSION)
-        # 2025-06-18 basic/transports: 400 for a version that is not supported. One that is, but was not negotiated,
-        # changes nothing: the session keeps to its own.
+        # 2025-06-18 basic/transports: 400 for a version that is not supported. One that is supported but was not
+        # negotiated changes nothing: the session keeps its own.
         if version is not None and version.strip(" \t") not in LEGACY:
             text = f"MCP-Protocol-Version {version[:40]!r} is not supported; this session has {token.revision}"
             raise json_refusal(400, text.replace(DUPLICATE, ", "), identifier)
-        self._count_use(token.id)
+        self._renew_slot(token.id)
         return token, record
 
-    def _count_use(self, session: str) -> None:
+    def _renew_slot(self, session: str) -> None:
         opened = self._opened.get(session)
         now = asyncio.get_running_loop().time()
         if opened is not None and opened[0] < now + self._limits.session_idle:
             del self._opened[session]
-            self._opened[session] = self._lease_from(now, opened[1])
+            self._opened[session] = self._slot_from(now, opened[1])
 
     def _digest(self, principal: Any) -> bytes:
         return principal_digest(self._host.principal_key(principal))
@@ -488,7 +488,8 @@ class Sessions:
         row, params = known
         if notification.method != "notifications/cancelled":
             try:
-                self._host.handler.notified(Notice(notification.method, row, params, notification.params), _Silent())  # type: ignore[arg-type]
+                notice = Notice(notification.method, row, params, notification.params)
+                self._host.handler.notified(notice, _NoProgress())  # type: ignore[arg-type]
             except Exception:
                 log.exception("the handler of a notification failed")
         elif params.request_id is not UNSET and not self.calls.cancel(token.id, params.request_id):
@@ -499,7 +500,7 @@ class Sessions:
             return
         process = message.id.partition(".")[0]
         if process == self.calls.name or len(process) != len(self.calls.name):
-            return  # 3.4.10.9: nobody waits for it, or nobody ever asked.
+            return  # 3.4.10.9: nobody waits for this answer, or nobody ever asked.
         if isinstance(message, Response):
             data = encode_response(message.id, message.result)
         else:
@@ -532,21 +533,21 @@ class Sessions:
         await self.streams.tell_state(token.id, record)
 
 
-class _Silent:
-    """The session of a notification, as far as the handler of notifications needs one."""
+class _NoProgress:
+    """The session of a notification, as far as a handler of notifications uses it."""
 
     def progressed(self, params: Any) -> None:
-        """Our questions carry no progress token, so nobody has anything to report."""
+        """Ignore progress: our questions carry no progress token."""
 
 
 def _check_accept(headers: Mapping[str, str], identifier: RequestId | None) -> None:
-    # 2025-03-26 basic/transports: a client lists both, for the server chooses.
+    # 2025-03-26 basic/transports: a client lists both, because the server chooses.
     if not (accepts(headers, "application/json") and accepts(headers, "text/event-stream")):
         raise json_refusal(406, "Accept application/json and text/event-stream", identifier)
 
 
 def _no_session(identifier: RequestId | None) -> Exception:
-    # One text for what is forged, over, or somebody else's.
+    # One text for an id that is forged, is over, or belongs to somebody else.
     return json_refusal(404, "There is no such session: send initialize again, without Mcp-Session-Id", identifier)
 
 

@@ -1,4 +1,4 @@
-"""Legacy requests where no session is kept: each stands alone under its version header."""
+"""Legacy requests without sessions: each stands alone under its version header."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from toolwire.wire.answer import encode_failure
 from toolwire.wire.session import Handler
 from toolwire.wire.shares import Caller
 
-# 3.4.6.2: what a request without a version, and without a session that knows it, is taken for.
+# 3.4.6.2: the revision of a request that names none and has no session that knows it.
 ASSUMED: Final = "2025-03-26"
 
 
@@ -39,11 +39,11 @@ OfferTo: TypeAlias = Callable[[Any], Offer]
 
 
 class Stateless:
-    """Serves 2024-11-05 to 2025-11-25 and remembers nothing between requests."""
+    """The service for 2024-11-05 to 2025-11-25 that remembers nothing between requests."""
 
     def __init__(self, offer_to: OfferTo, handler: Handler, limits: HttpLimits, admit: Admit) -> None:
-        """`offer_to` says what is offered to a principal, `admit` raises `InsufficientScope` when the caller lacks what
-        the calls need."""
+        """`offer_to` returns what is offered to a principal; `admit` raises `InsufficientScope` for calls that the
+        caller may not make."""
         self._offer_to = offer_to
         self._handler = handler
         self._admit = admit
@@ -86,7 +86,7 @@ class Stateless:
             await respond(send, 202, b"", extra)
 
     def _batch(self, batch: Batch, revision: str, offer: Offer) -> list[Message]:
-        # 3.4.6.5: without a version header batches have to be taken, too.
+        # 3.4.6.5: without a version header, batches have to be accepted, too.
         lifecycle = ServerLifecycle(offer)
         lifecycle.adopt(revision)
         if not lifecycle.batches:
@@ -98,7 +98,10 @@ class Stateless:
     def _take(
         self, item: Message, revision: str, offer: Offer, batch: bool, ready: list[bytes], calls: list[Incoming]
     ) -> None:
-        """Deal with one message; notifications and answers concern nobody here."""
+        """Take one message: append its answer to `ready`, or the call that will have one to `calls`.
+
+        Notifications and answers are dropped, because nothing here waits for them.
+        """
         if isinstance(item, Malformed) and item.code:
             ready.append(encode_error(item.id, item.code, item.message))
         if not isinstance(item, Request):
@@ -128,7 +131,7 @@ class Stateless:
                 answers = await asyncio.gather(*(self._answer(call, outlet, _nothing) for call in calls))
                 body = encode_batch([*ready, *answers])
         except asyncio.CancelledError:
-            # Nobody could come back for the answer, so there is no point in working on it.
+            # Without a session the client cannot come back for the answer, so nobody works on it any more.
             if await outlet.was_left():
                 return
             raise
