@@ -20,8 +20,7 @@ from toolwire.protocol.lifecycle import ClientLifecycle, Incoming, ServerLifecyc
 from toolwire.protocol.peer import Peer
 from toolwire.wire.channel import MemoryChannel, memory_pair
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.pending_requests import Pending
-from toolwire.wire.session import Session
+from toolwire.wire.session import Pending, Session
 
 
 @asynccontextmanager

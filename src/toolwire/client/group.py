@@ -32,8 +32,7 @@ from toolwire.protocol.peer import Notice, Peer
 from toolwire.protocol.revisions import MODERN
 from toolwire.wire.channel import Channel
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.pending_requests import OnProgress
-from toolwire.wire.session import ClientHandler, Session
+from toolwire.wire.session import ClientHandler, OnProgress, Session
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 

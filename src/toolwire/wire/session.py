@@ -10,9 +10,9 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 
@@ -36,7 +36,6 @@ from toolwire.wire.answer import encode_failure
 from toolwire.wire.channel import Channel, Feed
 from toolwire.wire.deadlines import Deadlines
 from toolwire.wire.outlet import Outlet
-from toolwire.wire.pending_requests import OnProgress, Pending
 from toolwire.wire.shares import Caller
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
@@ -45,6 +44,9 @@ IN_FLIGHT = 256
 BACKLOG = 1024
 MAX_RESULT = 16 * 1024 * 1024
 _NO_PARAMS = t.RequestParams()
+
+
+OnProgress: TypeAlias = Callable[[t.ProgressNotificationParams], None]
 
 
 class Handler(Protocol):
@@ -104,6 +106,28 @@ class ConnectionOutlet(Struct, eq=False):
         answer = await self.connection.request(method, said, timeout=timeout)
         assert answer is not None
         return answer
+
+
+class Pending(Struct, eq=False):
+    """A request of ours that waits for its answer, and its time (`deadlines.Timed`)."""
+
+    future: asyncio.Future[Raw | None]
+    identifier: RequestId
+    method: str
+    on_progress: OnProgress | None = None
+    seconds: float | None = None
+    expires: float = math.inf
+    ceiling: float = math.inf
+    pauses: int = 0
+    left: float = math.inf
+
+    def resolve(self, result: Raw | None, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
 
 
 class Session:

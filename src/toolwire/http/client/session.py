@@ -33,8 +33,7 @@ from toolwire.protocol.http import SESSION, standard_headers
 from toolwire.protocol.jsonrpc import RequestId
 from toolwire.protocol.lifecycle import ClientLifecycle
 from toolwire.protocol.peer import Peer
-from toolwire.wire.pending_requests import OnProgress
-from toolwire.wire.session import ClientHandler, Session
+from toolwire.wire.session import ClientHandler, OnProgress, Session
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 

@@ -25,8 +25,7 @@ from toolwire.protocol.jsonrpc import (
 from toolwire.protocol.lifecycle import Incoming
 from toolwire.protocol.shaping import shape
 from toolwire.wire.answer import encode_failure
-from toolwire.wire.pending_requests import Pending
-from toolwire.wire.session import Handler
+from toolwire.wire.session import Handler, Pending
 
 
 class Remember(Protocol):
