@@ -13,7 +13,7 @@ from tests.http_process import started
 from tests.inspector.page_client import Page, inspected
 
 from toolwire import Server
-from toolwire.inspector.credentials import Credentials, OAuthClient
+from toolwire.inspector.credentials import ConnectionCredentials, OAuthClient
 
 KEY = "right-key-0123456789"
 PROTECTED = f"""
@@ -108,7 +108,7 @@ async def test_a_command_to_copy_names_the_token_and_does_not_tell_it(address: s
     ],
 )
 def test_what_http_cannot_carry_changes_nothing(asked: dict[str, Any], says: str) -> None:
-    credentials = Credentials({"X-Old": "1"}, "token", None)
+    credentials = ConnectionCredentials({"X-Old": "1"}, "token", None)
     with pytest.raises(ValueError, match=says):
         credentials.change({"token": "new", **asked} if "token" not in asked else {"headers": [], **asked})
     assert (credentials.headers, credentials.auth) == ({"X-Old": "1"}, "token")
@@ -122,7 +122,7 @@ def test_a_client_that_was_registered_by_hand_signs_in_anew_when_it_changes() ->
         made.append(client)
         return object()
 
-    credentials = Credentials(None, None, sign_in)
+    credentials = ConnectionCredentials(None, None, sign_in)
     first = credentials.auth
     assert credentials.auth is first and made == [OAuthClient()] and credentials.signs_in
     credentials.change({"client": {"id": " mine ", "secret": "hush-hush", "scopes": "read write"}})

@@ -108,7 +108,7 @@ async def test_a_body_without_end_is_refused() -> None:
 
 
 async def test_signing_in_ends_where_it_began(app: InspectorApp) -> None:
-    questions = app.inspector.questions
+    questions = app.inspector.input_requests
     client = HttpClient(app, headers={"x-toolwire-token": app.token})
     signing_in = asyncio.create_task(questions.sign_in("https://login.example/authorize?state=secret&x=1"))
     await asyncio.sleep(0)
@@ -128,9 +128,11 @@ async def test_signing_in_ends_where_it_began(app: InspectorApp) -> None:
 
 async def test_signing_in_can_be_given_up(app: InspectorApp) -> None:
     client = HttpClient(app, headers={"x-toolwire-token": app.token})
-    signing_in = asyncio.create_task(app.inspector.questions.sign_in("https://login.example/authorize?state=secret"))
+    signing_in = asyncio.create_task(
+        app.inspector.input_requests.sign_in("https://login.example/authorize?state=secret")
+    )
     await asyncio.sleep(0)
-    [question] = app.inspector.questions.shown()
+    [question] = app.inspector.input_requests.shown()
     await client.post({"question": question["id"], "answer": {"action": "cancel"}}, path="/api/answer")
     with pytest.raises(SignInFailed):
         await signing_in

@@ -6,6 +6,6 @@
 from __future__ import annotations
 
 from toolwire.inspector.app import InspectorApp
-from toolwire.inspector.inspected import Inspector
+from toolwire.inspector.inspector import Inspector
 
 __all__ = ["Inspector", "InspectorApp"]

@@ -14,12 +14,12 @@ from toolwire.client import Client
 from toolwire.http.body import read_body
 from toolwire.http.responses import HttpRefusal, respond
 from toolwire.http1.asgi_types import HeaderList, Receive, Scope, SendMessage
-from toolwire.inspector.calls import Call
+from toolwire.inspector.calls import PageCall
 from toolwire.inspector.excerpt import Excerpt, follow
-from toolwire.inspector.inspected import Inspector
-from toolwire.inspector.questions import BadAnswer
+from toolwire.inspector.input_requests import BadAnswer
+from toolwire.inspector.inspector import Inspector
 from toolwire.inspector.reproduce import as_command
-from toolwire.inspector.security import HEADERS, Door
+from toolwire.inspector.security import HEADERS, AccessCheck
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError
 
@@ -52,7 +52,7 @@ class InspectorApp:
 
     def __init__(self, inspector: Inspector, *, token: str | None = None) -> None:
         self.inspector = inspector
-        self._door = Door(token)
+        self._access = AccessCheck(token)
         self._starting: asyncio.Task[None] | None = None
         self._operations: dict[str, Operation] = {
             "state": self._state,
@@ -79,7 +79,7 @@ class InspectorApp:
 
     @property
     def token(self) -> str:
-        return self._door.token
+        return self._access.token
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
         if scope["type"] == "lifespan":
@@ -107,7 +107,7 @@ class InspectorApp:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             local, remote = scope.get("server"), scope.get("client")
-            self._door.check_source(headers, local and local[0], remote and remote[0])
+            self._access.check_source(headers, local and local[0], remote and remote[0])
             path, method = scope["path"], scope["method"]
             if path == CALLBACK and method == "GET":
                 await self._came_back(headers["host"], scope.get("query_string", b"").decode("latin-1"), send)
@@ -115,7 +115,7 @@ class InspectorApp:
             if not path.startswith("/api/"):
                 await self._file(path, method, send)
                 return
-            self._door.check_token(headers)
+            self._access.check_token(headers)
             if path == "/api/events" and method == "GET":
                 await self._events(receive, send)
             elif path == "/api/part" and method == "GET":
@@ -139,7 +139,7 @@ class InspectorApp:
 
     async def _came_back(self, host: str, query: str, send: SendMessage) -> None:
         """A browser, sent here by an authorization server; only the one that was sent there is listened to."""
-        taken = self.inspector.questions.signed_in(f"http://{host}{CALLBACK}?{query}")
+        taken = self.inspector.input_requests.signed_in(f"http://{host}{CALLBACK}?{query}")
         text = "Signed in. Go back to the inspector." if taken else "Nobody waits for this sign-in any more."
         await respond(send, 200 if taken else 404, text.encode(), (*_PLAIN, *HEADERS))
 
@@ -244,7 +244,7 @@ class InspectorApp:
         call = self._known(asked)
         return {"params": msgspec.json.decode(call.params) if len(call.params) <= MAX_SHOWN else None}
 
-    def _known(self, asked: Asked) -> Call:
+    def _known(self, asked: Asked) -> PageCall:
         call = self.inspector.calls.find(str(asked["call"]))
         if call is None:
             raise LookupError("The call is no longer kept")
@@ -275,7 +275,7 @@ class InspectorApp:
         return {"values": [value[:500] for value in found.values[:100]]}
 
     async def _answer(self, asked: Asked) -> Any:
-        return {"taken": self.inspector.questions.answer(str(asked["question"]), dict(asked["answer"]))}
+        return {"taken": self.inspector.input_requests.answer(str(asked["question"]), dict(asked["answer"]))}
 
     async def _subscribe(self, asked: Asked) -> Any:
         await self.inspector.subscribe(str(asked["uri"]), asked.get("on") is True)

@@ -47,7 +47,7 @@ def _whole(raw: Raw) -> _Whole:
     return _Whole(result_type=_decode_outcome(raw).result_type, raw=raw)
 
 
-class Call:
+class PageCall:
     """One request of the page."""
 
     def __init__(self, identifier: str, method: str, params: Mapping[str, Any]) -> None:
@@ -86,7 +86,7 @@ class Call:
         }
 
 
-class Calls:
+class PageCalls:
     """All of them, the oldest forgotten first."""
 
     def __init__(self, events: Events) -> None:
@@ -97,20 +97,20 @@ class Calls:
     def shown(self) -> list[dict[str, Any]]:
         return [call.shown() for call in self._calls.values()]
 
-    def all(self) -> list[Call]:
+    def all(self) -> list[PageCall]:
         return list(self._calls.values())
 
-    def find(self, identifier: str) -> Call | None:
+    def find(self, identifier: str) -> PageCall | None:
         return self._calls.get(identifier)
 
-    def start(self, client: Client, method: str, params: Mapping[str, Any], tool: Mapping[str, Any]) -> Call:
+    def start(self, client: Client, method: str, params: Mapping[str, Any], tool: Mapping[str, Any]) -> PageCall:
         """Send a request that may ask questions: `tools/call` (of `tool`), `resources/read` or `prompts/get`.
 
         `params` with a true `task` asks for a task where the client may.
         """
         if sum(call.state == "running" for call in self._calls.values()) >= MAX_RUNNING:
             raise ToolwireError(f"{MAX_RUNNING} calls are running already: wait for one, or cancel it")
-        call = Call(str(next(self._numbers)), method, params)
+        call = PageCall(str(next(self._numbers)), method, params)
         send = self._sender(call, client, params, tool)
         self._calls[call.identifier] = call
         self._tell(call)
@@ -118,7 +118,7 @@ class Calls:
         return call
 
     def _sender(
-        self, call: Call, client: Client, params: Mapping[str, Any], tool: Mapping[str, Any]
+        self, call: PageCall, client: Client, params: Mapping[str, Any], tool: Mapping[str, Any]
     ) -> Callable[[], Awaitable[Raw]]:
         report = self._reporter(call)
         if call.method == "tools/call" and _may_be_task(client, params, tool):
@@ -148,7 +148,7 @@ class Calls:
         if running:
             await asyncio.wait(running)
 
-    async def _run(self, call: Call, send: Callable[[], Awaitable[Raw]], output_schema: Any) -> None:
+    async def _run(self, call: PageCall, send: Callable[[], Awaitable[Raw]], output_schema: Any) -> None:
         began = time.perf_counter()
         try:
             call.result = bytes(await send())
@@ -167,7 +167,7 @@ class Calls:
         self._forget_old()
         self._tell(call)
 
-    def _reporter(self, call: Call) -> Callable[[t.ProgressNotificationParams], None]:
+    def _reporter(self, call: PageCall) -> Callable[[t.ProgressNotificationParams], None]:
         def report(params: t.ProgressNotificationParams) -> None:
             call.progress = params.to_dict()
             call.progress.pop("progressToken", None)
@@ -175,11 +175,11 @@ class Calls:
 
         return report
 
-    def _task_is(self, call: Call, state: TaskState) -> None:
+    def _task_is(self, call: PageCall, state: TaskState) -> None:
         call.as_task = shown(state)
         self._tell(call)
 
-    def _tell(self, call: Call) -> None:
+    def _tell(self, call: PageCall) -> None:
         self._events.tell("call", call=call.shown())
 
     def _forget_old(self) -> None:
@@ -194,7 +194,7 @@ class Calls:
             self._events.tell("forgotten", id=call.identifier)
 
 
-def _weight(call: Call) -> int:
+def _weight(call: PageCall) -> int:
     return len(call.params) + len(call.result or b"")
 
 

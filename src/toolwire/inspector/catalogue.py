@@ -35,7 +35,7 @@ class Listing:
         return {"offered": self.offered, "error": self.error, "items": items}
 
 
-class Catalogue:
+class ServerCatalogue:
     """All four lists."""
 
     def __init__(self) -> None:

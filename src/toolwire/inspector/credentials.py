@@ -36,13 +36,13 @@ class OAuthClient(Struct, frozen=True):
         return without(self, "client_secret")
 
 
-SignIn: TypeAlias = Callable[[OAuthClient], Any]
+MakeSignIn: TypeAlias = Callable[[OAuthClient], Any]
 
 
-class Credentials:
+class ConnectionCredentials:
     """The headers and the token of every request. Without a token, `sign_in` makes the `auth=` that signs in."""
 
-    def __init__(self, headers: Mapping[str, str] | None, token: Any, sign_in: SignIn | None) -> None:
+    def __init__(self, headers: Mapping[str, str] | None, token: Any, sign_in: MakeSignIn | None) -> None:
         self.headers: dict[str, str] = dict(headers or {})
         self.client = OAuthClient()
         self._token = token

@@ -15,7 +15,7 @@ _LOST: Final = b'{"type":"lost"}\n'
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-class Reader:
+class EventReader:
     """One page."""
 
     def __init__(self) -> None:
@@ -52,17 +52,17 @@ class Events:
     """Who reads, and what they are told."""
 
     def __init__(self) -> None:
-        self._readers: set[Reader] = set()
+        self._readers: set[EventReader] = set()
         self._ended = False
 
-    def open(self) -> Reader:
-        reader = Reader()
+    def open(self) -> EventReader:
+        reader = EventReader()
         if self._ended:
             reader.end()
         self._readers.add(reader)
         return reader
 
-    def close(self, reader: Reader) -> None:
+    def close(self, reader: EventReader) -> None:
         self._readers.discard(reader)
 
     def tell(self, type: str, **members: Any) -> None:

@@ -51,7 +51,7 @@ HEADERS: Final[HeaderList] = tuple(
 )
 
 
-class Door:
+class AccessCheck:
     """Lets requests in, or raises `HttpRefusal`."""
 
     def __init__(self, token: str | None = None) -> None:

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from toolwire.inspector.calls import Call
+from toolwire.inspector.calls import PageCall
 from toolwire.inspector.redaction import hide, mask_members
-from toolwire.inspector.wire_log import Entry
+from toolwire.inspector.wire_log import WireEntry
 
 VERSION: Final = 1
 MAX_PART: Final = 1024 * 1024
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def export_session(
-    state: Mapping[str, Any], calls: Sequence[Call], messages: Sequence[Entry], secrets: Iterable[str]
+    state: Mapping[str, Any], calls: Sequence[PageCall], messages: Sequence[WireEntry], secrets: Iterable[str]
 ) -> bytes:
     """Write a session as JSON. `state` goes in as it is, without its secrets.
 
@@ -59,14 +59,14 @@ class _Budget:
             yield part
 
 
-def _call(call: Call, hidden: Callable[[str], str]) -> bytes:
+def _call(call: PageCall, hidden: Callable[[str], str]) -> bytes:
     shown = {name: value for name, value in call.shown().items() if value not in (None, [])}
     shown["started"] = _time(call.started)
     params, result = _value(call.params, hidden), None if call.result is None else _value(call.result, hidden)
     return _encode({**mask_members(shown, texts=hidden), "params": params, "result": result})
 
 
-def _message(entry: Entry, hidden: Callable[[str], str]) -> bytes:
+def _message(entry: WireEntry, hidden: Callable[[str], str]) -> bytes:
     members = {"number": entry.number, "at": _time(entry.at), "direction": entry.direction, "kind": entry.kind}
     about = {"answers": entry.answers, "took": entry.took, "http": entry.http}
     known = {name: value for name, value in about.items() if value is not None}

@@ -24,7 +24,7 @@ PREVIEW: Final = 400
 Kind: TypeAlias = Literal["request", "notification", "result", "error", "http", "unreadable"]
 
 
-class Entry(Struct, kw_only=True):
+class WireEntry(Struct, kw_only=True):
     """One message, or (`http`) an answer of HTTP that carries none.
 
     `subject` is what the request is about: the name of a tool or prompt, a URI, the id of a task. `took` is the time
@@ -79,30 +79,30 @@ class WireLog:
 
     def __init__(
         self,
-        on_entry: Callable[[Entry], None],
+        on_entry: Callable[[WireEntry], None],
         *,
         entries: int = MAX_ENTRIES,
         total: int = MAX_BYTES,
     ) -> None:
         self._on_entry = on_entry
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[WireEntry] = deque()
         self._max_entries = entries
         self._max_bytes = total
         self._bytes = 0
         self._next = 1
-        self._waiting: dict[tuple[Direction, Any], Entry] = {}
+        self._waiting: dict[tuple[Direction, Any], WireEntry] = {}
         #: What was sent lately, by its bytes, until HTTP answers.
-        self._posted: dict[bytes, Entry] = {}
+        self._posted: dict[bytes, WireEntry] = {}
         #: Whether messages travel in exchanges of HTTP, which `responded` is told of.
         self.over_http = False
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[WireEntry]:
         return iter(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def find(self, number: int) -> Entry | None:
+    def find(self, number: int) -> WireEntry | None:
         if not self._entries:
             return None
         index = number - self._entries[0].number
@@ -147,7 +147,7 @@ class WireLog:
             del self._posted[body]
             return
         text = msgspec.json.encode(exchange)
-        entry = Entry(number=self._next, at=time.time(), direction="←", kind="http", size=len(text), text=text)
+        entry = WireEntry(number=self._next, at=time.time(), direction="←", kind="http", size=len(text), text=text)
         self._next += 1
         entry.id, entry.method = response.status, method
         if carried is not None:
@@ -155,13 +155,13 @@ class WireLog:
         self._keep(entry)
         self._on_entry(entry)
 
-    def exchange_of(self, entry: Entry) -> dict[str, Any] | None:
+    def exchange_of(self, entry: WireEntry) -> dict[str, Any] | None:
         """The exchange of HTTP that carried a message, or the request that it answers."""
         asked = None if entry.answers is None else self.find(entry.answers)
         return entry.http or (None if asked is None else asked.http)
 
     def _record(self, direction: Direction, data: bytes) -> None:
-        entry = Entry(
+        entry = WireEntry(
             number=self._next, at=time.time(), direction=direction, kind="unreadable", size=len(data), text=data
         )
         self._next += 1
@@ -180,7 +180,7 @@ class WireLog:
         self._keep(entry)
         self._on_entry(entry)
 
-    def _classify(self, entry: Entry, envelope: _Envelope) -> None:
+    def _classify(self, entry: WireEntry, envelope: _Envelope) -> None:
         # An id is for people to see here, so any id that can be a key will do.
         identifier = envelope.id if isinstance(envelope.id, int | str | float) else None
         entry.id = identifier
@@ -198,11 +198,11 @@ class WireLog:
             if asked is not None:
                 self._answer(entry, asked)
 
-    def _answer(self, entry: Entry, asked: Entry) -> None:
+    def _answer(self, entry: WireEntry, asked: WireEntry) -> None:
         entry.method, entry.subject = asked.method, asked.subject
         entry.answers, entry.took = asked.number, entry.at - asked.at
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: WireEntry) -> None:
         self._entries.append(entry)
         self._bytes += len(entry.text)
         while len(self._entries) > 1 and (len(self._entries) > self._max_entries or self._bytes > self._max_bytes):

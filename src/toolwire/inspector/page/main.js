@@ -4,7 +4,7 @@ import { follow, post } from "./api.js";
 import { browse } from "./browse.js";
 import { detail } from "./detail.js";
 import { drawer } from "./drawer.js";
-import { questions } from "./questions.js";
+import { inputRequests } from "./input_requests.js";
 import { apply, changed, on, state } from "./store.js";
 import { applyTheme, banner, top } from "./top.js";
 
@@ -16,7 +16,7 @@ banner(place("banner"));
 browse(place("browse"));
 detail(place("main"));
 drawer(place("drawer"));
-questions();
+inputRequests();
 
 on("selected", () => document.body.classList.toggle("looking", state.selected !== null));
 // Too much happened at once for this page to hear all of it.

@@ -8,7 +8,7 @@ import { safeAddress } from "./links.js";
 import { on, state } from "./store.js";
 import { tree } from "./values.js";
 
-export function questions() {
+export function inputRequests() {
   const dialog = h("dialog", { class: "question", "aria-labelledby": "question-title" });
   let shown = null;
   document.body.append(dialog);

@@ -14,17 +14,17 @@ from toolwire.client import Change, Client, Subscription
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.targets import TargetLike
 from toolwire.http1.response import HttpResponse
-from toolwire.inspector.calls import Calls
-from toolwire.inspector.catalogue import KINDS, Catalogue
-from toolwire.inspector.credentials import Credentials, OAuthClient
+from toolwire.inspector.calls import PageCalls
+from toolwire.inspector.catalogue import KINDS, ServerCatalogue
+from toolwire.inspector.credentials import ConnectionCredentials, OAuthClient
 from toolwire.inspector.events import Events
 from toolwire.inspector.excerpt import Excerpt
-from toolwire.inspector.questions import Questions
+from toolwire.inspector.input_requests import InputRequests
 from toolwire.inspector.reproduce import as_entry
 from toolwire.inspector.saved_requests import SavedRequests
 from toolwire.inspector.session_export import export_session
 from toolwire.inspector.sign_in_steps import SignInSteps
-from toolwire.inspector.wire_log import Entry, WireLog
+from toolwire.inspector.wire_log import WireEntry, WireLog
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError, Unauthorized
 from toolwire.protocol.revisions import REVISIONS
@@ -69,16 +69,16 @@ class Inspector:
         self.events: Events = Events()
         self.log: WireLog = WireLog(self._overheard)
         self.steps: SignInSteps = SignInSteps(self.events)
-        self.questions: Questions = Questions(self.events)
+        self.input_requests: InputRequests = InputRequests(self.events)
         self.saved: SavedRequests = SavedRequests() if saved is None else saved
-        self.calls: Calls = Calls(self.events)
-        self.catalogue: Catalogue = Catalogue()
+        self.calls: PageCalls = PageCalls(self.events)
+        self.catalogue: ServerCatalogue = ServerCatalogue()
         self.roots: list[str] = []
         self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
         self.reload: dict[str, Any] | None = None
         self._target = target
         self._options = dict(options or {})
-        self.credentials: Credentials = Credentials(
+        self.credentials: ConnectionCredentials = ConnectionCredentials(
             self._options.pop("headers", None),
             self._options.pop("auth", None),
             None if callback is None else partial(self._signing_in, callback),
@@ -111,8 +111,8 @@ class Inspector:
             target = HttpTarget(str(target), headers=credentials.headers, auth=credentials.auth, on_response=responded)
         return Client(
             target,
-            elicit=self.questions.elicitation,
-            sample=self.questions.sampling,
+            elicit=self.input_requests.elicitation,
+            sample=self.input_requests.sampling,
             roots=lambda: self.roots,
             on_log=self._logged,
             on_message=self.log.record,
@@ -123,7 +123,7 @@ class Inspector:
         )
 
     def configure(self, asked: Mapping[str, Any]) -> None:
-        """Take what the page wants to connect with: `token`, `headers` and `client` (see `Credentials`), `timeout`."""
+        """Take what the page wants to connect with: `timeout`, and what `ConnectionCredentials.change` takes."""
         timeout = _seconds(asked["timeout"]) if "timeout" in asked else None
         if asked.keys() & {"token", "headers", "client"}:
             if not self.is_at_url:
@@ -188,7 +188,7 @@ class Inspector:
         if watching:
             await asyncio.wait(watching)
         await self._client.close()
-        self.catalogue = Catalogue()
+        self.catalogue = ServerCatalogue()
 
     def _become(self, state: str, problem: str | None = None, *, refused: bool = False) -> None:
         self._state, self._problem, self._refused = state, problem, refused
@@ -230,7 +230,7 @@ class Inspector:
             "connection": self.connection(),
             "catalogue": self.catalogue.shown(),
             "calls": self.calls.shown(),
-            "questions": self.questions.shown(),
+            "questions": self.input_requests.shown(),
             "notes": list(self.notes),
             "reload": self.reload,
             "signIn": self.steps.shown(),
@@ -274,7 +274,7 @@ class Inspector:
 
     async def _sign_in(self, url: str) -> str:
         self.steps.sent_to_sign_in(url)
-        address = await self.questions.sign_in(url)
+        address = await self.input_requests.sign_in(url)
         self.steps.came_back(address)
         return address
 
@@ -287,7 +287,7 @@ class Inspector:
 
     # --- what the server says ---
 
-    def _overheard(self, entry: Entry) -> None:
+    def _overheard(self, entry: WireEntry) -> None:
         self.events.tell("message", message=entry.summary())
 
     def _logged(self, params: t.LoggingMessageNotificationParams) -> None:

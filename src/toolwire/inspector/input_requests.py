@@ -21,7 +21,7 @@ class BadAnswer(Exception):
     """An answer that cannot be sent; the page shows why."""
 
 
-class _Question:
+class _InputRequest:
     def __init__(self, identifier: str, kind: str, params: Any) -> None:
         self.identifier = identifier
         self.kind = kind
@@ -32,12 +32,12 @@ class _Question:
         return {"id": self.identifier, "kind": self.kind, "params": self.params}
 
 
-class Questions:
+class InputRequests:
     """The questions that are open, and the callbacks that ask them."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._open: dict[str, _Question] = {}
+        self._open: dict[str, _InputRequest] = {}
         self._numbers = itertools.count(1)
         self.elicitation: Elicitation = Elicitation(form=self._form, url=self._url, completed=self._completed)
         self.sampling: Sampling = Sampling(self._sample, tools=True, context=True)
@@ -60,7 +60,7 @@ class Questions:
     async def _ask(self, kind: str, params: Any) -> dict[str, Any]:
         if len(self._open) >= MAX_OPEN:
             return {"action": "decline"}
-        question = _Question(str(next(self._numbers)), kind, params)
+        question = _InputRequest(str(next(self._numbers)), kind, params)
         self._open[question.identifier] = question
         self._events.tell("question", question=question.shown())
         try:
