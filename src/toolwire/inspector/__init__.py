@@ -1,6 +1,7 @@
 """The inspector: a web page that shows what a server offers, calls it, and shows every message on the wire.
 
-`Inspector` holds the client and what is known; `InspectorApp` serves it to a page in the browser of the same machine.
+`Inspector` holds the client and what it knows of the server. `InspectorApp` serves that to a page in a browser on the
+same machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The inspector over HTTP: the page's files, what it may ask for, and the stream of what happens."""
+"""The inspector over HTTP: the files of the page, the operations that the page asks for, and the stream of events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from toolwire.inspector.security import HEADERS, AccessCheck
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolwireError
 
-#: Where a browser comes back to after signing in at a server that is looked at.
+#: The path that a browser comes back to after signing in at the inspected server.
 CALLBACK: Final = "/callback"
 MAX_BODY: Final = 16 * 1024 * 1024
 BODY_SECONDS: Final = 30.0
@@ -48,7 +48,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class InspectorApp:
-    """An ASGI application; `token` opens it, and is random unless given."""
+    """An ASGI application. Every operation needs its `token`, which is random unless given."""
 
     def __init__(self, inspector: Inspector, *, token: str | None = None) -> None:
         self.inspector = inspector
@@ -89,7 +89,7 @@ class InspectorApp:
 
     async def _lifespan(self, receive: Receive, send: SendMessage) -> None:
         await receive()
-        # Not waited for: the page can be open while the server starts, and says how that went.
+        # Not awaited: the page opens while the server starts, and shows how that goes.
         self._starting = asyncio.get_running_loop().create_task(self.inspector.connect(self.inspector.revision))
         await send({"type": "lifespan.startup.complete"})
         await receive()
@@ -130,7 +130,7 @@ class InspectorApp:
     async def _file(self, path: str, method: str, send: SendMessage) -> None:
         if method not in ("GET", "HEAD"):
             raise HttpRefusal(405, "Send a GET", ((b"allow", b"GET, HEAD"),))
-        # Looked up among the files there are, so that no path can lead elsewhere.
+        # The name is looked up among the files of the page, so no path leads elsewhere.
         files = {file.name: file for file in _PAGE.iterdir() if file.suffix in _TYPES}
         file = files.get("index.html" if path == "/" else path.removeprefix("/"))
         if file is None:
@@ -138,7 +138,7 @@ class InspectorApp:
         await respond(send, 200, file.read_bytes(), ((b"content-type", _TYPES[file.suffix]), *HEADERS))
 
     async def _came_back(self, host: str, query: str, send: SendMessage) -> None:
-        """A browser, sent here by an authorization server; only the one that was sent there is listened to."""
+        """Take the answer of an authorization server, which a browser brings. Its `state` has to be the one we sent."""
         taken = self.inspector.input_requests.signed_in(f"http://{host}{CALLBACK}?{query}")
         text = "Signed in. Go back to the inspector." if taken else "Nobody waits for this sign-in any more."
         await respond(send, 200 if taken else 404, text.encode(), (*_PLAIN, *HEADERS))
@@ -162,7 +162,7 @@ class InspectorApp:
         await respond(send, status, _encode(answer), (*_JSON, *HEADERS))
 
     async def _events(self, receive: Receive, send: SendMessage) -> None:
-        """What happens, as lines of JSON, from a snapshot on until the page goes away."""
+        """Send a snapshot, then every event as a line of JSON, until the page is closed."""
         events = self.inspector.events
         reader = events.open()
         leaving = asyncio.ensure_future(_gone(receive))
@@ -191,7 +191,7 @@ class InspectorApp:
                     waiting.cancel()
 
     async def _part(self, query: Mapping[str, list[str]], send: SendMessage) -> None:
-        """The whole of something that was cut: a message of the wire, or a part of a result."""
+        """Send the whole of what was cut for the page: a message of the wire, or a part of a result."""
         body: bytes | None = None
         if "message" in query:
             number = query["message"][0]
@@ -235,12 +235,12 @@ class InspectorApp:
         return self._started(str(asked["method"]), dict(asked["params"]))
 
     async def _again(self, asked: Asked) -> Any:
-        """Make a call once more, with what was sent then."""
+        """Make a call once more, with the parameters that were sent."""
         call = self._known(asked)
         return self._started(call.method, msgspec.json.decode(call.params))
 
     async def _arguments(self, asked: Asked) -> Any:
-        """What a call was made with; None where that is too large for a form."""
+        """Return the parameters of a call; None when they are too large for a form."""
         call = self._known(asked)
         return {"params": msgspec.json.decode(call.params) if len(call.params) <= MAX_SHOWN else None}
 

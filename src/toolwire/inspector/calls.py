@@ -1,4 +1,4 @@
-"""Requests that the page made: under way, with their progress, or done, with their results, within a bound."""
+"""The requests that the page made, with their progress and their results, within a bound."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_RUNNING: Final = 100
 
 
 class _Whole(t.Result, kw_only=True):
-    """A result as it came, whatever is in it."""
+    """A result as the server sent it, of any shape."""
 
     raw: Any = None
 
@@ -54,7 +54,7 @@ class PageCall:
         self.identifier = identifier
         self.method = method
         self.subject: str = str(params.get("name") or params.get("uri") or "")
-        #: What was sent, as JSON.
+        #: The parameters as they were sent, as JSON.
         self.params: bytes = msgspec.json.encode(params)
         self.state = "running"
         self.started: float = time.time()
@@ -62,7 +62,7 @@ class PageCall:
         self.progress: dict[str, Any] | None = None
         self.result: bytes | None = None
         self.error: dict[str, Any] | None = None
-        #: Whether it is a tool that says of itself that it failed.
+        #: Whether the result of the tool says that it failed (`isError`).
         self.failed = False
         #: The task that the call became, if it did.
         self.as_task: dict[str, Any] | None = None
@@ -87,11 +87,11 @@ class PageCall:
 
 
 class PageCalls:
-    """All of them, the oldest forgotten first."""
+    """The calls of the page, the oldest forgotten first."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, PageCall] = {}
         self._numbers = itertools.count(1)
 
     def shown(self) -> list[dict[str, Any]]:
@@ -127,7 +127,7 @@ class PageCalls:
         request = _request(call.method, params)
 
         async def send() -> Raw:
-            # No limit of time: somebody watches, and may be thinking about a question.
+            # No timeout: a person watches the call, and may be answering a question of the server.
             whole = await client._ask(call.method, request, _whole, timeout=math.inf, on_progress=report)
             raw: Raw = whole.raw
             return raw
@@ -217,7 +217,7 @@ def _request(method: str, params: Mapping[str, Any]) -> t.RequestParams:
 
 
 def _problems(result: bytes, output_schema: Any) -> list[str]:
-    """How a result departs from its tool's output schema (OUT-2); it is shown all the same."""
+    """List how a result breaks the output schema of its tool (OUT-2). The page shows the result all the same."""
     with contextlib.suppress(msgspec.DecodeError, RecursionError):
         decoded = msgspec.json.decode(result)
         if "structuredContent" not in decoded:

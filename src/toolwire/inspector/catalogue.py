@@ -1,4 +1,4 @@
-"""What the server lists: short lines for the page's lists, the whole definition when somebody looks at one."""
+"""The lists of the server: a short line of each item for the page, and its whole definition on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_PAGES: Final = 500
 _DESCRIPTION: Final = 160
 _ICON: Final = 16 * 1024
 
-#: Kind, method, member of the result, member that tells one from another.
+#: For each kind: the method, the member of its result that is the list, and the member that identifies an item.
 KINDS: Final = {
     "tools": ("tools/list", "tools", "name"),
     "resources": ("resources/list", "resources", "uri"),
@@ -23,7 +23,7 @@ KINDS: Final = {
 
 
 class Listing:
-    """One kind of thing: what there is, or why nobody knows."""
+    """One list of the server, or the reason why it cannot be had."""
 
     def __init__(self) -> None:
         self.offered = True
@@ -36,7 +36,7 @@ class Listing:
 
 
 class ServerCatalogue:
-    """All four lists."""
+    """The four lists of a server: tools, resources, templates and prompts."""
 
     def __init__(self) -> None:
         self.listings: dict[str, Listing] = {kind: Listing() for kind in KINDS}
@@ -66,7 +66,7 @@ async def _list(client: Client, kind: str) -> Listing:
         try:
             listing.definitions = [each.to_dict() for each in (await typed[kind]())[:MAX_LISTED]]
         except InvalidResponse as error:
-            # One definition is broken: show the others, and what is wrong.
+            # One definition is broken. The page shows the others, and the error.
             listing.definitions = await _raw(client, kind)
             listing.error = str(error)
     except NotSupported:
@@ -110,7 +110,7 @@ def _line(definition: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _icon(icons: Any) -> str | None:
-    """The first icon that travels with its definition: one that had to be fetched would tell its host who looks."""
+    """Return the first icon that is inside its definition. Fetching one would tell its host who looks at the page."""
     sources = [each.get("src") for each in icons if isinstance(each, dict)] if isinstance(icons, list) else []
     small = (src for src in sources if isinstance(src, str) and src.startswith("data:image/") and len(src) <= _ICON)
     return next(small, None)

@@ -52,7 +52,7 @@ class ConnectionCredentials:
 
     @property
     def auth(self) -> Any:
-        """What a client is given as `auth=`."""
+        """The value of `auth=` for a client."""
         if self._token is not None or any(name.lower() == "authorization" for name in self.headers):
             return self._token
         if self._signed_in is None and self._sign_in is not None:
@@ -61,7 +61,7 @@ class ConnectionCredentials:
 
     @property
     def signs_in(self) -> bool:
-        """Whether a person signs in where the server wants a token."""
+        """True when a person signs in if the server wants a token."""
         return self._sign_in is not None and self.auth is self._signed_in
 
     @property
@@ -72,7 +72,7 @@ class ConnectionCredentials:
 
     @property
     def names(self) -> list[str]:
-        """The names of all headers that go along, beside those of the protocol."""
+        """The names of the headers that the user gave, with `Authorization` for a token."""
         return [*(["Authorization"] if self._token is not None else []), *self.headers]
 
     def shown(self) -> dict[str, Any]:

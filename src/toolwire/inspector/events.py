@@ -1,6 +1,7 @@
-"""What happens, told to every page that is open: one line of JSON an event.
+"""The events that every open page is sent, one line of JSON each.
 
-A page that reads too slowly is not waited for. What it missed is dropped, and it is told to ask for everything anew.
+Nobody waits for a page that reads too slowly. The events that it missed are dropped, and it is told to ask for a new
+snapshot.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class EventReader:
-    """One page."""
+    """The events that one page has not read yet."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
@@ -37,7 +38,7 @@ class EventReader:
         self._wake.set()
 
     async def take(self) -> bytes | None:
-        """Everything that has happened since; None when nothing more will."""
+        """Wait for events and return them; None after the last one."""
         while not self._lines and not self._ended:
             self._wake.clear()
             await self._wake.wait()
@@ -49,7 +50,7 @@ class EventReader:
 
 
 class Events:
-    """Who reads, and what they are told."""
+    """The pages that are open, and the way to tell all of them something."""
 
     def __init__(self) -> None:
         self._readers: set[EventReader] = set()
@@ -72,7 +73,7 @@ class Events:
                 reader.put(line)
 
     def end(self) -> None:
-        """Every page comes to its end, now and those that open later."""
+        """End the stream of every page, also of those that open later."""
         self._ended = True
         for reader in self._readers:
             reader.end()

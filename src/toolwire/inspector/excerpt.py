@@ -1,11 +1,11 @@
-"""A JSON value of any size, cut down to what a page can show; what was cut is named by its JSON Pointer."""
+"""A JSON value of any size, cut to what a page can show. JSON Pointers name the parts that were cut."""
 
 from __future__ import annotations
 
 from itertools import islice
 from typing import Any, Final
 
-# What is drawn at once. A page that is given more becomes slow, and nobody reads it.
+# A page that draws more than this at once becomes slow.
 MAX_TEXT: Final = 200_000
 MAX_MEDIA: Final = 24 * 1024 * 1024
 MAX_ITEMS: Final = 2_000
@@ -16,13 +16,13 @@ MAX_CUT: Final = 1_000
 
 
 class Excerpt:
-    """`value` is what to show, `cut` what is missing: pointer, what it is, and how large it is in full."""
+    """A value to show, and the list `cut` of what is missing: its pointer, its kind and its full size."""
 
     def __init__(self, whole: Any) -> None:
         self.cut: list[dict[str, Any]] = []
         self._values = 0
         self._total = 0
-        # The way to the value that is being copied. A pointer is written only for what is cut.
+        # The path of the value that is being copied. It becomes a pointer only if the value is cut.
         self._path: list[str | int] = []
         self._pointers = 0
         self.value: Any = self._copy(whole, media=False)
@@ -46,13 +46,13 @@ class Excerpt:
 
     def _below(self, step: str | int, value: Any) -> Any:
         self._path.append(step)
-        # Pictures and sounds are of no use in part.
+        # Half a picture or a sound is of no use.
         copied = self._copy(value, media=step in ("data", "blob"))
         self._path.pop()
         return copied
 
     def _note(self, kind: str, size: int) -> None:
-        """Note what is cut; of very many cuts, or of very long pointers, only the first ones."""
+        """Note a cut. Only the first cuts are noted when there are very many, or when their pointers are very long."""
         if len(self.cut) < MAX_CUT and self._pointers < MAX_TEXT:
             pointer = "".join(f"/{escape(str(step))}" for step in self._path)
             self._pointers += len(pointer)
@@ -68,12 +68,12 @@ class Excerpt:
 
 
 def escape(name: str) -> str:
-    """A member's name in a JSON Pointer (RFC 6901)."""
+    """Write the name of a member as a step of a JSON Pointer (RFC 6901)."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
 def follow(value: Any, pointer: str) -> Any:
-    """What a JSON Pointer points to; `LookupError` where there is nothing."""
+    """Return the value that a JSON Pointer points to; `LookupError` when there is none."""
     for step in pointer.split("/")[1:]:
         if isinstance(value, list):
             if not step.isdecimal() or int(step) >= len(value):

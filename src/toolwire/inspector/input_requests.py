@@ -1,4 +1,4 @@
-"""What is asked while somebody looks, by the server or by who signs in there: each waits for an answer of the page."""
+"""Questions that the page answers: elicitation and sampling of the server, and signing in at the server."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from toolwire.client import Accept, Cancel, Decline, Elicitation, Rejected, Samp
 from toolwire.inspector.events import Events
 from toolwire.protocol import types as t
 
-#: More than these are answered by the inspector itself, with a refusal.
+#: The inspector declines further questions by itself.
 MAX_OPEN: Final = 50
 
 
 class BadAnswer(Exception):
-    """An answer that cannot be sent; the page shows why."""
+    """The answer of the page does not fit its question; the page shows why."""
 
 
 class _InputRequest:
@@ -33,7 +33,7 @@ class _InputRequest:
 
 
 class InputRequests:
-    """The questions that are open, and the callbacks that ask them."""
+    """The open questions, and the callbacks of the client that ask them."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -66,19 +66,19 @@ class InputRequests:
         try:
             return await question.answer
         finally:
-            # Also when the call was given up: the page has no use for the question then.
+            # Also when the call was cancelled: its question is closed in the page.
             del self._open[question.identifier]
             self._events.tell("answered", id=question.identifier)
 
     async def sign_in(self, url: str) -> str:
-        """Have a person open `url` and sign in; the address that their browser is sent to in the end."""
+        """Ask a person to open `url` and sign in; return the address that their browser is sent to in the end."""
         answer = await self._ask("sign-in", {"url": url})
         if answer.get("action") != "accept":
             raise SignInFailed("Nobody signed in")
         return str(answer["address"])
 
     def signed_in(self, address: str) -> bool:
-        """A browser came back from signing in; False when nobody waits for just this."""
+        """Take the address that a browser came back to; False when no open question has its `state`."""
         for question in self._open.values():
             waits = question.kind == "sign-in" and not question.answer.done()
             if waits and _state(question.params["url"]) == _state(address) != "":
@@ -109,7 +109,7 @@ class InputRequests:
 
 
 def _state(address: str) -> str:
-    """What ties the answer of an authorization server to the question (RFC 6749, section 10.12)."""
+    """Return the `state` of an address, which ties an answer to its question (RFC 6749 section 10.12)."""
     return parse_qs(urlsplit(address).query).get("state", [""])[0]
 
 

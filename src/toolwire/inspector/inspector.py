@@ -1,4 +1,4 @@
-"""The server that is looked at: the client's connection to it, what it offers, and what it announces."""
+"""The inspected server: the connection of a client to it, its lists, its announcements, and the calls of the page."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ MAX_SUBSCRIPTIONS: Final = 200
 #: Seconds for each request apart from calls, which wait until somebody cancels them.
 DEFAULT_SECONDS: Final = 60.0
 MAX_SECONDS: Final = 3600.0
-# Of the messages so far, those that a page is given when it opens.
+# The number of messages that a page gets when it opens: the newest ones.
 MAX_FIRST: Final = 2_000
 
-# Which lists a change concerns; templates have no announcement of their own (1.10.7).
+# The lists that a change concerns; templates have no announcement of their own (1.10.7).
 _LISTS: Final = {"tools": ("tools",), "prompts": ("prompts",), "resources": ("resources", "templates")}
 
 
 class Inspector:
-    """One server, and everything that a page can see of it and do with it.
+    """A server, with everything that a page can see of it and do with it.
 
     `label` names the target for people. `url` is the address of its endpoint and `command` what started it, where there
     is one, for those who want to send a message by hand. `callback` is where a browser comes back to after signing in,
@@ -97,7 +97,7 @@ class Inspector:
 
     @property
     def client(self) -> Client:
-        """The connected client; `ToolwireError` when there is none."""
+        """The connected client; `ToolwireError` when the inspector is not connected."""
         if self._state != "connected":
             raise ToolwireError(self._problem or "The inspector is not connected to the server")
         return self._client
@@ -143,7 +143,7 @@ class Inspector:
             attempt.result()
 
     def _give_up(self) -> None:
-        """Somebody wants something else than the attempt that is under way."""
+        """Cancel the attempt to connect that is under way, because the user wants another one."""
         if self._attempt is not None:
             self._attempt.cancel()
 
@@ -194,7 +194,7 @@ class Inspector:
         self._state, self._problem, self._refused = state, problem, refused
         self.events.tell("connection", connection=self.connection())
 
-    # --- what the page is shown ---
+    # --- the state for the page ---
 
     @property
     def is_at_url(self) -> bool:
@@ -225,7 +225,7 @@ class Inspector:
         return shown
 
     def snapshot(self) -> dict[str, Any]:
-        """All that a page needs when it opens, or has missed something."""
+        """Return all that a page needs when it opens, or after it missed events."""
         return {
             "connection": self.connection(),
             "catalogue": self.catalogue.shown(),
@@ -285,7 +285,7 @@ class Inspector:
         if response.status in (401, 403) and self.credentials.signs_in:
             self.steps.challenged(method, response.url, response.status, response.headers)
 
-    # --- what the server says ---
+    # --- messages and notes ---
 
     def _overheard(self, entry: WireEntry) -> None:
         self.events.tell("message", message=entry.summary())
@@ -295,17 +295,17 @@ class Inspector:
         self.note("log", level=members.get("level"), logger=members.get("logger"), data=members.get("data"))
 
     def note(self, kind: str, **members: Any) -> None:
-        """Something that people should read: a log message, a change, a failure."""
+        """Show something that people should read: a log message, a change, a failure."""
         note = {"kind": kind, "at": time.time(), **members}
         self.notes.append(note)
         self.events.tell("note", note=note)
 
     def reloaded(self, error: dict[str, Any] | None) -> None:
-        """The file of the server changed: it was loaded, or `error` says why not and where."""
+        """Tell the pages that the file of the server was loaded again, or with `error` why and where that failed."""
         self.reload = {"at": time.time(), "error": error}
         self.events.tell("reload", reload=self.reload)
 
-    # --- what changes ---
+    # --- changes at the server ---
 
     def _watch_lists(self) -> None:
         capabilities = self._client.capabilities
@@ -335,7 +335,7 @@ class Inspector:
         self.note("updated", uri=change.uri)
 
     async def subscribe(self, uri: str, on: bool) -> None:
-        """Be told of updates of a resource, or no longer."""
+        """Begin or end listening to updates of a resource."""
         task = self._subscriptions.pop(uri, None)
         if task is not None:
             task.cancel()

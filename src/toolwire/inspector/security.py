@@ -1,7 +1,7 @@
-"""Who may use the inspector: the page it served itself, in a browser on this machine, and nobody else.
+"""The checks of every request: only the page that the inspector served, in a browser on this machine, may use it.
 
-It can start calls on its user's behalf, so every request but those for the page's own files carries a random token
-that no other page knows, and comes from this machine and this page.
+The page can call tools on behalf of its user. So every operation carries a random token that no other page knows, and
+comes from this machine and this page. Only the files of the page need no token.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _POLICY: Final = "; ".join(
         "script-src 'self'",
         "style-src 'self'",
         "connect-src 'self'",
-        # What a server sends travels inside messages; nothing is fetched from where it says.
+        # Pictures and sounds of a server are inside its messages. The page fetches nothing from elsewhere.
         "img-src 'self' data: blob:",
         "media-src data: blob:",
         "frame-src blob:",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # No text becomes markup, not even by mistake.
+        # No text becomes markup, even by mistake.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     ]
@@ -52,14 +52,14 @@ HEADERS: Final[HeaderList] = tuple(
 
 
 class AccessCheck:
-    """Lets requests in, or raises `HttpRefusal`."""
+    """The checks of a request; each raises `HttpRefusal`."""
 
     def __init__(self, token: str | None = None) -> None:
         self.token: str = token or secrets.token_urlsafe(32)
         self._guard = Guard()
 
     def check_source(self, headers: Mapping[str, str], local_address: str | None, remote_address: str | None) -> None:
-        """The machine, the Host (a name that was rebound to this machine shows there) and the Origin."""
+        """Check the machine, the Host (DNS rebinding shows there) and the Origin."""
         for address in (local_address, remote_address):
             if address is None or not is_loopback(address):
                 raise HttpRefusal(403, "The inspector is for this machine only")

@@ -13,18 +13,18 @@ from toolwire.inspector.app import InspectorApp
 Signals: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[Any]]
 
 HOST: Final = "127.0.0.1"
-#: A page that is open is told that this is the end; nothing else is worth waiting for.
+#: Time to tell the open pages that the inspector ends.
 DRAIN_SECONDS: Final = 1.0
 
 
 def listen(port: int) -> list[socket]:
-    """Sockets for the page, never reachable from other machines; `ServerError` when the port cannot be had."""
+    """Open the sockets of the page, which other machines cannot reach; `ServerError` when the port is taken."""
     http_server.check_installed()
     return http_server.listen(HOST, port, public=False)
 
 
 def address(app: InspectorApp, sockets: Sequence[socket]) -> str:
-    """Where the page is. What comes after `#` stays in the browser, and the page takes it out of the address."""
+    """Return the address of the page. A browser never sends the part after `#`, and the page removes it at once."""
     return http_server.url_of(sockets, HOST, f"/#token={app.token}")
 
 
@@ -33,7 +33,7 @@ def make_server(app: InspectorApp, sockets: Sequence[socket]) -> http_server.Htt
 
 
 async def serve(app: InspectorApp, sockets: Sequence[socket], signals: Signals, ready: Callable[[], None]) -> None:
-    """Serve the page until what `signals` watches ends it."""
+    """Serve the page until a signal of `signals` ends it."""
     server = make_server(app, sockets)
     with signals(server.stop):
         await server.serve(ready)

@@ -1,4 +1,4 @@
-"""Calls of tools that may go on as tasks: what becomes of them, and the state of the task on the way.
+"""Calls of tools that may go on as tasks, with the state of the task while it runs.
 
 On 2025-11-25 the client asks for a task; on 2026-07-28 the server decides, so there every call may become one.
 """
@@ -19,12 +19,12 @@ from toolwire.client.tasks import TaskHandle, TaskState
 from toolwire.protocol.errors import ToolwireError
 from toolwire.protocol.revisions import is_modern
 
-#: Seconds for what is only asked to show how it ended.
+#: Seconds for requests that only find out how a task ended.
 _PATIENCE: Final = 5.0
 
 
 class WatchedTask(TaskHandle):
-    """A task whose state is told whenever somebody looks."""
+    """A task that tells its state whenever the client asks for it."""
 
     def __init__(self, client: Client, started: TaskHandle, tell: Callable[[TaskState], None]) -> None:
         super().__init__(client, started.id, started.tool)
@@ -39,9 +39,9 @@ class WatchedTask(TaskHandle):
         return state
 
     async def outcome(self, on_progress: OnProgress, *, looks_by_itself: bool) -> Raw:
-        """Wait for the result as it came; a task that nobody waits for any more is cancelled.
+        """Wait for the result as the server sent it. When the waiting is cancelled, the task is cancelled too.
 
-        A task that was over before it could be cancelled has a result all the same.
+        A task that ended before it could be cancelled has a result all the same.
         """
         looking = None if looks_by_itself else asyncio.ensure_future(self._look())
         try:
@@ -83,7 +83,7 @@ async def call_as_task(
     """Call a tool that may become a task, and wait for its result."""
     started = await client.call_tool_as_task(name, arguments, timeout=math.inf, on_progress=on_progress)
     task = WatchedTask(client, started, tell)
-    # 2026-07-28: waiting is looking; before, it is one long request.
+    # On 2026-07-28 a client waits by polling, which shows the state. Before, it waits in one long request.
     return await task.outcome(on_progress, looks_by_itself=is_modern(client.revision) or not task.id)
 
 

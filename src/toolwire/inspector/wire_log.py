@@ -1,4 +1,4 @@
-"""Every message between the client and the server, with its time, within a bound."""
+"""The messages between the client and the server with their times, within a bound."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class WireLog:
         self._on_entry(entry)
 
     def exchange_of(self, entry: WireEntry) -> dict[str, Any] | None:
-        """The exchange of HTTP that carried a message, or the request that it answers."""
+        """Return the exchange of HTTP that carried a message, or that carried the request which it answers."""
         asked = None if entry.answers is None else self.find(entry.answers)
         return entry.http or (None if asked is None else asked.http)
 
@@ -181,7 +181,7 @@ class WireLog:
         self._on_entry(entry)
 
     def _classify(self, entry: WireEntry, envelope: _Envelope) -> None:
-        # An id is for people to see here, so any id that can be a key will do.
+        # The id is only shown and compared here, so any id that can be a key will do.
         identifier = envelope.id if isinstance(envelope.id, int | str | float) else None
         entry.id = identifier
         if isinstance(envelope.method, str):
