@@ -35,7 +35,7 @@ from tests.breakages import Breakage, breakages, broken, proofs_of_rows  # noqa:
 
 # A test that hangs has noticed; a run that does not end at all has not.
 TEST_SECONDS = 60
-RUN_SECONDS = 900
+RUN_SECONDS = 300
 # Tests in these folders start processes, open sockets or compare much: they run after the others.
 LATER = ("interop", "acceptance", "testing_plugin", "cli", "wire", "tasks")
 # Threads that a broken handler left behind do not keep the run from ending.

@@ -288,10 +288,12 @@ async def test_long_running_tools_are_tasks_whatever_shape_their_handler_has(way
         return {"rows": 3}
 
     async with way.talk(server) as client:
-        tasks = [await begin(client, name, {"table": "t"}) for name in ("export", "render")]
-        for task in tasks:
-            assert (await says(client, task, "half of t"))["status"] == "working"
-        go.set()
+        try:
+            tasks = [await begin(client, name, {"table": "t"}) for name in ("export", "render")]
+            for task in tasks:
+                assert (await says(client, task, "half of t"))["status"] == "working"
+        finally:
+            go.set()  # Whatever went wrong, no thread waits for it any more.
         for task in tasks:
             assert (await outcome(client, task))["structuredContent"] == {"rows": 3}
             assert (await outcome(client, task))["structuredContent"] == {"rows": 3}, "and it is kept"
