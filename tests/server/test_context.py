@@ -289,6 +289,29 @@ async def test_progress_rises(revision: str, kind: str) -> None:
     assert client.received.index(client.notifications[-1]) < len(client.received) - 1, "all of it before the answer"
 
 
+@pytest.mark.parametrize("kind", ["async", "def"])
+async def test_progress_rises_through_the_resources_that_a_handler_reads(kind: str) -> None:
+    server = Server("s")
+
+    @server.resource("note://1")
+    async def note(ctx: Context) -> str:
+        return str([await ctx.progress(value) for value in (1, 3)])
+
+    async def reading(ctx: Context) -> list[Any]:
+        first, read = await ctx.progress(2), await ctx.read_resource("note://1")
+        return [first, read[0].text, await ctx.progress(3), await ctx.progress(4)]
+
+    def reading_in_thread(ctx: SyncContext) -> list[Any]:
+        first, read = ctx.progress(2), ctx.read_resource("note://1")
+        return [first, read[0].text, ctx.progress(3), ctx.progress(4)]
+
+    server.tool(name="read")(reading if kind == "async" else reading_in_thread)
+    async with connect(server, MODERN) as client:
+        result = await client.call("read", _meta={"progressToken": 5})
+    assert json.loads(text(result)) == [True, "[False, True]", False, True]
+    assert [each["progress"] for each in client.of(PROGRESS)] == [2, 3, 4]
+
+
 async def test_progress_is_a_number_that_json_has() -> None:
     server = Server("s")
 
@@ -570,6 +593,25 @@ async def test_a_def_handler_asks_plainly() -> None:
         client.answers["elicitation/create"] = lambda params: {"action": "decline"}
         assert text(await client.call("ask")) == "decline None"
         assert client.of(MESSAGE) == [{"level": "info", "data": "asked"}]
+
+
+async def test_all_contexts_of_a_call_are_equal() -> None:
+    server, seen = Server("s"), list[Context]()
+
+    @server.use
+    async def note(ctx: Context, call_next: Any) -> Any:
+        seen.append(ctx)
+        return await call_next(ctx)
+
+    @server.tool
+    async def look(ctx: Context) -> None:
+        seen.extend((ctx, Context.current()))
+
+    async with connect(server, MODERN) as client:
+        await client.call("look")
+        await client.call("look")
+    assert seen[0] == seen[1] == seen[2] and len(set(seen)) == 2
+    assert seen[0] != seen[3] and seen[0] != "ctx"
 
 
 async def test_the_context_of_a_thread_shares_state_with_middleware() -> None:

@@ -114,6 +114,8 @@ class Call:
     last_progress: float | None = None
     mask: Callable[[Any], Any] | None = None
     """What policies hide in all that is said to the client."""
+    outer: Call | None = None
+    """The call whose handler uses the component of this one."""
     owner: OwnServer | None = None
     """The mounted server whose component runs; None for the server that was called."""
     refusal: str | None = None
@@ -144,7 +146,7 @@ class Call:
     def nested(self, owner: OwnServer, target: object, in_thread: bool) -> Self:
         """Return the call of a component that the handler of this call uses, on behalf of the same caller."""
         inner = copy(self)
-        inner.owner, inner.target, inner.in_thread = owner, target, in_thread
+        inner.outer, inner.owner, inner.target, inner.in_thread = self, owner, target, in_thread
         inner.sync_context = inner.guard = inner.stack = inner.task_run = None
         # What either of them leaves there is for both.
         inner._state = self.state
@@ -234,6 +236,8 @@ class Call:
         token = self.request.progress_token
         if self.mask is not None:
             message = self.mask(message)
+        if self.outer is not None:
+            return self.outer.tell_progress(progress, total, message)  # PRG-1: one token, one rising value.
         if self.task_run is not None and self.task_run.report(progress, total, message):
             return True
         if self.request.method == "subscriptions/listen":

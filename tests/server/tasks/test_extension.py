@@ -121,6 +121,30 @@ async def test_a_handler_decides_when_its_call_becomes_a_task(over: Over) -> Non
         assert text_in(await outcome(client, task)) == "Ada likes red; True"
 
 
+@pytest.mark.parametrize("detaches", [None, True, False])
+async def test_a_tool_says_that_a_function_it_calls_detaches(detaches: bool | None) -> None:
+    server = Server("s")
+
+    async def go_on(ctx: Context) -> None:
+        await ctx.detach()
+
+    @server.tool(task="optional", detaches=detaches)
+    async def work(ctx: Context) -> str:
+        name = await ctx.elicit("Name?", str, key="name")
+        await go_on(ctx)
+        return f"{name.data}: {ctx.is_task}"
+
+    async with talk(server, MODERN, "stdio") as client:
+        asked = await client.call("work")
+        # Without the word, a question makes the call a task.
+        assert asked["resultType"] == ("input_required" if detaches else "task")
+        if not detaches:
+            return
+        answered = {"requestState": asked["requestState"], "inputResponses": {"name": accepted("Ada")}}
+        task = task_in(await client.call("work", **answered))["taskId"]
+        assert text_in(await outcome(client, task)) == "Ada: True"
+
+
 @pytest.mark.parametrize("ask", [False, True])
 async def test_detaching_without_rounds(ask: bool) -> None:
     async with talk(Held().server, MODERN) as client:

@@ -40,6 +40,13 @@ class Context:
     def __init__(self, call: Call) -> None:
         self._call = call
 
+    def __eq__(self, other: object) -> bool:
+        """Two contexts are equal when they show the same call."""
+        return isinstance(other, Context) and other._call is self._call
+
+    def __hash__(self) -> int:
+        return hash(self._call)
+
     @property
     def _in_thread(self) -> bool:
         """Whether a worker thread waits for what is asked here."""
