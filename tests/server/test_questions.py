@@ -18,7 +18,7 @@ from toolwire import Context, Limits, Policy, Server
 from toolwire.auth import Principal
 from toolwire.server.context import SyncContext
 from toolwire.server.policy import Call
-from toolwire.server.storage_budget import Keeping
+from toolwire.server.storage_budget import StorageBudget
 from toolwire.stores import MemoryKV, StoreFailed, Stores
 from toolwire.stores.redis import RedisStores
 from toolwire.stores.sqlite import SqliteStores
@@ -285,7 +285,7 @@ async def test_what_was_used_is_forgotten_after_the_state_has_expired(monkeypatc
 async def test_one_caller_does_not_fill_the_store_with_used_states() -> None:
     ran: list[str] = []
     server = replica(Stores.memory(), ran)
-    server.kernel.questions._used = Keeping(4, 0.5)
+    server.kernel.questions._used = StorageBudget(4, 0.5)
     call: Message = {"name": "purge", "arguments": {}}
     async with (
         connect(server, MODERN, EVERYTHING, principal=ADA) as ada,
@@ -303,7 +303,7 @@ async def test_one_caller_does_not_fill_the_store_with_used_states() -> None:
         await bob.result("tools/call", call | answered(await bob.result("tools/call", call), yes=True))
         assert ran == ["purge"] * 3
         # What was refused for want of room is still good.
-        server.kernel.questions._used = Keeping(10, 0.5)
+        server.kernel.questions._used = StorageBudget(10, 0.5)
         await ada.result("tools/call", waiting)
         assert ran == ["purge"] * 4
 

@@ -15,7 +15,7 @@ from toolwire import Context, Limits, Server
 from toolwire.protocol.sealing import HmacSealer
 from toolwire.server.context import SyncContext
 from toolwire.server.replay_state import MAX_KEPT, MAX_SEALED, MAX_STATE
-from toolwire.server.storage_budget import Keeping
+from toolwire.server.storage_budget import StorageBudget
 from toolwire.stores import Stores
 
 SECRET, OLD_SECRET = "a" * 32, "b" * 32
@@ -639,7 +639,7 @@ async def test_one_client_does_not_fill_the_store_with_answers() -> None:
 
 
 def test_what_is_kept_is_counted_until_its_time_is_over() -> None:
-    kept = Keeping(100, 0.5)
+    kept = StorageBudget(100, 0.5)
     assert kept.admit("ann", 50, 0)
     assert kept.admit("ann", 50, 60)
     assert not kept.admit("ann", 1, 60)

@@ -6,6 +6,7 @@ negotiation). Everywhere else its methods are refused and its filters ignored.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -18,7 +19,6 @@ from toolwire.protocol.errors import ServerError
 from toolwire.protocol.methods import Method, methods
 from toolwire.protocol.revisions import MODERN, REVISIONS
 from toolwire.server.call import Call
-from toolwire.server.callbacks import plain
 from toolwire.server.context import context_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,7 +56,7 @@ class Extension:
     def notification(self, name: str, *, params: type[t.NotificationParams] = t.NotificationParams) -> Callable[[F], F]:
         """Register a plain handler `(params)` for a notification of the client."""
         register = self._register(name, "notification", params)
-        return lambda handler: register(plain(handler, f"The notification {name}"))
+        return lambda handler: register(plain_callback(handler, f"The notification {name}"))
 
     def _register(self, name: str, kind: Any, params: Any) -> Callable[[F], F]:
         if any(name in methods(revision) for revision in REVISIONS):
@@ -108,3 +108,10 @@ class Extension:
             # RPC-7: a client takes a result type it was not promised for an invalid answer.
             raise TypeError(f"{call.method} answered with the result type {kind!r}, which was not registered")
         return members
+
+
+def plain_callback(callback: F, what: str) -> F:
+    """Return the callback; raise for an `async def`, whose body would never run."""
+    if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
+        raise ServerError(f"{what} takes a plain function: make it a def, which may start a task for what takes long")
+    return callback

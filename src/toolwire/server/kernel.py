@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 from msgspec import UNSET
@@ -64,19 +64,12 @@ if TYPE_CHECKING:
     from toolwire.server.tasks.methods import TaskMethods
 
 
-class KernelServer(Owner, Protocol):
-    """The server, as far as its kernel needs it."""
-
-    enforcer: Enforcer | None
-    _notice_callbacks: dict[str, list[Callable[[Any], Any]]]
-
-
 class Kernel:
     """The server behind its transports: its parts, and the one function that answers requests."""
 
     def __init__(
         self,
-        server: KernelServer,
+        server: Owner,
         catalog: Catalog,
         implementation: t.Implementation,
         *,
@@ -110,11 +103,13 @@ class Kernel:
         self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue, share=limits.share)
         self.tracked: WeakSet[Progress] = WeakSet()
         self.audit: AuditLog | None = None
+        self.notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
         self._pings: dict[Session, Pinging] = {}
         self._tasks: TaskMethods | None = None
         self._making_tasks = threading.Lock()
         self.middleware: list[Middleware] = []
-        self._enforcer: Observer | None = None
+        self.enforcer: Enforcer | None = None
+        """What holds calls to policies; None while there is no policy."""
         self._observers: list[Observer] = []
         self._names_are_checked = False
         self._chain: Operation | None = None
@@ -188,9 +183,9 @@ class Kernel:
         self.middleware.remove(middleware)
         self.compose()
 
-    def enforce(self, enforcer: Observer) -> None:
+    def enforce(self, enforcer: Enforcer) -> None:
         """Hold calls to policies, outside of all middleware: a refused call costs nothing, an answer is masked."""
-        self._enforcer = enforcer
+        self.enforcer = enforcer
         self.compose()
 
     def observe(self, observer: Observer) -> None:
@@ -201,8 +196,8 @@ class Kernel:
     def compose(self) -> None:
         """Put together what runs around operations; again when that changes, here or in a mounted server."""
         chain = with_middleware(self.middleware, self._operate) if self.middleware else None
-        if self._enforcer is not None:
-            chain = with_observers([self._enforcer], chain or self._operate)
+        if self.enforcer is not None:
+            chain = with_observers([self.enforcer], chain or self._operate)
         self._chain = chain
         is_watched = chain is not None or self._observers
         self._entry = with_observers(self._observers, self._admitted) if is_watched else None
@@ -266,7 +261,7 @@ class Kernel:
             handler = extension.handlers.get(notice.method)
             if handler is not None:
                 handler(notice.params)
-        for callback in self.server._notice_callbacks.get(notice.method, ()):
+        for callback in self.notice_callbacks.get(notice.method, ()):
             callback(notice.params)
 
     def opened(self, session: Session) -> None:
@@ -303,7 +298,7 @@ class Kernel:
         inner = call.nested(target.found.owner, target, in_thread)
         # Where questions are rounds, those of both are rounds of one request.
         inner.asking = await call.open_asking() if call.request.row.rounds else None
-        enforcer = self.server.enforcer
+        enforcer = self.enforcer
         result = await (_read(inner) if enforcer is None else enforcer.read_inside(call, inner, target, _read))
         return cast("list[t.ResourceContents]", result.contents)
 

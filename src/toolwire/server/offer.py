@@ -160,8 +160,10 @@ def for_anybody(capabilities: dict[str, Any]) -> dict[str, Any]:
 
 
 def for_one_request(capabilities: dict[str, Any]) -> dict[str, Any]:
-    """What a legacy client is offered with whom there is no connection: nothing that would have to be remembered
-    between its requests, or told in between."""
+    """Return the capabilities for a legacy client without a connection.
+
+    They have nothing that the server would have to remember between two requests, or to tell in between.
+    """
     kept = {name: value for name, value in capabilities.items() if name != "logging"}
     for family in ("tools", "resources", "prompts"):
         kept = _without(kept, family, "subscribe", "listChanged")

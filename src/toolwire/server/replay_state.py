@@ -25,7 +25,7 @@ from toolwire.protocol.sealing import BadSeal, Sealer
 from toolwire.server.call import Call
 from toolwire.server.input_requests import Asking, BackChannel, NoReplay, Replay
 from toolwire.server.limits import Limits
-from toolwire.server.storage_budget import Keeping
+from toolwire.server.storage_budget import StorageBudget
 from toolwire.stores import Stores
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -50,8 +50,8 @@ class Questions:
         self.sealer = sealer
         self._stores = stores
         self._limits = limits
-        self._kept = Keeping(MAX_KEPT, limits.share)
-        self._used = Keeping(MAX_USED, limits.share)
+        self._kept = StorageBudget(MAX_KEPT, limits.share)
+        self._used = StorageBudget(MAX_USED, limits.share)
 
     async def asking(self, call: Call) -> Asking:
         """Return the way in which a call asks its client."""

@@ -22,7 +22,6 @@ from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.schemas import PROFILES, Profile
 from toolwire.sealing_aes import make_sealer
-from toolwire.server.callbacks import plain
 from toolwire.server.catalog import Catalog
 from toolwire.server.components import (
     Cache,
@@ -36,7 +35,7 @@ from toolwire.server.components import (
 )
 from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import Progress
-from toolwire.server.extensions import Extension
+from toolwire.server.extensions import Extension, plain_callback
 from toolwire.server.in_process import Directs, Nowhere
 from toolwire.server.kernel import Kernel
 from toolwire.server.lifespan import Life
@@ -143,7 +142,6 @@ class Server(Registering, Serving):
             debug=debug,
         )
         self.catalog.listeners.append(self._changed)
-        self.enforcer: Enforcer | None = None
         if policy is not None:
             self.catalog.guarded = True
             self._enforce()
@@ -156,7 +154,6 @@ class Server(Registering, Serving):
         self.lifespan = lifespan
         self._life = Life(self)
         self._directs = Directs()
-        self._notice_callbacks: dict[str, list[Callable[[Any], Any]]] = {}
         super().__init__()
         for each in all_of(middleware):
             self.kernel.use(each)
@@ -225,9 +222,13 @@ class Server(Registering, Serving):
 
     def on_notification(self, method: str, callback: Callable[[Any], Any]) -> None:
         """Call a plain function for a notification of a client, such as `notifications/roots/list_changed`."""
-        self._notice_callbacks.setdefault(method, []).append(plain(callback, "on_notification()"))
+        self.kernel.notice_callbacks.setdefault(method, []).append(plain_callback(callback, "on_notification()"))
 
     # --- what is there ---
+
+    @property
+    def enforcer(self) -> Enforcer | None:
+        return self.kernel.enforcer
 
     @property
     def tools(self) -> list[Tool]:
@@ -296,8 +297,7 @@ class Server(Registering, Serving):
         if self.enforcer is None:
             from toolwire.server.policy.enforcement import Enforcer
 
-            self.enforcer = Enforcer(self)
-            self.kernel.enforce(self.enforcer)
+            self.kernel.enforce(Enforcer(self))
 
     def notify_changed(self, family: str) -> None:
         """Say that the list of `tools`, `resources` or `prompts` changed, where it changed behind the server's back."""
@@ -333,7 +333,7 @@ class Server(Registering, Serving):
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:
         """Call a plain function in this process when a resource is updated, in the thread that announces it."""
-        self.kernel.hub.callbacks.setdefault(uri, []).append(plain(callback, "subscribe()"))
+        self.kernel.hub.callbacks.setdefault(uri, []).append(plain_callback(callback, "subscribe()"))
         return self
 
     def unsubscribe(self, uri: str, callback: Callable[[str], Any]) -> Server:

@@ -10,9 +10,8 @@ from itertools import count
 from toolwire.wire.shares import Caller, Shares, Taken
 
 
-class Keeping:
-    """Counts what this process has put into the store for a while: all of it together stays within `most`, that of one
-    caller within `share` of it."""
+class StorageBudget:
+    """A budget for what this process puts into the store: `most` for all callers, `share` of that for each."""
 
     def __init__(self, most: int, share: float) -> None:
         self._shares = Shares(most, share, "bytes kept")

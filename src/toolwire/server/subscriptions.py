@@ -249,7 +249,7 @@ class Hub:
         if self.relay is not None:
             self.relay.logged(params, session or "")
 
-    def end_streams(self, session: Any | None = None) -> None:
+    def end_streams(self, session: Session | None = None) -> None:
         for stream in tuple(self.streams):
             if session is None or stream.outlet.connection is session:
                 call_on(stream.loop, stream.end)

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from msgspec import UNSET, Raw
 
@@ -22,9 +22,6 @@ from toolwire.server.middleware import Operation
 from toolwire.server.observe.metrics import Metrics
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
 
-if TYPE_CHECKING:
-    from toolwire.server.policy.enforcement import Enforcer
-
 _MAX_MERGED: Final = 1024
 _MAX_TEXT: Final = 200
 
@@ -35,7 +32,6 @@ class ObservedServer(Protocol):
     name: str
     version: str
     catalog: Catalog
-    enforcer: Enforcer | None
     metrics: Metrics | None
     kernel: Kernel
 
@@ -138,7 +134,7 @@ class AuditObserver:
     def _redaction(self, call: Call, target: CallTarget) -> Redaction:
         """Return what the log leaves out, with what policies and the mounted servers on the way add."""
         own = self._log.redaction
-        enforcer = self._server.enforcer
+        enforcer = self._server.kernel.enforcer
         theirs = [] if enforcer is None else [enforcer.redaction(call, target)]
         way = () if target.found is None else target.found.way
         logs = (mount.catalog.owner.kernel.audit for mount in way)

@@ -60,7 +60,8 @@ def _public(server: ObservedServer) -> Callable[[str, str], bool]:
 
 
 def _waiting(server: ObservedServer) -> dict[str, float]:
-    slots = 0 if server.enforcer is None else server.enforcer.gates.waiting
+    enforcer = server.kernel.enforcer
+    slots = 0 if enforcer is None else enforcer.gates.waiting
     return {"thread": server.kernel.workers.waiting, "slot": slots}
 
 

@@ -34,7 +34,7 @@ from toolwire.server.limits import Limits
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.offer import ServerOffer
 from toolwire.server.results import Results
-from toolwire.server.storage_budget import Keeping
+from toolwire.server.storage_budget import StorageBudget
 from toolwire.server.subscriptions import Hub, Stream
 from toolwire.server.tasks.owners import owner_of
 from toolwire.server.tasks.quota import Quota, too_many
@@ -87,8 +87,8 @@ class Tasks:
             kernel.offer.implementation.name, kernel.stores, longest, self._heard, self._lost
         )
         self.quota: Quota = Quota(self.records, self.limits)
-        self._unowned = Keeping(self.limits.tasks, self.limits.share)
-        self._results = Keeping(self.limits.task_results, self.limits.share)
+        self._unowned = StorageBudget(self.limits.tasks, self.limits.share)
+        self._results = StorageBudget(self.limits.task_results, self.limits.share)
         self._workers: ThreadWorkers | None = None
         self._followed: dict[str, Followed] = {}
         self._running: set[str] = set()
