@@ -65,3 +65,9 @@ def test_links_lead_somewhere(page: Path) -> None:
         file = (page.parent / target).resolve() if target else page
         assert file.exists(), link
         assert not anchor or anchor in _anchors(file), link
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in sorted(folder.glob("0*.md")) if f"({page.name})" not in index] == []
