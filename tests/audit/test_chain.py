@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.audit.chain import MAX_LINE, Anchor, Chain, Verifier, audit_key, encode, mac_of
+from toolwire.audit.chain import MAX_LINE, Anchor, AuditChain, ChainVerifier, audit_key, encode, mac_of
 
 KEY = audit_key("a key of sixteen bytes")
 ONE, TWO = "00000000000000a1", "00000000000000b2"
 
 
 def chain(id: str = ONE, calls: int = 5, *, end: bool = True, after: str | None = None) -> list[bytes]:
-    writer = Chain(KEY, id)
+    writer = AuditChain(KEY, id)
     lines = [writer.line("open", {"after": after})]
     lines += [writer.line("call", {"name": f"tool{n}", "outcome": "ok"}) for n in range(calls)]
     return [*lines, writer.line("end", {})] if end else lines
 
 
 def findings(lines: list[bytes], *, anchors: list[Anchor] | None = None, may_be_open: bool = False) -> list[str]:
-    verifier = Verifier(KEY, anchors or [])
+    verifier = ChainVerifier(KEY, anchors or [])
     for line in lines:
         verifier.read(line)
     return [f"{line}: {text}" for line, text in verifier.end(may_be_open=may_be_open)]
@@ -56,7 +56,7 @@ def changed(lines: list[bytes]) -> list[bytes]:
 def forged(lines: list[bytes]) -> list[bytes]:
     """A line that is changed and signed, with another key."""
     entry = json.loads(lines[3])
-    writer = Chain(audit_key("another key, just as long"), ONE)
+    writer = AuditChain(audit_key("another key, just as long"), ONE)
     writer.count = entry["n"] - 1
     return [*lines[:3], writer.line("call", {"name": "forged"}), *lines[4:]]
 
@@ -96,7 +96,7 @@ def test_one_wrong_line_is_not_held_against_the_others() -> None:
     assert len(findings(changed(chain(calls=50)))) == 1
     lines = chain(calls=50)
     assert len(findings(lines[:20] + lines[30:])) == 1
-    intruder = Chain(audit_key("another key, just as long"), ONE)
+    intruder = AuditChain(audit_key("another key, just as long"), ONE)
     intruder.count = 10**12
     assert len(findings([*lines[:20], intruder.line("call", {}), *lines[20:]])) == 1
 
@@ -129,7 +129,7 @@ def test_a_log_without_a_line_is_not_a_log_as_it_was_written() -> None:
 
 def seeing(lines: list[bytes], upto: int, *, kind: str = "end") -> list[bytes]:
     """Another chain that ends having seen these lines."""
-    writer = Chain(KEY, TWO)
+    writer = AuditChain(KEY, TWO)
     mac = mac_of(lines[upto - 1])
     assert mac is not None
     return [writer.line("open", {"after": None}), writer.line(kind, {"seen": {ONE: (upto, mac[:32])}})]
@@ -152,10 +152,10 @@ def test_what_another_chain_has_seen_must_be_there() -> None:
 
 
 def test_a_line_after_the_end_and_a_beginning_that_is_none() -> None:
-    writer = Chain(KEY, ONE)
+    writer = AuditChain(KEY, ONE)
     lines = [writer.line("open", {"after": None}), writer.line("end", {}), writer.line("call", {})]
     assert "3: comes after the end" in findings(lines)[0]
-    writer = Chain(KEY, ONE)
+    writer = AuditChain(KEY, ONE)
     assert "1: is not how chain" in findings([writer.line("call", {}), writer.line("end", {})])[0]
 
 
@@ -176,7 +176,7 @@ def test_anchors_find_an_end_that_was_cut_off() -> None:
     lines = chain()
     anchors = [Anchor(ONE, n, mac_of(lines[n - 1]) or "") for n in (3, 7)]
     assert findings(lines, anchors=anchors) == []
-    writer = Chain(KEY, ONE)
+    writer = AuditChain(KEY, ONE)
     # The same chain, written again by somebody who has the key, up to a nicer end.
     rewritten = [
         writer.line("open", {"after": None}),
@@ -197,7 +197,7 @@ def test_anchors_find_an_end_that_was_cut_off() -> None:
     )
 )
 def test_whatever_is_in_a_line_it_stays_one_plain_line(entries: list[dict[str, Any]]) -> None:
-    writer = Chain(KEY, ONE)
+    writer = AuditChain(KEY, ONE)
     lines = [writer.line("open", {"after": None})]
     lines += [writer.line("call", {"arguments": entry}) for entry in entries]
     lines.append(writer.line("end", {}))

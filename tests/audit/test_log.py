@@ -15,7 +15,7 @@ import pytest
 
 from toolwire.audit import AuditLog
 from toolwire.audit import log as log_module
-from toolwire.audit.chain import Anchor, Verifier, audit_key
+from toolwire.audit.chain import Anchor, ChainVerifier, audit_key
 from toolwire.audit.sinks import FileSink
 from toolwire.protocol.errors import ServerError
 
@@ -24,7 +24,7 @@ SECRET = "a key of sixteen bytes"
 
 def verify(lines: list[bytes], anchors: list[bytes] | None = None) -> list[str]:
     kept = [Anchor(each["chain"], each["n"], each["mac"]) for each in map(json.loads, anchors or [])]
-    verifier = Verifier(audit_key(SECRET), kept)
+    verifier = ChainVerifier(audit_key(SECRET), kept)
     for line in lines:
         verifier.read(line)
     return [text for _, text in verifier.end()]
@@ -294,7 +294,7 @@ def test_a_chain_that_is_written_for_long_notes_the_others_now_and_then(
     # Neither has ended, so that the log is still open; and yet the second chain is missed.
     lines = lines_of(workers.path)
     second = next(json.loads(line)["chain"] for line in lines if b'"b1"' in line)
-    verifier = Verifier(audit_key(SECRET))
+    verifier = ChainVerifier(audit_key(SECRET))
     for line in without(lines, second):
         verifier.read(line)
     assert any("whole chain is missing" in text for _, text in verifier.end(may_be_open=True))

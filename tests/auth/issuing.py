@@ -10,7 +10,7 @@ from typing import Any
 from joserfc import jws
 from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
-from toolwire.auth.verify.fetch import Answer
+from toolwire.auth.verify.fetch import ProviderAnswer
 from toolwire.auth.verify.verifier import Unavailable
 from toolwire.protocol.sealing import encode_base64url
 
@@ -78,7 +78,7 @@ class Provider:
         form: Any = None,
         json: Any = None,
         seconds: float = 0,
-    ) -> Answer:
+    ) -> ProviderAnswer:
         self.asked.append((method, url))
         self.forms.append(form if form is not None else json)
         self.headers.append(dict(headers or {}))
@@ -90,10 +90,10 @@ class Provider:
         if isinstance(found, Exception):
             raise found
         if found is None:
-            return Answer(404, {}, b"")
-        if isinstance(found, Answer):
+            return ProviderAnswer(404, {}, b"")
+        if isinstance(found, ProviderAnswer):
             return found
-        return Answer(200, {}, _dump(found))
+        return ProviderAnswer(200, {}, _dump(found))
 
 
 def _dump(value: Any) -> bytes:

@@ -11,7 +11,7 @@ from tests.auth.serving import served
 
 from toolwire.auth import Unavailable
 from toolwire.auth.flow.discovery import server_candidates
-from toolwire.auth.verify.fetch import Answer, fetch
+from toolwire.auth.verify.fetch import ProviderAnswer, fetch
 from toolwire.auth.verify.key_server import FRESH, PATIENCE, USABLE, KeyServer
 from toolwire.protocol.errors import ServerError
 
@@ -124,13 +124,13 @@ async def test_old_keys_serve_for_a_day_while_the_server_is_down() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(500, {}, b""),
-        Answer(200, {}, b"<html>"),
-        Answer(200, {}, b"[]"),
+        ProviderAnswer(500, {}, b""),
+        ProviderAnswer(200, {}, b"<html>"),
+        ProviderAnswer(200, {}, b"[]"),
         {"keys": "none"},
         {"keys": []},
         {"keys": [{"kty": "oct", "k": "AAAA"}]},
-        Answer(200, {}, b'{"keys":' + b"[" * 100_000),
+        ProviderAnswer(200, {}, b'{"keys":' + b"[" * 100_000),
     ],
 )
 async def test_an_answer_that_is_no_key_set(answer: Any) -> None:

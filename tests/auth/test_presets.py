@@ -9,7 +9,7 @@ from tests.auth.issuing import AUDIENCE, OTHER_RSA, RSA, Provider, key_set, sign
 
 from toolwire.auth import InvalidToken, Principal, auth0, entra, github, google, keycloak
 from toolwire.auth.resource import ResourceServer
-from toolwire.auth.verify.fetch import Answer
+from toolwire.auth.verify.fetch import ProviderAnswer
 from toolwire.protocol.errors import ServerError
 
 TENANT = "9188040d-6c67-4c5b-b112-36a304b66dad"
@@ -130,7 +130,7 @@ async def test_keycloak_has_an_account_and_keys_for_other_purposes() -> None:
 
 @pytest.mark.covers("J109")
 async def test_github_drops_scopes_that_another_one_includes() -> None:
-    answer = Answer(200, {"x-oauth-scopes": "user, admin:org"}, b'{"login": "al", "id": 1}')
+    answer = ProviderAnswer(200, {"x-oauth-scopes": "user, admin:org"}, b'{"login": "al", "id": 1}')
     member = {"state": "active"}
     urls = {"https://api.github.com/user": answer, "https://api.github.com/user/memberships/orgs/acme": member}
     server = github(any_app=True, organization="acme", fetch=Provider(urls))

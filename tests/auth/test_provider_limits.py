@@ -17,8 +17,8 @@ from toolwire.auth import ApiKeys, GitHub, Google, Introspection, InvalidToken
 from toolwire.auth.proxy.clients import BadClient, Clients
 from toolwire.auth.proxy.sealed import Seals
 from toolwire.auth.verify import provider_limits
-from toolwire.auth.verify.fetch import Answer as Fetched
-from toolwire.auth.verify.provider_limits import IN_VAIN, Asking, FromAddress, InVain, Throttled
+from toolwire.auth.verify.fetch import ProviderAnswer as Fetched
+from toolwire.auth.verify.provider_limits import IN_VAIN, FromAddress, InVain, ProviderRequests, Throttled
 from toolwire.sealing_aes import make_sealer
 
 ENDPOINT = f"{ISSUER}/introspect"
@@ -166,7 +166,7 @@ async def test_a_question_that_fails_fails_for_all_and_is_asked_again() -> None:
         await asyncio.sleep(0)
         raise InvalidToken("no")
 
-    questions = Asking()
+    questions = ProviderRequests()
     outcomes = await asyncio.gather(*(questions.ask("x", None, question) for _ in range(3)), return_exceptions=True)
     assert [type(each) for each in outcomes] == [InvalidToken] * 3
     assert len(asked) == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from toolwire.auth import FileStorage, MemoryStorage
-from toolwire.auth.client.records import Records
+from toolwire.auth.client.records import SignInRecords
 from toolwire.auth.client.storage import Storage, load, save
 
 
@@ -78,4 +78,4 @@ async def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, damaged: bytes)
     storage.save("token https://h/mcp", "x")
     (file,) = tmp_path.iterdir()
     file.write_bytes(damaged)
-    assert await Records(storage).record("https://h/mcp") is None
+    assert await SignInRecords(storage).record("https://h/mcp") is None

@@ -9,7 +9,7 @@ import pytest
 from tests.auth.issuing import AUDIENCE, DOWN, ISSUER, NOW, Clock, Provider, claims
 
 from toolwire.auth import GitHub, Google, Introspection, InvalidToken, Principal, Unavailable
-from toolwire.auth.verify.fetch import Answer
+from toolwire.auth.verify.fetch import ProviderAnswer as Answer
 from toolwire.protocol.errors import ServerError
 
 ENDPOINT = f"{ISSUER}/introspect"
@@ -70,7 +70,14 @@ async def test_an_active_token_that_is_not_for_us(changes: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(
-    "answer", [DOWN, Answer(401, {}, b""), Answer(500, {}, b""), Answer(200, {}, b"no"), Answer(302, {}, b"")]
+    "answer",
+    [
+        DOWN,
+        Answer(401, {}, b""),
+        Answer(500, {}, b""),
+        Answer(200, {}, b"no"),
+        Answer(302, {}, b""),
+    ],
 )
 async def test_an_endpoint_that_cannot_tell(answer: Any) -> None:
     verifier = introspection(Provider({ENDPOINT: answer}))
@@ -179,7 +186,13 @@ async def test_a_token_that_github_refuses(answer: Answer) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [DOWN, Answer(500, {}, b""), Answer(403, {"x-ratelimit-remaining": "0"}, b""), {"login": "alice"}, {"id": 1}],
+    [
+        DOWN,
+        Answer(500, {}, b""),
+        Answer(403, {"x-ratelimit-remaining": "0"}, b""),
+        {"login": "alice"},
+        {"id": 1},
+    ],
 )
 async def test_github_is_unwell(answer: Any) -> None:
     verifier, _ = github({"/user": answer}, any_app=True)

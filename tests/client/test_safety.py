@@ -13,7 +13,7 @@ from tests.client.fake import FakeServer, text
 
 from toolwire import Client, Server, Tool, ToolError, types
 from toolwire.audit import AuditLog
-from toolwire.audit.chain import Verifier, audit_key
+from toolwire.audit.chain import ChainVerifier, audit_key
 from toolwire.client import Budget, BudgetExceeded, Denied, Pins, ToolCall, ToolChanged
 from toolwire.client.targets import ServerTarget
 from toolwire.protocol.errors import Timeout, ToolFailed
@@ -346,7 +346,7 @@ async def test_pins_of_a_server_are_the_same_alone_and_among_others(monkeypatch:
 
 
 def read(lines: list[str]) -> list[dict[str, Any]]:
-    verifier = Verifier(audit_key(KEY))
+    verifier = ChainVerifier(audit_key(KEY))
     for line in lines:
         verifier.read(line.encode())
     assert verifier.end() == []

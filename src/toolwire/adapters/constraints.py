@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolwire.adapters.nodes import ArrayNode, LeafNode, MappingNode, Node, bare
+from toolwire.adapters.nodes import ArrayNode, LeafNode, MappingNode, TypeNode, bare
 from toolwire.schemas import Schema
 
 _NUMERIC: Final = frozenset(("gt", "ge", "lt", "le", "multiple_of"))
@@ -24,7 +24,7 @@ _SCHEMA_NAMES: Final = {
 }
 
 
-def applicable(node: Node) -> frozenset[str]:
+def applicable(node: TypeNode) -> frozenset[str]:
     if isinstance(node, (ArrayNode, MappingNode)):
         return _LENGTH
     if not isinstance(node, LeafNode):

@@ -31,9 +31,9 @@ from toolwire.adapters.nodes import (
     Field,
     LeafNode,
     MappingNode,
-    Node,
     RecordNode,
     TupleNode,
+    TypeNode,
     UnionNode,
 )
 from toolwire.schemas import Json, Schema
@@ -73,10 +73,10 @@ class Graph:
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
-        self._nodes: list[Node] = []
+        self._nodes: list[TypeNode] = []
         self._records: dict[Any, RecordNode] = {}
 
-    def node(self, tp: Any) -> Node:
+    def node(self, tp: Any) -> TypeNode:
         node = self._build(tp)
         self._nodes.append(node)
         return node
@@ -91,7 +91,7 @@ class Graph:
                     node.native = False
                     changed = True
 
-    def _readable(self, node: Node) -> bool:
+    def _readable(self, node: TypeNode) -> bool:
         children = list(node.children())
         if not all(child.native for child in children):
             return False
@@ -108,7 +108,7 @@ class Graph:
             return False
         return True
 
-    def _build(self, tp: Any) -> Node:
+    def _build(self, tp: Any) -> TypeNode:
         tp = self._resolved(tp)
         _refuse_pydantic(tp)
         try:
@@ -149,7 +149,7 @@ class Graph:
             return evaluate(tp.__forward_arg__, {}, self._namespace, "a type")
         return tp
 
-    def _class(self, tp: Any, cls: type, arguments: tuple[Any, ...]) -> Node:
+    def _class(self, tp: Any, cls: type, arguments: tuple[Any, ...]) -> TypeNode:
         if issubclass(cls, enum.Enum):
             return self._enum(cls)
         if issubclass(cls, PurePath):
@@ -178,7 +178,7 @@ class Graph:
             raise TypeError(f"{type_name(tp)}: the items of a set must be hashable; use a list or frozen classes")
         return array
 
-    def _mapping(self, key: Any, value: Any) -> Node:
+    def _mapping(self, key: Any, value: Any) -> TypeNode:
         key_node = self.node(str if key is Any else key)
         mapping = MappingNode(dict, key_node, self.node(value))
         mapping.rewritten = mapping.value.rewritten or key_node.rewritten
@@ -186,7 +186,7 @@ class Graph:
             raise TypeError(f"the keys of a JSON object are strings; {type_name(key)} cannot be one")
         return mapping
 
-    def _tuple(self, tp: Any, arguments: tuple[Any, ...]) -> Node:
+    def _tuple(self, tp: Any, arguments: tuple[Any, ...]) -> TypeNode:
         if tp is tuple or (len(arguments) == 2 and arguments[1] is Ellipsis):
             array = ArrayNode(tuple, self.node(arguments[0] if arguments else Any))
             array.rewritten = array.item.rewritten
@@ -195,7 +195,7 @@ class Graph:
         node.rewritten = any(item.rewritten for item in node.items)
         return node
 
-    def _enum(self, cls: type[enum.Enum]) -> Node:
+    def _enum(self, cls: type[enum.Enum]) -> TypeNode:
         if issubclass(cls, enum.Flag):
             return LeafNode(cls, {"type": "integer"})
         values = [member.value for member in cls]
@@ -203,7 +203,7 @@ class Graph:
             raise TypeError(f"the values of {type_name(cls)} must be all strings or all integers to be sent as JSON")
         return LeafNode(cls, _choices(values))
 
-    def _literal(self, values: tuple[Any, ...]) -> Node:
+    def _literal(self, values: tuple[Any, ...]) -> TypeNode:
         if None in values and len(values) > 1:
             return self._union((typing.Literal[tuple(value for value in values if value is not None)], None))
         if any(isinstance(value, enum.Enum) for value in values):
@@ -212,7 +212,7 @@ class Graph:
             return LeafNode(type(None), {"type": "null"})
         return LeafNode(typing.Literal[values], _choices(list(values)))
 
-    def _union(self, arguments: tuple[Any, ...]) -> Node:
+    def _union(self, arguments: tuple[Any, ...]) -> TypeNode:
         members = [self.node(argument) for argument in arguments if argument is not msgspec.UnsetType]
         if len(members) == 1:
             return members[0]
@@ -220,7 +220,7 @@ class Graph:
         union.rewritten = any(member.rewritten for member in members)
         return union
 
-    def _record(self, tp: Any, cls: Any, arguments: tuple[Any, ...]) -> Node:
+    def _record(self, tp: Any, cls: Any, arguments: tuple[Any, ...]) -> TypeNode:
         if tp in self._records:
             return self._records[tp]
         label = "_".join([cls.__name__, *(type_name(argument) for argument in arguments)])
@@ -294,7 +294,7 @@ class Graph:
 
     # -- Annotated ----------------------------------------------------------------------------------------------------
 
-    def _annotated(self, tp: Any, metadata: tuple[Any, ...]) -> Node:
+    def _annotated(self, tp: Any, metadata: tuple[Any, ...]) -> TypeNode:
         limits: dict[str, Any] = {}
         around: Schema = {}
         translated = False
@@ -316,7 +316,7 @@ class Graph:
             node = _with_text(node, around)
         return node
 
-    def _limited(self, node: Node, limits: dict[str, Any], name: str) -> Node:
+    def _limited(self, node: TypeNode, limits: dict[str, Any], name: str) -> TypeNode:
         """The node with constraints, each of which must apply; to a choice they apply where they can."""
         if isinstance(node, UnionNode):
             members = [
@@ -346,7 +346,7 @@ class Graph:
         return LeafNode(tp, {**leaf.plain, **limits_schema(limits)}, leaf.rewritten)
 
 
-def _with_text(node: Node, around: Schema) -> Node:
+def _with_text(node: TypeNode, around: Schema) -> TypeNode:
     import copy
 
     if isinstance(node, RecordNode):  # a class is shared; what is said here is about this use only
@@ -356,7 +356,7 @@ def _with_text(node: Node, around: Schema) -> Node:
     return twin
 
 
-def _is_hashable(node: Node) -> bool:
+def _is_hashable(node: TypeNode) -> bool:
     if isinstance(node, RecordNode) and not node.is_named_tuple:
         is_struct = issubclass(node.cls, msgspec.Struct)
         return bool(node.cls.__struct_config__.frozen) if is_struct else node.cls.__hash__ is not None

@@ -10,14 +10,14 @@ import msgspec
 from toolwire import schemas
 from toolwire.adapters.base import Adapter, Mode
 from toolwire.adapters.hooks import decode_hook, encode_hook, with_names
-from toolwire.adapters.nodes import Definitions, Node, Reading, Refused
+from toolwire.adapters.nodes import Definitions, DoesNotFit, NodeReading, TypeNode
 from toolwire.schemas import Invalid, Problem, Schema
 
 _encode = msgspec.json.Encoder(enc_hook=encode_hook).encode
 
 
 class GraphAdapter(Adapter):
-    def __init__(self, tp: Any, root: Node) -> None:
+    def __init__(self, tp: Any, root: TypeNode) -> None:
         super().__init__(tp)
         self._root = root
 
@@ -27,14 +27,14 @@ class GraphAdapter(Adapter):
         return {**schema, "$defs": definitions.bodies} if definitions.bodies else schema
 
     @property
-    def root(self) -> Node:
+    def root(self) -> TypeNode:
         return self._root
 
 
 class NativeAdapter(GraphAdapter):
     """msgspec reads the whole type."""
 
-    def __init__(self, tp: Any, root: Node) -> None:
+    def __init__(self, tp: Any, root: TypeNode) -> None:
         super().__init__(tp, root)
         native = root.native_type()
         self._decode = msgspec.json.Decoder(native, dec_hook=decode_hook).decode
@@ -48,7 +48,7 @@ class NativeAdapter(GraphAdapter):
         if self._open:
             unknown = list(islice(self._root.unknown(msgspec.json.decode(data), ()), schemas.MAX_PROBLEMS))
             if unknown:
-                raise Refused(unknown)
+                raise DoesNotFit(unknown)
         return value
 
     def read_output(self, data: bytes | msgspec.Raw) -> Any:
@@ -65,13 +65,13 @@ class NativeAdapter(GraphAdapter):
         return data
 
     def refusal(self, error: Exception) -> list[Problem]:
-        return error.problems if isinstance(error, Refused) else super().refusal(error)
+        return error.problems if isinstance(error, DoesNotFit) else super().refusal(error)
 
 
 class ComposedAdapter(GraphAdapter):
     """The node graph reads the type from plain JSON values."""
 
-    def __init__(self, tp: Any, root: Node) -> None:
+    def __init__(self, tp: Any, root: TypeNode) -> None:
         super().__init__(tp, root)
         self._names = root.has_named_tuples()
 
@@ -86,4 +86,4 @@ class ComposedAdapter(GraphAdapter):
 
     def _convert(self, data: bytes | msgspec.Raw, *, closed: bool) -> Any:
         plain = msgspec.json.decode(data)  # kept until the end: its parts are known by their identity
-        return self._root.convert(plain, Reading(closed))
+        return self._root.convert(plain, NodeReading(closed))

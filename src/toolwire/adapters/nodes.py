@@ -17,7 +17,7 @@ from toolwire.adapters.hooks import decode_hook, is_named_tuple
 from toolwire.schemas import Json, Problem, Schema
 
 
-class Refused(msgspec.ValidationError):
+class DoesNotFit(msgspec.ValidationError):
     """A value has keys that its type does not know."""
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -25,7 +25,7 @@ class Refused(msgspec.ValidationError):
         self.problems = problems
 
 
-class Reading:
+class NodeReading:
     """One JSON value that is read: whether unknown keys are refused, and what alternatives came to, part by part."""
 
     __slots__ = ("closed", "known")
@@ -55,7 +55,7 @@ class Definitions:
         return {"$ref": f"#/$defs/{name}"}
 
 
-class Node(ABC):
+class TypeNode(ABC):
     """One part of a type. `native`: msgspec reads it alone; `rewritten`: only by another name than the author's."""
 
     native = True
@@ -63,7 +63,7 @@ class Node(ABC):
     # Text and extra keywords from `Annotated`, written next to the schema.
     around: Schema = {}
 
-    def children(self) -> Iterable[Node]:
+    def children(self) -> Iterable[TypeNode]:
         return ()
 
     @abstractmethod
@@ -77,7 +77,7 @@ class Node(ABC):
     def schema(self, definitions: Definitions) -> Schema:
         return {**self.own_schema(definitions), **self.around}
 
-    def convert(self, value: Json, reading: Reading) -> Any:
+    def convert(self, value: Json, reading: NodeReading) -> Any:
         """Build the Python value of a JSON value. Raises `msgspec.ValidationError`."""
         return msgspec.convert(value, self.native_type(), str_keys=True, dec_hook=decode_hook)
 
@@ -94,7 +94,7 @@ class Node(ABC):
         return id(self) not in seen and any(child.has_open_records(seen | {id(self)}) for child in self.children())
 
 
-class LeafNode(Node):
+class LeafNode(TypeNode):
     """A type without parts: msgspec reads it, with the constraints given."""
 
     def __init__(self, tp: Any, schema: Schema, rewritten: bool = False) -> None:
@@ -112,15 +112,15 @@ class LeafNode(Node):
 _LISTS: Final = (list, typing.Sequence, typing.Collection, typing.Iterable, typing.MutableSequence)
 
 
-class ArrayNode(Node):
+class ArrayNode(TypeNode):
     """`list[T]`, `set[T]`, `tuple[T, ...]` and the like."""
 
-    def __init__(self, origin: Any, item: Node) -> None:
+    def __init__(self, origin: Any, item: TypeNode) -> None:
         self.origin = origin
         self.item = item
         self.meta: msgspec.Meta | None = None
 
-    def children(self) -> Iterable[Node]:
+    def children(self) -> Iterable[TypeNode]:
         return (self.item,)
 
     def native_type(self) -> Any:
@@ -132,7 +132,7 @@ class ArrayNode(Node):
         # VS Code refuses an array without `items`, in input and in output schemas.
         return {"type": "array", "items": self.item.schema(definitions), **_lengths(self.meta, "Items")}
 
-    def convert(self, value: Json, reading: Reading) -> Any:
+    def convert(self, value: Json, reading: NodeReading) -> Any:
         if self.native and not reading.closed:
             return super().convert(value, reading)
         msgspec.convert(value, typing.Annotated[list[Any], self.meta] if self.meta else list[Any])
@@ -151,13 +151,13 @@ def _lengths(meta: msgspec.Meta | None, noun: str) -> Schema:
     return {key: value for key, value in pairs if value is not None}
 
 
-class TupleNode(Node):
+class TupleNode(TypeNode):
     """`tuple[A, B]`: a place for each part."""
 
-    def __init__(self, items: list[Node]) -> None:
+    def __init__(self, items: list[TypeNode]) -> None:
         self.items = items
 
-    def children(self) -> Iterable[Node]:
+    def children(self) -> Iterable[TypeNode]:
         return self.items
 
     def native_type(self) -> Any:
@@ -171,7 +171,7 @@ class TupleNode(Node):
             schema["prefixItems"] = places
         return {**schema, "items": False, "minItems": len(places), "maxItems": len(places)}
 
-    def convert(self, value: Json, reading: Reading) -> Any:
+    def convert(self, value: Json, reading: NodeReading) -> Any:
         if not isinstance(value, list) or len(value) != len(self.items):
             raise msgspec.ValidationError(f"Expected an array of {len(self.items)} items")
         pairs = enumerate(zip(self.items, value, strict=True))
@@ -183,16 +183,16 @@ class TupleNode(Node):
             yield from item.unknown(part, (*path, position))
 
 
-class MappingNode(Node):
+class MappingNode(TypeNode):
     """`dict[K, V]`."""
 
-    def __init__(self, origin: Any, key: Node, value: Node) -> None:
+    def __init__(self, origin: Any, key: TypeNode, value: TypeNode) -> None:
         self.origin = origin
         self.key = key
         self.value = value
         self.meta: msgspec.Meta | None = None
 
-    def children(self) -> Iterable[Node]:
+    def children(self) -> Iterable[TypeNode]:
         return (self.key, self.value)
 
     def native_type(self) -> Any:
@@ -208,7 +208,7 @@ class MappingNode(Node):
             schema["additionalProperties"] = value
         return {**schema, **_lengths(self.meta, "Properties")}
 
-    def convert(self, value: Json, reading: Reading) -> Any:
+    def convert(self, value: Json, reading: NodeReading) -> Any:
         msgspec.convert(value, typing.Annotated[dict[Any, Any], self.meta] if self.meta else dict[Any, Any])
         return {
             self.key.convert(name, reading): _located(self.value, part, reading, name) for name, part in value.items()
@@ -219,14 +219,14 @@ class MappingNode(Node):
             yield from self.value.unknown(part, (*path, name))
 
 
-class UnionNode(Node):
+class UnionNode(TypeNode):
     """A choice. The most telling alternative is tried first: text that reads as a date is a date, then a string."""
 
-    def __init__(self, members: list[Node]) -> None:
+    def __init__(self, members: list[TypeNode]) -> None:
         self.members = members
         self._by_rank = sorted(members, key=_rank)
 
-    def children(self) -> Iterable[Node]:
+    def children(self) -> Iterable[TypeNode]:
         return self.members
 
     def native_type(self) -> Any:
@@ -242,7 +242,7 @@ class UnionNode(Node):
             return {}
         return choices[0] if len(choices) == 1 else {"anyOf": choices}
 
-    def convert(self, value: Json, reading: Reading) -> Any:
+    def convert(self, value: Json, reading: NodeReading) -> Any:
         known = reading.known.get((id(self), id(value)))
         if known is None:
             known = self._chosen(value, reading)
@@ -253,7 +253,7 @@ class UnionNode(Node):
             raise msgspec.ValidationError("Fits none of the alternatives")
         return known[0]
 
-    def _chosen(self, value: Json, reading: Reading) -> tuple[Any, ...]:
+    def _chosen(self, value: Json, reading: NodeReading) -> tuple[Any, ...]:
         """Build the value by the first alternative that it fits; nothing when it fits none."""
         for member in self._by_rank:
             try:
@@ -285,7 +285,7 @@ _RANKS: Final[dict[Any, int]] = {
 }
 
 
-def _rank(node: Node) -> int:
+def _rank(node: TypeNode) -> int:
     if not isinstance(node, LeafNode):
         return 1
     base = bare(node.tp)
@@ -299,13 +299,13 @@ class Field(msgspec.Struct):
 
     attribute: str
     name: str
-    node: Node
+    node: TypeNode
     required: bool
     default: Json = msgspec.UNSET
     settable: bool = True
 
 
-class RecordNode(Node):
+class RecordNode(TypeNode):
     """A class with named members: dataclass, TypedDict, NamedTuple, msgspec Struct."""
 
     def __init__(self, tp: Any, name: str) -> None:
@@ -318,7 +318,7 @@ class RecordNode(Node):
         self.is_typed_dict: bool = typing.is_typeddict(self.cls)
         self.is_named_tuple: bool = is_named_tuple(self.cls)
 
-    def children(self) -> Iterable[Node]:
+    def children(self) -> Iterable[TypeNode]:
         return [field.node for field in self.fields]
 
     def native_type(self) -> Any:
@@ -350,7 +350,7 @@ class RecordNode(Node):
             schema["additionalProperties"] = False
         return schema
 
-    def convert(self, value: Json, reading: Reading) -> Any:
+    def convert(self, value: Json, reading: NodeReading) -> Any:
         if self.is_named_tuple and isinstance(value, list) and len(value) <= len(self.fields):
             value = {field.name: part for field, part in zip(self.fields, value, strict=False)}  # in its own order
         if not isinstance(value, dict):
@@ -358,7 +358,7 @@ class RecordNode(Node):
         if self.tag and value.get(self.tag[0]) != self.tag[1]:
             raise msgspec.ValidationError(f"Expected {self.tag[0]} to be {self.tag[1]!r}")
         if reading.closed and (unknown := list(islice(self._unknown_here(value, ()), schemas.MAX_PROBLEMS))):
-            raise Refused(unknown)
+            raise DoesNotFit(unknown)
         built: dict[str, Any] = {}
         for field in self.fields:
             if not field.settable:
@@ -407,14 +407,14 @@ def _class_text(cls: Any) -> str | None:
     return inspect.cleandoc(text) or None
 
 
-class DescribedNode(Node):
+class DescribedNode(TypeNode):
     """A record with a text of its own at one place."""
 
-    def __init__(self, inner: Node, around: Schema) -> None:
+    def __init__(self, inner: TypeNode, around: Schema) -> None:
         self.inner = inner
         self.around = around
 
-    def children(self) -> Iterable[Node]:
+    def children(self) -> Iterable[TypeNode]:
         return (self.inner,)
 
     def native_type(self) -> Any:
@@ -423,14 +423,14 @@ class DescribedNode(Node):
     def own_schema(self, definitions: Definitions) -> Schema:
         return self.inner.schema(definitions)
 
-    def convert(self, value: Json, reading: Reading) -> Any:
+    def convert(self, value: Json, reading: NodeReading) -> Any:
         return self.inner.convert(value, reading)
 
     def unknown(self, value: Json, path: schemas.Path) -> Iterator[Problem]:
         return self.inner.unknown(value, path)
 
 
-def _located(node: Node, value: Json, reading: Reading, step: str | int) -> Any:
+def _located(node: TypeNode, value: Json, reading: NodeReading, step: str | int) -> Any:
     try:
         return node.convert(value, reading)
     except msgspec.ValidationError as error:

@@ -39,7 +39,7 @@ class Anchor(NamedTuple):
     mac: str
 
 
-class Chain:
+class AuditChain:
     """Writes the lines of one chain."""
 
     __slots__ = ("_hmac", "_last", "_prefix", "count", "id")
@@ -134,7 +134,7 @@ class _State:
         return self.point.n if self.detour is None else max(self.point.n, self.detour.n)
 
 
-class Verifier:
+class ChainVerifier:
     """Reads lines in their order and keeps what it finds wrong with them."""
 
     def __init__(self, key: bytes, anchors: Iterable[Anchor] = ()) -> None:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from toolwire.audit.chain import Chain, audit_key, encode
+from toolwire.audit.chain import AuditChain, audit_key, encode
 from toolwire.audit.following import Follower, Seen
 from toolwire.audit.sinks import Sink, Target, sink_for
 from toolwire.protocol.errors import ServerError
@@ -77,7 +77,7 @@ class AuditLog:
         self._lock = threading.Lock()
         self._process = 0
         self._writer: _Writer | None = None
-        self._chain: Chain | None = None
+        self._chain: AuditChain | None = None
         self._follower: Follower | None = None
         self._about: dict[str, Any] = {}
         self._lost = 0
@@ -151,7 +151,7 @@ class AuditLog:
         except OSError:
             return {}  # The writer says what is wrong with the file.
 
-    def _note_others(self, chain: Chain) -> None:
+    def _note_others(self, chain: AuditChain) -> None:
         """Bind the lines of other processes into a chain, so that nobody can take them out of the file unseen."""
         seen = self._look()
         with self._lock:
@@ -169,7 +169,7 @@ class AuditLog:
 
     def _open(self) -> None:
         if self._chain is None:
-            self._chain = chain = Chain(self._key, secrets.token_hex(8))
+            self._chain = chain = AuditChain(self._key, secrets.token_hex(8))
             self._writer = _Writer(self._sinks, lambda: self._note_others(chain))
             try:
                 self._follower = self._sinks[0].follow(chain.id)
@@ -187,7 +187,7 @@ class AuditLog:
         if chain.count % self._anchor_every == 0:
             self._mark(chain, writer)
 
-    def _mark(self, chain: Chain, writer: _Writer) -> None:
+    def _mark(self, chain: AuditChain, writer: _Writer) -> None:
         for anchor in self._sinks[1:]:
             writer.lines.put((anchor, encode(chain.anchor()._asdict() | {"time": now()})))
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from toolwire.auth.bearer import Credentials, Malformed, check_query, credentials
+from toolwire.auth.bearer import MalformedCredentials, RequestCredentials, check_query, credentials
 from toolwire.auth.dpop_proof import Proofs, is_bound
 from toolwire.auth.principal import Principal
-from toolwire.auth.resource import ASKER, WELL_KNOWN, Pages, ResourceServer, as_resource_server
+from toolwire.auth.resource import ASKER, WELL_KNOWN, ResourcePages, ResourceServer, as_resource_server
 from toolwire.auth.verify.keys import Anonymous
 from toolwire.auth.verify.provider_limits import FromAddress, InVain, Throttled
 from toolwire.auth.verify.verifier import (
@@ -60,7 +60,7 @@ class Gate:
         public_url: str | None,
         kv: KV,
         effective: Callable[[frozenset[str]], frozenset[str]] = frozenset,
-        pages: Pages | None = None,
+        pages: ResourcePages | None = None,
         verifying: Shares | None = None,
     ) -> None:
         """`verifying` counts, by address, the requests whose token is being verified."""
@@ -100,7 +100,7 @@ class Gate:
         try:
             check_query(scope.get("query_string", b""))
             sent = credentials(headers, self._headers)
-        except Malformed as error:
+        except MalformedCredentials as error:
             raise self._refused(400, scope, headers, "invalid_request", str(error)) from None
         if sent is None:
             if self._nobody is None:
@@ -136,7 +136,7 @@ class Gate:
         return self._admitted(principal, sent, scope, headers)
 
     def _admitted(
-        self, principal: Principal, sent: Credentials | None, scope: Scope, headers: dict[str, str]
+        self, principal: Principal, sent: RequestCredentials | None, scope: Scope, headers: dict[str, str]
     ) -> Principal:
         """Let a principal in that is known; raise `HttpRefusal` for one that may not come in."""
         if not self._server.allows(principal):
@@ -157,7 +157,7 @@ class Gate:
         return None if address is None else FromAddress(self._in_vain, address)
 
     async def _verified(
-        self, sent: Credentials, asker: Asker | None, scope: Scope, headers: Mapping[str, str]
+        self, sent: RequestCredentials, asker: Asker | None, scope: Scope, headers: Mapping[str, str]
     ) -> Principal:
         # A key in a header of its own is a key of whoever named that header, and nobody else's token.
         verifier = self._headers.get(sent.header)
@@ -205,7 +205,7 @@ class Gate:
         headers: Mapping[str, str],
         error: str = "",
         description: str = "",
-        sent: Credentials | None = None,
+        sent: RequestCredentials | None = None,
     ) -> HttpRefusal:
         log.info("%s refused with %d: %s", _caller(scope), status, description or "no token")
         scheme = "DPoP" if sent is not None and sent.scheme == "dpop" else "Bearer"

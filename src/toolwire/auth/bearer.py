@@ -18,7 +18,7 @@ _SCHEME: Final = re.compile(r"(?:bearer|dpop)(?:\s|$)", re.IGNORECASE | re.ASCII
 _IN_QUERY: Final = re.compile(r"(?:^|&)(?:access_token|authorization|bearer)=", re.IGNORECASE | re.ASCII)
 
 
-class Credentials(Struct, frozen=True):
+class RequestCredentials(Struct, frozen=True):
     """A token as it was sent. Its representation does not show it."""
 
     scheme: Scheme
@@ -27,37 +27,37 @@ class Credentials(Struct, frozen=True):
     """The header that it came in, in lower case."""
 
     def __repr__(self) -> str:
-        return f"Credentials({self.scheme!r})"
+        return f"RequestCredentials({self.scheme!r})"
 
 
-class Malformed(Exception):
+class MalformedCredentials(Exception):
     """Credentials that nobody should send; the text says what is wrong."""
 
 
-def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> Credentials | None:
-    """Return the credentials of a request; None when it has none of a kind we take. Raise `Malformed`.
+def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> RequestCredentials | None:
+    """Return the credentials of a request; None when it has none of a kind we take. Raise `MalformedCredentials`.
 
     `others` are the names, in lower case, of headers that have a key and nothing else.
     """
     value = headers.get("authorization")
     if others and (keys := [(name, headers[name]) for name in others if name in headers]):
         if len(keys) > 1 or value is not None:
-            raise Malformed("Send one key or token, in one header")
+            raise MalformedCredentials("Send one key or token, in one header")
         name, key = keys[0]
         if _TOKEN.fullmatch(key) is None:
-            raise Malformed(f"The header {name} is malformed: send it once, with the key alone")
-        return Credentials("bearer", key, name)
+            raise MalformedCredentials(f"The header {name} is malformed: send it once, with the key alone")
+        return RequestCredentials("bearer", key, name)
     if value is None:
         return None
     if DUPLICATE in value:
         # Two parties that read different ones would see two different callers.
-        raise Malformed("One Authorization header, please")
+        raise MalformedCredentials("One Authorization header, please")
     found = _CREDENTIALS.fullmatch(value)
     scheme = "" if found is None else found[1].lower()
     if found is not None and scheme in ("bearer", "dpop"):
-        return Credentials(scheme, found[2])  # type: ignore[arg-type]
+        return RequestCredentials(scheme, found[2])  # type: ignore[arg-type]
     if _SCHEME.match(value.lstrip()):
-        raise Malformed("The Authorization header is malformed: send `Bearer`, one space and the token")
+        raise MalformedCredentials("The Authorization header is malformed: send `Bearer`, one space and the token")
     return None
 
 
@@ -69,7 +69,7 @@ def bearer_token(headers: Mapping[str, str]) -> str | None:
     sent = [value for name, value in headers.items() if name.lower() == "authorization"]
     try:
         found = credentials({"authorization": DUPLICATE.join(sent)}) if sent else None
-    except Malformed:
+    except MalformedCredentials:
         return None
     return found.token if found is not None and found.scheme == "bearer" else None
 
@@ -77,4 +77,6 @@ def bearer_token(headers: Mapping[str, str]) -> str | None:
 def check_query(query: bytes) -> None:
     """2026-07-28 basic/authorization, token requirements: never in the query string, where logs would keep it."""
     if query and _IN_QUERY.search(query.decode("latin-1")):
-        raise Malformed("Send the token in the Authorization header, never in the address; and replace it, it was seen")
+        raise MalformedCredentials(
+            "Send the token in the Authorization header, never in the address; and replace it, it was seen"
+        )

@@ -27,7 +27,7 @@ MIN_RSA_BITS: Final = 2048
 _CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
 
-class Header(Struct):
+class TokenHeader(Struct):
     """The members of a token's header that we read."""
 
     alg: str
@@ -41,7 +41,7 @@ class Header(Struct):
 class Signed(Struct):
     """A token, taken apart and not yet believed."""
 
-    header: Header
+    header: TokenHeader
     payload: bytes
     signature: bytes
     signed: bytes
@@ -55,7 +55,7 @@ class PublicKey(Struct, frozen=True):
     key: Any
 
 
-_read_header = msgspec.json.Decoder(Header).decode
+_read_header = msgspec.json.Decoder(TokenHeader).decode
 _read_claims = msgspec.json.Decoder(dict[str, Any]).decode
 _MALFORMED: Final = "The token is malformed"
 

@@ -13,13 +13,13 @@ from typing import Any, Final
 from toolwire.auth.resource import ResourceServer
 from toolwire.auth.verify import github as verify_github
 from toolwire.auth.verify import google as verify_google
-from toolwire.auth.verify.fetch import Answer, checked_url, fetch
+from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.github import GitHub
 from toolwire.auth.verify.google import Google
 from toolwire.auth.verify.jwt import JWT
 from toolwire.protocol.errors import ServerError
 
-Fetch = Callable[..., Awaitable[Answer]]
+Fetch = Callable[..., Awaitable[ProviderAnswer]]
 
 MICROSOFT: Final = "https://login.microsoftonline.com"
 _GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)

@@ -24,7 +24,7 @@ _NOT_OURS: Final = frozenset({"offline_access"})
 Allow: TypeAlias = Iterable[str] | Callable[[Principal], object]
 
 
-class Pages(Protocol):
+class ResourcePages(Protocol):
     """The pages that a resource server serves besides its metadata."""
 
     async def serve(
@@ -80,7 +80,7 @@ class ResourceServer:
 
     def opened(
         self, *, name: str, path: str, public_url: str | None, sealer: Sealer, kv: KV
-    ) -> tuple[ResourceServer, Pages | None]:
+    ) -> tuple[ResourceServer, ResourcePages | None]:
         """The server at its address, and what it serves there besides the endpoint of the protocol."""
         return self, None
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from toolwire.audit.chain import MAX_LINE, Anchor, Verifier, audit_key
+from toolwire.audit.chain import MAX_LINE, Anchor, ChainVerifier, audit_key
 from toolwire.audit.log import KEY_VARIABLE
 from toolwire.cli.errors import UsageError
 from toolwire.protocol.errors import counted
@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     try:
-        verifier = Verifier(audit_key(_key(arguments.key_file)), _anchors(arguments.anchors))
+        verifier = ChainVerifier(audit_key(_key(arguments.key_file)), _anchors(arguments.anchors))
         for name in arguments.files:
             for line in _lines(name):
                 verifier.read(line)

@@ -62,7 +62,7 @@ _ANY_ITEM: Final = ("items", "additionalItems", "unevaluatedItems", "contains")
 _UNUSED_MAP: Final = ("$defs", "definitions")
 
 
-class Node:
+class SchemaNode:
     """One subschema: which others judge the same value, and which judge its members."""
 
     __slots__ = (
@@ -80,13 +80,13 @@ class Node:
     )
 
     def __init__(self, schema: Schema) -> None:
-        self.same: list[Node] = []
-        self.refs: list[Node] = []
+        self.same: list[SchemaNode] = []
+        self.refs: list[SchemaNode] = []
         """What the references of this subschema lead to. These judge the same value too."""
-        self.member: dict[str, Node] = {}
-        self.any_member: list[Node] = []
-        self.item: list[Node] = []
-        self.any_item: list[Node] = []
+        self.member: dict[str, SchemaNode] = {}
+        self.any_member: list[SchemaNode] = []
+        self.item: list[SchemaNode] = []
+        self.any_item: list[SchemaNode] = []
         self.tagged: bool = "discriminator" in schema
         """Whether one member of a value says which alternative is meant, to a reader that knows this keyword."""
         self.weight: int = 1
@@ -107,11 +107,11 @@ class Node:
         self.atoms: int = sum(repetitions(pattern) for pattern in patterns)
         """How many characters, with their repetitions, its regular expressions are made of."""
 
-    def judges(self) -> list[Node]:
+    def judges(self) -> list[SchemaNode]:
         """All that judge the same value."""
         return [*self.same, *self.refs]
 
-    def below(self) -> Iterator[Node]:
+    def below(self) -> Iterator[SchemaNode]:
         """All that judge what is inside the value."""
         yield from self.member.values()
         yield from self.any_member
@@ -135,16 +135,16 @@ class Document:
     def __init__(self, schema: Schema, what: str) -> None:
         self._what = what
         self._root = schema
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, SchemaNode] = {}
         self._schemas: list[Schema] = []
         self._links = 0
         self._resources: dict[str, Json] = {"": schema}
         self._anchors: dict[tuple[str, str], Json] = {}
         self._dynamic: dict[str, list[Json]] = {}
-        self._references: list[tuple[Schema, Node, str, str, str]] = []
+        self._references: list[tuple[Schema, SchemaNode, str, str, str]] = []
         self.targets: dict[int, list[Json]] = {}
         """What the references of a subschema lead to, by the identity of the subschema."""
-        self.root: Node = self._read(schema, "", 1)
+        self.root: SchemaNode = self._read(schema, "", 1)
         while self._references:
             self._link(*self._references.pop())
         self._refuse_endless()
@@ -159,7 +159,7 @@ class Document:
             raise SchemaError(f"{what} has more than {MAX_PATTERNS} regular expressions")
 
     @property
-    def nodes(self) -> Iterable[Node]:
+    def nodes(self) -> Iterable[SchemaNode]:
         return self._nodes.values()
 
     def _patterns(self) -> Iterator[str]:
@@ -168,15 +168,15 @@ class Document:
                 yield schema["pattern"]
             yield from (name for name, _ in mapped(schema, ("patternProperties",)))
 
-    def _read(self, schema: Json, base: str, depth: int) -> Node:
+    def _read(self, schema: Json, base: str, depth: int) -> SchemaNode:
         known = self._nodes.get(id(schema))
         if known is not None and isinstance(schema, dict):
             return known
         if depth > MAX_DEPTH:
             raise SchemaError(f"{self._what} is nested more than {MAX_DEPTH} levels deep")
         if not isinstance(schema, dict):
-            return Node({})
-        node = self._nodes[id(schema)] = Node(schema)
+            return SchemaNode({})
+        node = self._nodes[id(schema)] = SchemaNode(schema)
         self._schemas.append(schema)
         if len(self._nodes) > MAX_SUBSCHEMAS:
             raise SchemaError(f"{self._what} has more than {MAX_SUBSCHEMAS} subschemas")
@@ -213,7 +213,7 @@ class Document:
             self._dynamic.setdefault(anchor, []).append(schema)
         return base
 
-    def _link(self, schema: Schema, node: Node, keyword: str, reference: str, base: str) -> None:
+    def _link(self, schema: Schema, node: SchemaNode, keyword: str, reference: str, base: str) -> None:
         location, fragment = urldefrag(urljoin(base, reference)) if reference else (base, "")
         targets = list(self._dynamic.get(fragment, ())) if keyword == "$dynamicRef" else []
         target = self._target(location, unquote(fragment))
@@ -244,7 +244,7 @@ class Document:
         """Refuse a schema that applies itself to the same value: judging it never ends."""
         longest: dict[int, int] = {}
         for start in list(self._nodes.values()):
-            chain: dict[int, Iterator[Node]] = {} if id(start) in longest else {id(start): iter(start.judges())}
+            chain: dict[int, Iterator[SchemaNode]] = {} if id(start) in longest else {id(start): iter(start.judges())}
             lengths = [1]
             while chain:
                 here = next(reversed(chain))

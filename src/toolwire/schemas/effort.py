@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from toolwire.protocol.steps import Steps, TooManySteps
-from toolwire.schemas.bounds import Document, Node, is_extreme
+from toolwire.schemas.bounds import Document, SchemaNode, is_extreme
 from toolwire.schemas.walking import Json, Schema, parts_in
 
 # A step is one subschema applied to one part of a value: the engine does about thirty million of them in a second.
@@ -145,7 +145,7 @@ class _Count:
         self._steps = steps
         self._known: dict[tuple[int, int], int] = {}
 
-    def of(self, node: Node, instance: Json) -> int:
+    def of(self, node: SchemaNode, instance: Json) -> int:
         self._steps.spend()
         key = (id(node), id(instance))
         known = self._known.get(key)
@@ -184,7 +184,7 @@ class _Count:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _most_per_part(root: Node, nodes: Iterable[Node], again: set[int]) -> int:
+def _most_per_part(root: SchemaNode, nodes: Iterable[SchemaNode], again: set[int]) -> int:
     """Return how often some subschema is applied to one part of a value, at most.
 
     What a recursive reference leads to is judged once for each part, and each time works its way down to the next
@@ -207,7 +207,7 @@ def _most_per_part(root: Node, nodes: Iterable[Node], again: set[int]) -> int:
     return min(_BEYOND, widest[id(root)] + repeated)
 
 
-def _of_one_member(node: Node, most: dict[int, int]) -> int:
+def _of_one_member(node: SchemaNode, most: dict[int, int]) -> int:
     """The most that one member, or one item, of a value meets."""
     members = max((most[id(each)] for each in node.member.values()), default=0)
     items = max((most[id(each)] for each in node.item), default=0)
@@ -216,9 +216,9 @@ def _of_one_member(node: Node, most: dict[int, int]) -> int:
     )
 
 
-def _inner_first(nodes: Iterable[Node], again: set[int]) -> list[Node]:
+def _inner_first(nodes: Iterable[SchemaNode], again: set[int]) -> list[SchemaNode]:
     """Order nodes so that each comes after those that it leads to, recursive references aside."""
-    order: list[Node] = []
+    order: list[SchemaNode] = []
     seen: set[int] = set()
     for start in nodes:
         waiting = [(start, False)]
@@ -234,13 +234,13 @@ def _inner_first(nodes: Iterable[Node], again: set[int]) -> list[Node]:
     return order
 
 
-def _recursive(nodes: Iterable[Node]) -> set[int]:
+def _recursive(nodes: Iterable[SchemaNode]) -> set[int]:
     """Find what references lead back to: the targets of references inside a cycle."""
     cycle = _cycles(nodes)
     return {id(other) for node in nodes for other in node.refs if cycle[id(other)] == cycle[id(node)]}
 
 
-def _cycles(nodes: Iterable[Node]) -> dict[int, int]:
+def _cycles(nodes: Iterable[SchemaNode]) -> dict[int, int]:
     """Find which nodes lead to one another, by one of them for each (Tarjan's algorithm)."""
     index: dict[int, int] = {}
     lowest: dict[int, int] = {}

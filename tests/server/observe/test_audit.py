@@ -13,7 +13,7 @@ from tests.wireclient import MODERN, REVISIONS, connect
 
 from toolwire import Client, Context, Policy, Prompt, Resource, Server, ToolError
 from toolwire.audit import AuditLog
-from toolwire.audit.chain import Verifier, audit_key
+from toolwire.audit.chain import ChainVerifier, audit_key
 from toolwire.auth import Principal
 
 KEY = "a key of sixteen bytes"
@@ -35,7 +35,7 @@ class Kept:
         return [entry for entry in self.entries if entry["kind"] == "call"]
 
     def findings(self) -> list[str]:
-        verifier = Verifier(audit_key(KEY))
+        verifier = ChainVerifier(audit_key(KEY))
         for line in self.lines:
             verifier.read(line.encode())
         return [text for _, text in verifier.end()]
@@ -219,7 +219,7 @@ async def test_a_server_that_starts_again_goes_on_in_the_same_file(tmp_path: Pat
     for _ in range(2):
         async with Client(server) as client:
             await client.call_tool("greet", {"name": "x"})
-    verifier = Verifier(audit_key(KEY))
+    verifier = ChainVerifier(audit_key(KEY))
     for line in path.read_bytes().splitlines():
         verifier.read(line)
     assert verifier.end() == []

@@ -25,7 +25,7 @@ Login = Literal["browser"] | AskPerson | None
 NOWHERE: Final = "http://127.0.0.1:8765/callback"
 
 
-class Door(ABC):
+class SignInDoor(ABC):
     """A place where the answer of a sign-in arrives."""
 
     redirect_uri: str
@@ -35,7 +35,7 @@ class Door(ABC):
         """Send a person to `attempt.url` and wait for the answer; None when there is nobody to send."""
 
 
-class _Browser(Door):
+class _Browser(SignInDoor):
     def __init__(self, callback: CallbackServer, seconds: float) -> None:
         self._callback = callback
         self._seconds = seconds
@@ -49,7 +49,7 @@ class _Browser(Door):
         return await self._callback.answer(self._seconds)
 
 
-class _Application(Door):
+class _Application(SignInDoor):
     def __init__(self, ask: AskPerson, redirect_uri: str, seconds: float) -> None:
         self._ask = ask
         self._seconds = seconds
@@ -63,7 +63,7 @@ class _Application(Door):
             raise SignInFailed(f"Nobody signed in within {self._seconds:g} s") from None
 
 
-class _Nobody(Door):
+class _Nobody(SignInDoor):
     def __init__(self, redirect_uri: str) -> None:
         self.redirect_uri = redirect_uri
 
@@ -74,7 +74,7 @@ class _Nobody(Door):
 @asynccontextmanager
 async def open_door(
     login: Login, redirect_uri: str | None, registered: Sequence[str], seconds: float
-) -> AsyncIterator[Door]:
+) -> AsyncIterator[SignInDoor]:
     """The way in, open for one answer. `registered` are redirect URIs that the authorization server knows already."""
     async with AsyncExitStack() as stack:
         if login is None or (login == "browser" and not has_browser()):

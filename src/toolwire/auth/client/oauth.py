@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from toolwire.auth.client.grants import Grant
 from toolwire.auth.client.guarded import OnFetch
 from toolwire.auth.client.login import Login
-from toolwire.auth.client.records import Records
+from toolwire.auth.client.records import SignInRecords
 from toolwire.auth.client.settings import Settings
 from toolwire.auth.client.sign_in import SignIn
 from toolwire.auth.client.signing import PrivateKey
@@ -115,7 +115,7 @@ class OAuth:
             clock=clock,
             on_fetch=on_fetch,
         )
-        self._records = Records(MemoryStorage() if storage is None else storage)
+        self._records = SignInRecords(MemoryStorage() if storage is None else storage)
         self._servers: dict[str, SignIn] = {}
 
     def at(self, server_url: str) -> SignIn:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 REUSED_SECONDS: Final = 120.0
 
 
-class Record(Struct, frozen=True, omit_defaults=True):
+class SignInRecord(Struct, frozen=True, omit_defaults=True):
     """A token, and all that it takes to renew it without asking anybody: who issued it, where, and to which client."""
 
     found: Discovered
@@ -29,10 +29,10 @@ class Record(Struct, frozen=True, omit_defaults=True):
     key: str | None = None
 
     def __repr__(self) -> str:
-        return f"Record({self.found.issuer!r}, {self.token!r})"
+        return f"SignInRecord({self.found.issuer!r}, {self.token!r})"
 
 
-class Records:
+class SignInRecords:
     """Records, registrations and attempts in a storage.
 
     2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that gave them. A registration
@@ -42,10 +42,10 @@ class Records:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    async def record(self, server_url: str) -> Record | None:
-        return await self._read(f"token {server_url}", Record)
+    async def record(self, server_url: str) -> SignInRecord | None:
+        return await self._read(f"token {server_url}", SignInRecord)
 
-    async def keep_record(self, server_url: str, record: Record | None) -> None:
+    async def keep_record(self, server_url: str, record: SignInRecord | None) -> None:
         await self._write(f"token {server_url}", record)
 
     async def registration(self, issuer: str) -> Registration | None:
@@ -90,5 +90,5 @@ class Records:
         except (msgspec.DecodeError, RecursionError):
             return None  # Of another version, or damaged: as good as none.
 
-    async def _write(self, key: str, value: Record | Registration | Attempt | str | None) -> None:
+    async def _write(self, key: str, value: SignInRecord | Registration | Attempt | str | None) -> None:
         await save(self._storage, key, None if value is None else msgspec.json.encode(value).decode())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from toolwire.auth.client.records import Record
+from toolwire.auth.client.records import SignInRecord
 from toolwire.auth.client.token_source import TokenSource
 from toolwire.auth.errors import SignInFailed
 from toolwire.auth.flow.challenges import Challenge, oauth_challenge, parse_challenges
@@ -99,7 +99,7 @@ class SignIn:
         asked.signed_in = await self._together(lambda: self.source.recover(challenge, refreshing=refreshing))
         return True
 
-    async def _step_up(self, asked: _Asked, challenge: Challenge | None, record: Record | None) -> bool:
+    async def _step_up(self, asked: _Asked, challenge: Challenge | None, record: SignInRecord | None) -> bool:
         if challenge is None or challenge.error != "insufficient_scope":
             return False
         scopes = challenge.scopes or ()
@@ -119,7 +119,7 @@ class SignIn:
         self._step_ups[wanted] = tried + 1
         return True
 
-    async def _renew(self) -> Record | None:
+    async def _renew(self) -> SignInRecord | None:
         """A new token shortly before the old one expires, if that works; if not, the server will say what it wants."""
         try:
             await self._together(self.source.renew)

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from toolwire.auth.client.guarded import Fetcher
 from toolwire.auth.client.login import open_door
-from toolwire.auth.client.records import Record, Records
+from toolwire.auth.client.records import SignInRecord, SignInRecords
 from toolwire.auth.client.settings import Settings
 from toolwire.auth.client.signing import KeyCredentials, ProofKey
 from toolwire.auth.errors import NeedsLogin, Refused, SignInFailed, quoted
@@ -34,25 +34,25 @@ _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_do
 class TokenSource:
     """The source of tokens for one server. It does one thing at a time."""
 
-    def __init__(self, settings: Settings, records: Records, server_url: str) -> None:
+    def __init__(self, settings: Settings, records: SignInRecords, server_url: str) -> None:
         self.server_url = server_url
         self._settings = settings
         self._records = records
         self._reach = Reach(server_url, settings.named_hosts)
-        self._record: Record | None = None
+        self._record: SignInRecord | None = None
         self._loaded = False
         self._proof_key: ProofKey | None = None
 
     # --- what there is ---
 
-    async def current(self) -> Record | None:
+    async def current(self) -> SignInRecord | None:
         if not self._loaded:
             stored = await self._records.record(self.server_url)
             if not self._loaded:
                 self._adopt(stored)
         return self._record
 
-    def is_due(self, record: Record) -> bool:
+    def is_due(self, record: SignInRecord) -> bool:
         """Return whether a token should be renewed and can be."""
         if record.token.fresh(self._settings.clock()):
             return False
@@ -128,7 +128,7 @@ class TokenSource:
 
     # --- refreshing ---
 
-    async def _refreshed(self, fetcher: Fetcher, record: Record) -> bool:
+    async def _refreshed(self, fetcher: Fetcher, record: SignInRecord) -> bool:
         """Return whether the refresh token gave a new token. A final refusal discards the refresh token."""
         if await self._adopted_other(record):
             return True
@@ -155,7 +155,7 @@ class TokenSource:
         await self._keep(record.found, client, response, record.token.scopes, record.token)
         return True
 
-    async def _adopted_other(self, record: Record) -> bool:
+    async def _adopted_other(self, record: SignInRecord) -> bool:
         """Return whether another process that shares the storage was faster, and may have used up the refresh token."""
         stored = await self._records.record(self.server_url)
         if stored is None or stored.token == record.token or not stored.token.fresh(self._settings.clock()):
@@ -163,7 +163,7 @@ class TokenSource:
         self._adopt(stored)
         return True
 
-    async def _give_up_refreshing(self, record: Record, refusal: Refused) -> None:
+    async def _give_up_refreshing(self, record: SignInRecord, refusal: Refused) -> None:
         if refusal.error == "invalid_client":
             await self._records.keep_registration(record.found.issuer, None)
         self._record = structs.replace(record, token=structs.replace(record.token, refresh_token=None))
@@ -267,7 +267,7 @@ class TokenSource:
 
     # --- what is remembered ---
 
-    def _adopt(self, record: Record | None) -> None:
+    def _adopt(self, record: SignInRecord | None) -> None:
         self._loaded = True
         if record is not None and record.token.dpop:
             if record.key is None or not self._settings.dpop:
@@ -286,7 +286,7 @@ class TokenSource:
         token = keep(response, self._settings.clock(), scopes, earlier)
         key = self.proof_key.export() if token.dpop else None
         known = None if self._settings.client is not None else client
-        self._record, self._loaded = Record(found, token, known, key), True
+        self._record, self._loaded = SignInRecord(found, token, known, key), True
         await self._records.keep_record(self.server_url, self._record)
         log.info("there is a token of %s for %s", quoted(found.issuer), self.server_url)
 

@@ -10,9 +10,9 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from toolwire.auth.proxy.sealed import Registration, Seals
-from toolwire.auth.verify.fetch import Answer, fetch_from_anywhere
-from toolwire.auth.verify.provider_limits import Asking
+from toolwire.auth.proxy.sealed import SealedRegistration, Seals
+from toolwire.auth.verify.fetch import ProviderAnswer, fetch_from_anywhere
+from toolwire.auth.verify.provider_limits import ProviderRequests
 from toolwire.auth.verify.verifier import Asker, Unavailable
 from toolwire.http.origin_check import is_loopback
 
@@ -45,8 +45,8 @@ class Clients:
         self._schemes = schemes
         self._fetch = fetch
         self._clock = clock
-        self._documents: dict[str, tuple[float, Registration]] = {}
-        self._asking = Asking()
+        self._documents: dict[str, tuple[float, SealedRegistration]] = {}
+        self._asking = ProviderRequests()
 
     def register(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """The answer to a registration; raises `BadClient`."""
@@ -62,16 +62,16 @@ class Clients:
             "token_endpoint_auth_method": "none",
         }
 
-    async def find(self, client_id: str, asker: Asker | None = None) -> Registration:
+    async def find(self, client_id: str, asker: Asker | None = None) -> SealedRegistration:
         """Return a client's registration, or raise `BadClient`. Its metadata is fetched on behalf of `asker`."""
         if client_id.startswith("https://"):
             return await self._document(client_id, asker)
-        found = self._seals.open(client_id, Registration)
+        found = self._seals.open(client_id, SealedRegistration)
         if found is None:
             raise BadClient("This application is not registered here, or no longer")
         return found
 
-    async def _document(self, url: str, asker: Asker | None) -> Registration:
+    async def _document(self, url: str, asker: Asker | None) -> SealedRegistration:
         """2025-11-25 basic/authorization, client id metadata documents."""
         kept = self._documents.get(url)
         if kept is not None and kept[0] > self._clock():
@@ -86,23 +86,23 @@ class Clients:
         self._keep(url, registration)
         return registration
 
-    async def _fetched(self, url: str, asker: Asker | None) -> Registration:
+    async def _fetched(self, url: str, asker: Asker | None) -> SealedRegistration:
         if asker is not None:
             # Whoever sends us somewhere chose the place: each such visit counts, whatever is found there.
             asker.count_in_vain()
-        answer: Answer = await self._fetch(url)
+        answer: ProviderAnswer = await self._fetch(url)
         metadata = answer.json() if answer.status == 200 else {}
         if metadata.get("client_id") != url:
             raise BadClient("The metadata of this application is about another one")
         return self._read(metadata)
 
-    def _keep(self, url: str, registration: Registration) -> None:
+    def _keep(self, url: str, registration: SealedRegistration) -> None:
         self._documents.pop(url, None)
         while len(self._documents) >= DOCUMENTS:
             del self._documents[next(iter(self._documents))]
         self._documents[url] = (self._clock() + DOCUMENT_SECONDS, registration)
 
-    def _read(self, metadata: dict[str, Any]) -> Registration:
+    def _read(self, metadata: dict[str, Any]) -> SealedRegistration:
         uris = metadata.get("redirect_uris")
         if not isinstance(uris, list) or not 0 < len(uris) <= MAX_REDIRECTS:
             raise BadClient(f"redirect_uris is a list of 1 to {MAX_REDIRECTS} addresses")
@@ -111,7 +111,7 @@ class Clients:
                 raise BadClient("A redirect address is https, or http on the user's own machine")
         name = metadata.get("client_name")
         shown = "".join(each for each in name if each.isprintable()) if isinstance(name, str) else ""
-        return Registration(uris, shown[:MAX_NAME])
+        return SealedRegistration(uris, shown[:MAX_NAME])
 
     def _may_redirect(self, uri: str) -> bool:
         parts = _split(uri)
@@ -122,7 +122,7 @@ class Clients:
         return bool(parts.hostname) and (parts.scheme == "https" or _is_local(parts))
 
 
-def redirects_to(registration: Registration, uri: str) -> bool:
+def redirects_to(registration: SealedRegistration, uri: str) -> bool:
     """Return whether a client may get its answer there: exactly as registered, except for the port on loopback."""
     if uri in registration.redirect_uris:
         return True

@@ -18,7 +18,17 @@ import msgspec
 
 from toolwire.auth.proxy.clients import BadClient, Clients, read_metadata, redirects_to
 from toolwire.auth.proxy.pages import PAGE_HEADERS, consent_page, error_page
-from toolwire.auth.proxy.sealed import CODE, SIGN_IN, Code, Registration, Request, Seals, digest, new_id, use_once
+from toolwire.auth.proxy.sealed import (
+    CODE,
+    SIGN_IN,
+    Code,
+    SealedRegistration,
+    SealedRequest,
+    Seals,
+    digest,
+    new_id,
+    use_once,
+)
 from toolwire.auth.proxy.tokens import OAuthError, TokenDesk
 from toolwire.auth.proxy.upstream import Upstream
 from toolwire.auth.resource import ASKER
@@ -143,7 +153,7 @@ class Endpoints:
             raise BadPage(f"The application sent a request that cannot be served ({wrong})")
         # The one that it has, so that several sign-ins of one browser do not end each other.
         browser = self._browser(headers) or secrets.token_urlsafe(_BROWSER_BYTES)
-        request = Request(
+        request = SealedRequest(
             self._seals.clock() + SIGN_IN,
             new_id(),
             digest(client_id),
@@ -163,7 +173,7 @@ class Endpoints:
         )
         return 200, page, (*PAGE_HEADERS, self._set_cookie(browser))
 
-    async def _client(self, client_id: str, asker: Asker | None) -> Registration:
+    async def _client(self, client_id: str, asker: Asker | None) -> SealedRegistration:
         try:
             return await self._clients.find(client_id, asker)
         except BadClient as error:
@@ -187,7 +197,7 @@ class Endpoints:
     async def _consent(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
         """The user has decided."""
         sent = _form(body)
-        request = self._seals.open(sent.get("request", ""), Request)
+        request = self._seals.open(sent.get("request", ""), SealedRequest)
         if request is None or request.verifier or not self._is_browser(headers, request):
             raise BadPage("This page is no longer valid")
         if sent.get("decision") != "allow":
@@ -204,7 +214,7 @@ class Endpoints:
     async def _callback(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
         """The provider sends the user back."""
         came = _form(scope.get("query_string", b""))
-        request = self._seals.open(came.get("state", ""), Request)
+        request = self._seals.open(came.get("state", ""), SealedRequest)
         if request is None or not request.verifier or not self._is_browser(headers, request):
             raise BadPage("This sign-in was not begun here, or not by this browser, or too long ago")
         if not await use_once(self._kv, request.id, SIGN_IN):
@@ -245,7 +255,7 @@ class Endpoints:
         values = [value for name, _, value in (pair.strip().partition("=") for pair in pairs) if name == self._cookie]
         return values[0] if len(values) == 1 and _BROWSER(values[0]) else None
 
-    def _is_browser(self, headers: Mapping[str, str], request: Request) -> bool:
+    def _is_browser(self, headers: Mapping[str, str], request: SealedRequest) -> bool:
         browser = self._browser(headers)
         return browser is not None and hmac.compare_digest(digest(browser), request.browser)
 

@@ -29,14 +29,14 @@ ACCESS: Final = 3600.0
 REFRESH: Final = 30 * 24 * 3600.0
 
 
-class Registration(Struct, array_like=True):
+class SealedRegistration(Struct, array_like=True):
     """A client's description of itself at its registration."""
 
     redirect_uris: list[str]
     name: str
 
 
-class Request(Struct, array_like=True):
+class SealedRequest(Struct, array_like=True):
     """A client's request for authorization."""
 
     expires: float
@@ -72,7 +72,7 @@ class Code(Struct, array_like=True):
         return without(self, "verifier", "code")
 
 
-class Access(Struct, array_like=True):
+class SealedAccess(Struct, array_like=True):
     """An access token: the provider's token, and what the user consented to."""
 
     expires: float
@@ -98,7 +98,7 @@ class Refresh(Struct, array_like=True):
         return without(self, "token")
 
 
-T = TypeVar("T", Registration, Request, Code, Access, Refresh)
+T = TypeVar("T", SealedRegistration, SealedRequest, Code, SealedAccess, Refresh)
 
 
 class Seals:

@@ -14,9 +14,9 @@ from toolwire.auth.proxy.sealed import (
     ACCESS,
     CODE,
     REFRESH,
-    Access,
     Code,
     Refresh,
+    SealedAccess,
     Seals,
     digest,
     give_back,
@@ -104,7 +104,7 @@ class TokenDesk:
         now = self._seals.clock()
         ends = until(tokens, ACCESS, now)
         answer: dict[str, Any] = {
-            "access_token": self._seals.seal(Access(ends, client, scopes, tokens.access)),
+            "access_token": self._seals.seal(SealedAccess(ends, client, scopes, tokens.access)),
             "token_type": "Bearer",
             "expires_in": int(ends - now),
             "scope": " ".join(sorted(self._upstream.grants(scopes, principal.scopes))),
@@ -135,7 +135,7 @@ class ProxyVerifier:
         fingerprint, known, principal = self._remembered.get(token)
         if known:
             return principal
-        access = self._seals.open(token, Access)
+        access = self._seals.open(token, SealedAccess)
         if access is None:
             return None
         principal = await self._verify(access.token, asker)

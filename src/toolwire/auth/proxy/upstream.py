@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
-from toolwire.auth.verify.fetch import Answer, checked_url, fetch
+from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 from toolwire.hiding import without
 
@@ -34,7 +34,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
     """Scopes in the form in which the provider wants to be asked for them."""
     includes: Mapping[str, Iterable[str]] = msgspec.field(default_factory=dict)
     """Scopes that bring others with them there."""
-    fetch: Callable[..., Awaitable[Answer]] = fetch
+    fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch
 
     def __repr__(self) -> str:
         return without(self, "client_secret", "parameters")

@@ -24,7 +24,7 @@ MAX_BYTES: Final = 512 * 1024
 SECONDS: Final = 5.0
 
 
-class Answer(Struct):
+class ProviderAnswer(Struct):
     """A response, read to its end."""
 
     status: int
@@ -53,7 +53,7 @@ async def fetch(
     form: Mapping[str, str] | None = None,
     json: Any = None,
     seconds: float = SECONDS,
-) -> Answer:
+) -> ProviderAnswer:
     """One request to a provider; raises `Unavailable` when it cannot be reached, is slow or says too much."""
     sent = {"accept": "application/json", **(headers or {})}
     body: bytes | None = None
@@ -64,14 +64,14 @@ async def fetch(
     return await _fetch(method, url, sent, body, seconds)
 
 
-async def fetch_from_anywhere(url: str) -> Answer:
+async def fetch_from_anywhere(url: str) -> ProviderAnswer:
     """A document whose address somebody else chose: only from the Internet at large, never from our own network."""
     return await _fetch("GET", url, {"accept": "application/json"}, None, SECONDS, is_public)
 
 
 async def _fetch(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None, seconds: float, vet: Vet | None = None
-) -> Answer:
+) -> ProviderAnswer:
     from toolwire.http1.pool import HttpPool
 
     host = urlsplit(url).hostname
@@ -81,7 +81,7 @@ async def _fetch(
             HttpPool(vet=vet) as pool,
             await pool.request(method, url, headers=headers, body=body, redirects=0) as response,
         ):
-            return Answer(response.status, response.headers, await response.read(MAX_BYTES))
+            return ProviderAnswer(response.status, response.headers, await response.read(MAX_BYTES))
     except TimeoutError:
         raise Unavailable(f"{host} did not answer within {counted(seconds, 'second')}") from None
     except TransportError as error:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from toolwire.auth.principal import Principal
-from toolwire.auth.verify.fetch import Answer, checked_url, fetch
+from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.remote import RemoteVerifier
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
 from toolwire.protocol.errors import ServerError
@@ -55,7 +55,7 @@ class GitHub(RemoteVerifier):
         remember: float = SECONDS,
         api: str = API,
         provider: str = PROVIDER,
-        fetch: Callable[..., Awaitable[Answer]] = fetch,
+        fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(remember, fetch=fetch, clock=clock)
@@ -113,7 +113,7 @@ class GitHub(RemoteVerifier):
         answer = await self._get(f"/user/memberships/orgs/{quote(str(self._organization), safe='')}", token)
         return answer is not None and answer.json().get("state") == "active"
 
-    async def _get(self, path: str, token: str) -> Answer | None:
+    async def _get(self, path: str, token: str) -> ProviderAnswer | None:
         headers = {**_HEADERS, "authorization": f"Bearer {token}"}
         answer = await self._fetch("GET", f"{self._api}{path}", headers=headers)
         limited = answer.headers.get("x-ratelimit-remaining") == "0"
@@ -123,7 +123,7 @@ class GitHub(RemoteVerifier):
         return answer
 
 
-def _check(answer: Answer) -> None:
+def _check(answer: ProviderAnswer) -> None:
     if answer.status != 200:
         raise Unavailable(f"GitHub answered with status {answer.status}")
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.claims import SKEW, Terms, audience_of
-from toolwire.auth.verify.fetch import Answer, checked_url, fetch
+from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.remote import RemoteVerifier
 from toolwire.auth.verify.token_cache import LONGEST
 from toolwire.auth.verify.verifier import Unavailable
@@ -36,7 +36,7 @@ class Google(RemoteVerifier):
         endpoint: str = TOKEN_INFO,
         skew: float = SKEW,
         remember: float = LONGEST,
-        fetch: Callable[..., Awaitable[Answer]] = fetch,
+        fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(min(remember, LONGEST), fetch=fetch, clock=clock)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from toolwire.auth.flow.clients import basic_authorization
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.claims import SKEW, Terms, audience_of
-from toolwire.auth.verify.fetch import Answer, checked_url, fetch
+from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.remote import RemoteVerifier
 from toolwire.auth.verify.token_cache import LONGEST
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
@@ -31,7 +31,7 @@ class Introspection(RemoteVerifier):
         other_audiences: Sequence[str] = (),
         skew: float = SKEW,
         remember: float = LONGEST,
-        fetch: Callable[..., Awaitable[Answer]] = fetch,
+        fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch,
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(min(remember, LONGEST), fetch=fetch, clock=clock)

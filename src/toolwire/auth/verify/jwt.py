@@ -18,7 +18,7 @@ from toolwire.auth.jose import (
 )
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.claims import SKEW, Terms, audience_of, end_of
-from toolwire.auth.verify.fetch import Answer, fetch
+from toolwire.auth.verify.fetch import ProviderAnswer, fetch
 from toolwire.auth.verify.key_server import KeyServer
 from toolwire.auth.verify.token_cache import LONGEST, Remembered
 from toolwire.auth.verify.verifier import InvalidToken
@@ -53,7 +53,7 @@ class JWT:
         subject_claims: Sequence[str] = ("sub", "client_id", "azp"),
         skew: float = SKEW,
         remember: float = LONGEST,
-        fetch: Callable[..., Awaitable[Answer]] = fetch,
+        fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch,
         clock: Callable[[], float] = time.time,
     ) -> None:
         check_installed()
@@ -74,7 +74,9 @@ class JWT:
         self._clock = clock
         self._remembered = Remembered(min(remember, LONGEST), clock=clock)
 
-    def _key_servers(self, jwks_uri: str | None, fetch: Callable[..., Awaitable[Answer]]) -> dict[str, KeyServer]:
+    def _key_servers(
+        self, jwks_uri: str | None, fetch: Callable[..., Awaitable[ProviderAnswer]]
+    ) -> dict[str, KeyServer]:
         """One for each issuer, so that no issuer can vouch for the tokens of another."""
         if jwks_uri is not None:
             shared = KeyServer(None, jwks_uri, fetch=fetch)

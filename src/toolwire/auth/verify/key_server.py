@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from toolwire.auth.flow.discovery import server_candidates
 from toolwire.auth.jose import PublicKey, import_keys
-from toolwire.auth.verify.fetch import Answer, checked_url, fetch
+from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.verifier import Unavailable
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
@@ -39,7 +39,7 @@ class KeyServer:
         issuer: str | None,
         jwks_uri: str | None = None,
         *,
-        fetch: Callable[..., Awaitable[Answer]] = fetch,
+        fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._issuer = None if issuer is None else checked_url(issuer, "issuer")

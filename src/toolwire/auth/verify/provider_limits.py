@@ -76,7 +76,7 @@ class FromAddress(NamedTuple):
         self.in_vain.add(self.address)
 
 
-class Asking:
+class ProviderRequests:
     """The questions that are under way: each once, and some at a time."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 
 from toolwire.auth.principal import Principal
 from toolwire.auth.verify.claims import end_of
-from toolwire.auth.verify.fetch import Answer, fetch
-from toolwire.auth.verify.provider_limits import Asking
+from toolwire.auth.verify.fetch import ProviderAnswer, fetch
+from toolwire.auth.verify.provider_limits import ProviderRequests
 from toolwire.auth.verify.token_cache import Remembered
 from toolwire.auth.verify.verifier import Asker, InvalidToken
 
@@ -26,14 +26,14 @@ class RemoteVerifier(ABC):
         self,
         remember: float,
         *,
-        fetch: Callable[..., Awaitable[Answer]] = fetch,
+        fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._fetch = fetch
         self._clock = clock
         self._remembered = Remembered(remember, clock=clock)
         self._refused = Remembered(REFUSED_FOR, clock=clock)
-        self._asking = Asking()
+        self._asking = ProviderRequests()
 
     def recall(self, token: str) -> Principal | None:
         """Say whose a token is that was asked about a short while ago."""
