@@ -1,4 +1,4 @@
-// Talking to the inspector. The token came in the address, leaves it at once, and travels in a header from then on.
+// Requests to the inspector. The token comes in the address. The page removes it there at once and sends it in a header.
 
 const KEY = "toolwire-token";
 
@@ -29,29 +29,29 @@ async function ask(path, options = {}) {
   try {
     message = JSON.parse(text).error ?? text;
   } catch {
-    // A refusal is a plain sentence.
+    // A refusal is plain text.
   }
   throw new Refused(response.status, message);
 }
 
-/** One operation; what it answers, or `Refused` with a sentence for people. */
+/** Asks for an operation; gives its answer, or throws `Refused` with a sentence for people. */
 export async function post(operation, body = {}, signal = undefined) {
   const headers = { "Content-Type": "application/json" };
   const response = await ask(`api/${operation}`, { method: "POST", headers, body: JSON.stringify(body), signal });
   return response.json();
 }
 
-/** The whole of something of which the page was given only a part. */
+/** Fetches the whole of something that was cut for the page. */
 export async function part(query) {
   return (await ask(`api/part?${new URLSearchParams(query)}`)).blob();
 }
 
-/** The session as a file, without secrets. */
+/** Fetches the session as a file, without secrets. */
 export async function exported() {
   return (await ask("api/export")).blob();
 }
 
-/** Everything that happens, for as long as the page is open; `onlost` is told when the connection is gone. */
+/** Reads the events for as long as the page is open; calls `onlost` when the connection is lost. */
 export async function follow(onevent, onlost) {
   for (let pause = 500; ; pause = Math.min(pause * 2, 5000)) {
     try {

@@ -1,4 +1,4 @@
-// The lists of what the server offers, with a search over all of them.
+// The lists of tools, resources, templates and prompts, with a search over all of them.
 
 import { h, icon, refresh, replace, tabList } from "./dom.js";
 import { on, select, state } from "./store.js";
@@ -11,7 +11,7 @@ const KINDS = [
   ["prompts", "Prompts", "prompt"],
 ];
 
-// Of a name that is too long for its line the end stays, too: many names begin alike.
+// A name that is too long for its line is cut in the middle: many names begin alike.
 const TAIL = 14;
 
 function isParted(name) {
@@ -28,7 +28,12 @@ const keyOf = ({ kind, key }) => `${kind} ${key}`;
 export function browse(element) {
   let kind = "tools";
   let chosen = false;
-  const tabs = tabList("Kinds", "tab", KINDS.map(([name, label]) => [name, label]), choose);
+  const tabs = tabList(
+    "Kinds",
+    "tab",
+    KINDS.map(([name, label]) => [name, label]),
+    choose,
+  );
   const search = h("input", {
     type: "search",
     id: "search",
@@ -73,9 +78,9 @@ export function browse(element) {
     }
   });
 
-  /** The items of a kind that the search finds. An item knows its kind: a row may be chosen after the tab changed. */
+  /** Lists the items of a kind that the search finds. An item knows its kind: the tab may change before its row does. */
   function matching(name) {
-    // What an earlier connection listed may not be there any more.
+    // The lists of the earlier connection may be out of date.
     const items = state.connection.state === "connecting" ? [] : (state.catalogue[name]?.items ?? []);
     for (const item of items) item.kind = name;
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -95,8 +100,11 @@ export function browse(element) {
     const name = item.title ?? item.name ?? item.key;
     const second = hasAddress ? item.key : (item.description ?? (item.title ? item.key : ""));
     if (isParted(name)) {
-      // It would be read out with a gap in the middle of a word.
-      element.setAttribute("aria-label", [name, hints && "destructive", second].filter(Boolean).join(" ").slice(0, 400));
+      // A screen reader would read the two parts with a gap in the middle of a word.
+      element.setAttribute(
+        "aria-label",
+        [name, hints && "destructive", second].filter(Boolean).join(" ").slice(0, 400),
+      );
     }
     element.append(
       symbol,
@@ -147,7 +155,7 @@ export function browse(element) {
   }
 
   on("catalogue", () => {
-    // A server may have prompts and no tools; look at what there is, unless somebody has chosen.
+    // A server may have prompts and no tools. The first list that is not empty is shown, unless somebody has chosen one.
     const counts = KINDS.filter(([name]) => state.catalogue[name]?.items.length);
     if (!chosen && counts.length && !counts.some(([name]) => name === kind)) [[kind]] = counts;
     show();

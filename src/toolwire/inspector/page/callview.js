@@ -1,4 +1,4 @@
-// One call while it runs and when it is over: progress, cancelling, the result, how long it took and how large it was.
+// The view of one call: its progress, a button to cancel it, its result, the time it took and the size of its answer.
 
 import { post } from "./api.js";
 import { cutNote, drawResult } from "./content.js";
@@ -6,15 +6,15 @@ import { bytes, duration, h, icon, refresh, replace, toast } from "./dom.js";
 import { on, state } from "./store.js";
 import { tree } from "./values.js";
 
-/** Draws the call with this id into an element, now and whenever something happens to it.
+/** Draws the call with this id into an element, now and whenever it changes.
  *
- * The buttons and the bar are made once: what is replaced with every report of progress cannot be pressed, and is read
- * out anew. */
+ * The buttons and the bar are made once. A button that is replaced with every report of progress cannot be pressed, and
+ * screen readers read it anew. */
 export function callView(element, id, { read, again }) {
   let drawn = null;
   let ticking = 0;
   const facts = h("span", { class: "facts", role: "status" });
-  // Beside what is read out: it changes five times a second.
+  // Outside of the part that screen readers announce: it changes five times a second.
   const elapsed = h("span", { class: "elapsed" });
   const cancel = h("button", { type: "button", class: "danger", onclick: stop }, icon("stop"), "Cancel");
   const repeat = h(
@@ -46,7 +46,7 @@ export function callView(element, id, { read, again }) {
     const isRunning = call.state === "running";
     elapsed.textContent = duration(isRunning ? sofar(call) : call.took);
     refresh(facts, summary(call));
-    // Whoever wanted to cancel must not run it again by mistake.
+    // Somebody who wanted to cancel must not run it again by mistake.
     if (!isRunning && document.activeElement === cancel) head.focus();
     cancel.hidden = !isRunning;
     repeat.hidden = isRunning;
@@ -101,7 +101,7 @@ export function callView(element, id, { read, again }) {
   }
 
   const off = on("calls", (ids) => {
-    // Another call is shown there now, or nobody looks.
+    // The element shows another call now, or is not in the page.
     if (!element.isConnected || !head.isConnected) return off();
     if (ids.includes(id) || ids.includes(undefined)) update();
   });
@@ -123,7 +123,7 @@ function summary(call) {
   ];
 }
 
-/** A call that goes on as a task: what it is doing, in the words of the protocol. */
+/** Makes the badge of a call that goes on as a task, with the state of the task. */
 function taskState(task) {
   const words = {
     working: "working",
@@ -139,13 +139,18 @@ function taskState(task) {
   );
 }
 
-/** The bar of a call that runs, with what the server says about it. */
+/** Makes the progress bar of a call that runs, with the message of the server. */
 function progress() {
   const bar = h("progress", { "aria-label": "Progress" });
   const said = h("span", {});
   const figure = h("span", {});
   return {
-    element: h("div", { class: "progress" }, bar, h("div", { class: "progress-text" }, said, h("span", { class: "spring" }), figure)),
+    element: h(
+      "div",
+      { class: "progress" },
+      bar,
+      h("div", { class: "progress-text" }, said, h("span", { class: "spring" }), figure),
+    ),
     show({ progress: report, task }) {
       said.textContent = String((report ? report.message : task?.message) ?? "").slice(0, 500);
       if (!report) return;

@@ -1,15 +1,15 @@
-// Fields for what this client connects with: a token, headers, a client of OAuth, and a timeout.
-// The page never learns the secrets that are set; it may replace them.
+// Fields for the connection: a token, headers, a client of OAuth, and a timeout.
+// The page can replace secrets, but is never told them.
 
 import { post } from "./api.js";
 import { h, replace, toast } from "./dom.js";
 import { nextId } from "./editors.js";
 import { state } from "./store.js";
 
-// Stands for a value that is set and stays.
+// Stands for a secret that is set and does not change.
 const KEPT = "••••••";
 
-/** The fields that the target of this connection has; `change()` gives what to send, or null when all is as before. */
+/** Makes the fields that this target has; `change()` gives what to send, or null when nothing changed. */
 export function connectionFields() {
   const { credentials, timeout } = state.connection;
   const parts = [
@@ -93,7 +93,7 @@ function headersField(set) {
   };
 }
 
-/** For an authorization server where clients cannot register themselves. */
+/** Makes the fields for an authorization server where clients cannot register themselves. */
 function clientFields(set) {
   const id = textInput(set.id ?? "", "The inspector registers itself");
   const secret = secretInput(set.secret ? `${KEPT} is sent` : "None");
@@ -141,7 +141,7 @@ function pairs(text) {
     });
 }
 
-/** A form of these fields, for a server that could not be reached or that refused. */
+/** Makes a form of these fields, for a server that refused or that could not be reached. */
 export function connectionForm(label) {
   const fields = connectionFields();
   const problem = h("p", { class: "problem", role: "alert", hidden: true });

@@ -1,4 +1,4 @@
-// What a server answers, drawn as what it is: text, Markdown, pictures, sound, tables, trees, links, pages.
+// The contents of results, drawn by their type: text, Markdown, pictures, sound, tables, trees, links, pages.
 
 import { part } from "./api.js";
 import { bytes, choices, copy, h, icon, iconButton, replace, save } from "./dom.js";
@@ -6,12 +6,12 @@ import { link, safeAddress } from "./links.js";
 import { looksLikeMarkdown, markdown } from "./markdown.js";
 import { rowsOf, table, tree } from "./values.js";
 
-// As pictures these run no script, whatever is in them.
+// A picture of these types runs no script, whatever is in it.
 const PICTURES = /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/;
 const SOUNDS = /^audio\/[\w.+-]{1,40}$/;
 const MAX_PARSED = 2_000_000;
 
-/** `place` tells what the content belongs to: the call, where in its result it is, what of it was cut, how to read on. */
+/** Draws a block; `place` has its call, its pointer in the result, the list of cuts, and a function that reads links. */
 export function contentBlock(block, place) {
   if (typeof block !== "object" || block === null) return tree(block);
   switch (block.type) {
@@ -40,7 +40,7 @@ function titled(title, ...children) {
   return h("figure", { class: "block" }, h("figcaption", {}, title), children);
 }
 
-/** The contents of a resource, by their type. */
+/** Draws the contents of a resource by their type. */
 export function resourceContents(contents, place) {
   const type = typeof contents.mimeType === "string" ? contents.mimeType.split(";")[0].trim().toLowerCase() : "";
   const title = [
@@ -85,7 +85,7 @@ function json(whole) {
   }
 }
 
-/** Several ways to look at one thing. */
+/** Makes a view with a choice between several ways to show the same value. */
 function viewer(views, whole, place, cut) {
   const body = h("div", { class: "view" });
   const show = (name) => replace(body, views.find(([each]) => each === name)[2]());
@@ -107,7 +107,7 @@ function viewer(views, whole, place, cut) {
   return h("div", { class: "viewer" }, tools, body, cut ? cutNote(cut, place) : null);
 }
 
-/** Says that something is missing, and how to get it. */
+/** Says that a part was cut, and offers to save all of it. */
 export function cutNote(cut, place) {
   const what =
     cut.kind === "text"
@@ -129,7 +129,7 @@ async function fetchWhole(button, cut, place) {
   button.disabled = false;
 }
 
-/** A web page of the server's: in a frame without scripts, forms, links to elsewhere or an origin of its own. */
+/** Shows a web page of the server in a frame without scripts, forms, links to elsewhere or an origin of its own. */
 function page(whole) {
   const url = URL.createObjectURL(new Blob([whole], { type: "text/html" }));
   const frame = h("iframe", {
@@ -221,7 +221,7 @@ function resourceLink(block, place) {
 
 // --- Whole results ---
 
-/** The result of a tool, a resource or a prompt. */
+/** Draws the result of a tool, a resource or a prompt. */
 export function drawResult(method, result, place) {
   const inner = { pointer: "", ...place };
   if (method === "resources/read") return each(result.contents, "/contents", inner, resourceContents);
@@ -284,7 +284,7 @@ function promptMessages(result, place) {
   ];
 }
 
-/** What one message of a conversation says: a block, or several. */
+/** Draws the block, or the blocks, of one message of a conversation. */
 export function messageContent(message, place) {
   const content = message?.content;
   return Array.isArray(content)

@@ -1,4 +1,4 @@
-// The thing that is selected: what it says about itself, a form to use it, and what came of it.
+// The selected item: its description, a form to call it, and the result.
 
 import { post } from "./api.js";
 import { callView } from "./callview.js";
@@ -13,7 +13,7 @@ import { savedBeside } from "./saved.js";
 
 const MAX_FORMS = 30;
 
-// Forms that were filled in, and what came of them, by what they are for; the one used last is the last.
+// The forms that somebody opened, with their results, by kind and key; the one used last is the last.
 const forms = new Map();
 
 export function detail(element) {
@@ -32,7 +32,7 @@ export function detail(element) {
     showing = key;
     const [found, sent] = await Promise.all([definitionOf(item), isNew ? paramsOf(item) : null]);
     const text = JSON.stringify(found);
-    // What was typed into a form is kept when the definition is still the same.
+    // The form keeps its input when the definition is the same.
     if (showing !== key || (!isNew && text === drawn)) return;
     drawn = text;
     if (found.error) return replace(element, back(), h("p", { class: "problem pad" }, found.error));
@@ -45,7 +45,10 @@ export function detail(element) {
     if (item.call) form.outcome.dataset.call = item.call;
     const head = heading(item, found);
     const saved = form.values ? savedBeside(item, form.values) : null;
-    replace(element, h("article", { class: "detail" }, back(), head, form.view, saved, form.outcome, definition(found)));
+    replace(
+      element,
+      h("article", { class: "detail" }, back(), head, form.view, saved, form.outcome, definition(found)),
+    );
     const { call } = form.outcome.dataset;
     if (state.calls.has(call)) watch(call, form.outcome);
     if (isNew) {
@@ -54,7 +57,7 @@ export function detail(element) {
     }
   }
 
-  // Also where no field has the focus, or there is none.
+  // Also when no field has the focus, or when the form has none.
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.defaultPrevented) return;
     if (document.querySelector("dialog[open]")) return;
@@ -75,19 +78,19 @@ export function detail(element) {
     const counts = Object.values(state.catalogue).map((listing) => listing.items.length);
     const gone = [state.lost?.status, state.lost === null];
     const text = JSON.stringify([server, status, problem, refused, gone, counts, state.signIn.at(-1)?.advice]);
-    // Only when it says something else: a token may be being typed into it.
+    // Only when its text changes: somebody may be typing a token into it.
     if (text === drawn) return;
     drawn = text;
     replace(element, welcome());
   }
 }
 
-/** The form of something and its outcome, as they were left; values survive a change of the definition, too. */
+/** Finds the form of an item and its result as they were left; values survive a change of the definition, too. */
 function formOf(item, definition, text) {
   const key = `${item.kind} ${item.key}`;
   const known = forms.get(key);
   forms.delete(key);
-  // A resource has nothing to fill in, and is read when one looks at it.
+  // A resource has no fields, and is read when it is selected.
   if (known && known.text === text && item.kind !== "resources") {
     forms.set(key, known);
     return known;
@@ -101,20 +104,20 @@ function formOf(item, definition, text) {
   return form;
 }
 
-/** Parameters without the arguments that a tool does not have any more. */
+/** Drops the arguments that a tool does not have any more. */
 function still(params, { inputSchema }) {
   if (!inputSchema) return params;
   const known = Object.entries(params.arguments).filter(([name]) => Object.hasOwn(inputSchema.properties ?? {}, name));
   return { ...params, arguments: Object.fromEntries(known) };
 }
 
-/** What to fill into the form: a saved request, or what a call was made with. */
+/** Finds the parameters for the form: those of a saved request, or those of a call. */
 async function paramsOf({ call, params }) {
   if (!call) return params ?? null;
   try {
     return (await post("arguments", { call })).params;
   } catch {
-    return null; // The call is forgotten; its form stays as it is.
+    return null; // The inspector no longer has the call. The form stays as it is.
   }
 }
 
@@ -122,7 +125,7 @@ async function definitionOf(item) {
   try {
     return await post("definition", { kind: item.kind, key: item.key });
   } catch (error) {
-    // A resource that is only known by a link can be read without being listed.
+    // A resource that only a link names can be read although no list has it.
     if (item.kind === "resources") return { definition: { uri: item.key, name: item.key }, cut: [], size: 0 };
     return { error: error.message };
   }
@@ -141,7 +144,7 @@ function welcome() {
     return h(
       "div",
       { class: "welcome" },
-      h("h2", {}, refused ? "The server lets nobody in without credentials" : "No connection"),
+      h("h2", {}, refused ? "The server wants credentials" : "No connection"),
       h("p", { class: "problem" }, icon("alert"), problem),
       signInAdvice(),
       connectionForm(refused && credentials ? "Connect" : "Try again"),
@@ -159,7 +162,7 @@ function welcome() {
   );
 }
 
-/** What to do after a sign-in that failed, and the way to its steps. */
+/** Says what to do after a sign-in that failed, and opens its steps. */
 function signInAdvice() {
   const last = state.signIn.at(-1);
   if (!last) return null;
@@ -178,7 +181,7 @@ function message(title, text) {
   return h("div", { class: "welcome" }, h("h2", {}, title), text ? h("p", { class: "hint" }, text) : null);
 }
 
-/** How much there is to choose from, and how. */
+/** Says how much the server offers, and which keys to use. */
 function offers() {
   const kinds = [
     ["tools", "tool"],
@@ -259,7 +262,7 @@ function definition({ definition, cut }) {
   );
 }
 
-/** A form that sends a request when it is submitted, and shows what comes of it. */
+/** Makes a form that sends a request when it is submitted, and shows the result. */
 function runner(label, fields, outcome, request) {
   async function submit(event) {
     event.preventDefault();
@@ -267,7 +270,7 @@ function runner(label, fields, outcome, request) {
     try {
       body = request();
     } catch {
-      return; // The form says what is wrong with it.
+      return; // The form shows what is wrong.
     }
     await send(body.method, body.params, outcome);
   }
@@ -307,8 +310,8 @@ async function start(operation, asked, outcome) {
   }
 }
 
-// What is made for each kind of thing: `view` is drawn, `values()` are the parameters that stand in it, and
-// `fill(params)` puts those of a call into it.
+// Each kind of item has a function that makes its form: `view` is the element, `values()` gives the parameters in it,
+// and `fill(params)` fills parameters in.
 
 function tool(definition, outcome) {
   const fields = schemaForm(definition.inputSchema, "Arguments");
@@ -328,7 +331,7 @@ function tool(definition, outcome) {
   };
 }
 
-/** On 2025-11-25 the client says whether a call becomes a task, where the tool leaves it open. */
+/** Makes the choice of 2025-11-25, where the client says whether a call becomes a task if the tool leaves it open. */
 function taskWish(definition) {
   const support = definition.execution?.taskSupport;
   if (support === "required")
@@ -422,7 +425,7 @@ function watchButton(uri, outcome) {
   return button;
 }
 
-/** How a form asks the server for suggestions; null for a server that has none. */
+/** Makes the function that asks the server for suggestions; null for a server without completions. */
 function suggestions(reference) {
   if (!state.connection.capabilities?.completions) return null;
   return async (argument, value, context, signal) =>

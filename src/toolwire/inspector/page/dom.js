@@ -1,8 +1,8 @@
-// Building elements. Text is always text: nothing here, or anywhere in this page, parses markup.
+// Functions that make elements. Text stays text: nothing in this page parses markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with attributes, listeners (`onclick`), properties (`.value`) and children. */
+/** Makes an element with attributes, listeners (`onclick`), properties (`.value`) and children. */
 export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
@@ -66,7 +66,7 @@ const PATHS = {
   alert: "M12 4 2.5 20h19zM12 10v4M12 17v.5",
 };
 
-/** A line drawing, hidden from those who listen: what it stands beside says the same. */
+/** Makes a line drawing. Screen readers skip it: the text beside it says the same. */
 export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", "0 0 24 24");
@@ -78,7 +78,7 @@ export function icon(name) {
   return svg;
 }
 
-/** A button that is only a drawing needs a name. */
+/** Makes a button with a drawing and no text; `label` is its name. */
 export function iconButton(name, label, onclick, attributes) {
   return h(
     "button",
@@ -87,7 +87,7 @@ export function iconButton(name, label, onclick, attributes) {
   );
 }
 
-/** A row of choices of which one is on; the arrow keys move between them. */
+/** Makes a row of choices of which one is on; the arrow keys move between them. */
 export function choices(label, options, chosen, onchoose) {
   const group = h("div", { class: "choices", role: "radiogroup", "aria-label": label });
   const buttons = options.map(([value, text]) =>
@@ -114,7 +114,7 @@ export function choices(label, options, chosen, onchoose) {
   return group;
 }
 
-/** A row of tabs: `options` are `[name, label, icon]`. The arrow keys move between them.
+/** Makes a row of tabs: `options` are `[name, label, icon]`. The arrow keys move between them.
  *
  * The buttons are made once and stay. A button that is replaced while somebody presses it gets no click. */
 export function tabList(label, prefix, options, onchoose) {
@@ -138,7 +138,7 @@ export function tabList(label, prefix, options, onchoose) {
   });
   return {
     element,
-    /** Says which tab is current, whether what it stands for is in sight, and how many things each has.
+    /** Shows which tab is current, whether its panel is open, and how many things each tab has.
      *
      * A tab without a number is not shown. */
     show(current, numbers, isOpen = true) {
@@ -154,7 +154,7 @@ export function tabList(label, prefix, options, onchoose) {
 
 export function toast(text, kind = "info") {
   const note = h("div", { class: `toast ${kind}`, role: "status" }, text);
-  // A dialog covers the rest of the page, for those who listen, too.
+  // While a dialog is open, screen readers ignore the rest of the page.
   (document.querySelector("dialog[open]") ?? document.getElementById("toasts")).append(note);
   setTimeout(() => note.remove(), kind === "error" ? 8000 : 3500);
 }

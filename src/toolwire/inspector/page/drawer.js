@@ -1,4 +1,4 @@
-// What happens behind the page: every message on the wire, what the server logs and announces, and all calls so far.
+// The drawer below the page: messages on the wire, events, calls, saved requests, and the steps of the sign-in.
 
 import { exported } from "./api.js";
 import { bytes, clock, duration, h, icon, iconButton, replace, save, tabList, toast } from "./dom.js";
@@ -25,7 +25,11 @@ export function drawer(element) {
   const body = h("div", { class: "drawer-body", role: "tabpanel" });
   const download = iconButton("download", "Save the session as a file, without secrets", saveSession);
   const toggle = iconButton("down", "Show or hide the messages", () => show(current, !open));
-  replace(element, h("div", { class: "drawer-head" }, tabs.element, h("span", { class: "spring" }), download, toggle), body);
+  replace(
+    element,
+    h("div", { class: "drawer-head" }, tabs.element, h("span", { class: "spring" }), download, toggle),
+    body,
+  );
 
   function show(name, visible) {
     current = name;
@@ -50,7 +54,7 @@ export function drawer(element) {
     tabs.show(current, counts, open);
   }
 
-  // Somebody wants to see a panel.
+  // Another part of the page opens a panel.
   on("drawer", ([name]) => {
     show(name, true);
     document.getElementById(`drawer-${name}`).focus();

@@ -1,5 +1,5 @@
-// Editors for what a JSON Schema describes: objects, lists and unions out of the single fields. Inner parts that may be
-// left out are only made when they are asked for, so that a schema which contains itself ends.
+// Editors for JSON Schemas: objects, lists and unions are made of single fields. Optional inner parts are made when
+// somebody adds them, so that a schema which contains itself ends.
 
 import { h, icon, replace } from "./dom.js";
 import {
@@ -21,7 +21,7 @@ const MAX_DEPTH = 8;
 let count = 0;
 export const nextId = () => `field-${(count += 1)}`;
 
-/** The editor of a schema; `place` has the whole schema, how deep this one is, and whether its value must be there. */
+/** Makes the editor of a schema; `place` has the whole schema, the depth of this one, and whether it is required. */
 export function editor(given, place) {
   const schema = resolve(given, place.root);
   const kind = kindOf(schema, place.root);
@@ -42,7 +42,7 @@ function isContainer(schema, root) {
   return kind === "object" || kind === "union" || (kind === "array" && !options(resolve(schema.items ?? {}, root)));
 }
 
-/** A label, what the schema says about the value, and its editor. */
+/** Makes a label, the description of the value, and its editor. */
 function labelled(name, given, place) {
   const schema = resolve(given, place.root);
   const id = nextId();
@@ -83,7 +83,7 @@ function labelled(name, given, place) {
   return { ...field, element };
 }
 
-/** Something that may be left out, and is until it is asked for. */
+/** Makes the editor of an optional value, which is left out until somebody adds it. */
 function optionalEditor(schema, place, name) {
   const box = h("div", { class: "optional" });
   let inner = null;
@@ -165,7 +165,7 @@ function objectEditor(schema, place) {
       }
       return { ...value, ...(more?.get() ?? {}) };
     },
-    /** The members that can be sent, without those that cannot. */
+    /** Gives the members that can be sent, without those that cannot. */
     peek() {
       const value = {};
       for (const [name, field] of fields) {
@@ -191,7 +191,7 @@ function objectEditor(schema, place) {
   };
 }
 
-/** Members whose names the schema leaves open. */
+/** Makes the editor of members whose names the schema leaves open. */
 function membersEditor(schema, place) {
   const rows = h("div", { class: "rows" });
   let entries = [];
@@ -335,7 +335,7 @@ function unionEditor(schema, place) {
   };
 }
 
-/** Whether a value is of a schema's kind; close enough to choose between the alternatives of a union. */
+/** Tells whether a value is of the kind of a schema, well enough to choose an alternative of a union. */
 function fits(value, schema, root) {
   const kind = kindOf(schema, root);
   if (kind === "const") return JSON.stringify(schema.const) === JSON.stringify(value);

@@ -20,7 +20,7 @@ export function unusable(element, message) {
 
 let problemCount = 0;
 
-/** Says beside a field what is wrong with it, until it is changed, and goes there; false where there is no such place. */
+/** Shows beside a field what is wrong until it changes, and focuses it; false when the field is not in the page. */
 export function explain({ element, message }) {
   if (!element.isConnected) return false;
   document.getElementById(element.getAttribute("aria-errormessage"))?.remove();
@@ -60,7 +60,7 @@ export function textField(schema, { id, required, describedBy }) {
   return {
     element: input,
     get() {
-      // A field that was left empty is left out; where it must be there, it is the empty text.
+      // An empty field is left out. If the value is required, it is the empty text.
       if (input.value === "" && !required) return undefined;
       return input.value;
     },
@@ -102,7 +102,7 @@ export function numberField(schema, { id, required, describedBy, whole }) {
   };
 }
 
-/** True, false and, where it may be left out, neither. */
+/** Makes a field for true, false and, where the value is optional, neither. */
 export function booleanField(schema, { id, required, describedBy }) {
   if (required || typeof schema.default === "boolean") {
     const input = h("input", {
@@ -146,7 +146,7 @@ export function selectField(choices, { id, required, describedBy }) {
   };
 }
 
-/** Several out of a list: a row of boxes to tick. */
+/** Makes a row of boxes to tick, for several values of a list. */
 export function manyField(schema, { id, required, describedBy }) {
   const choices = options(schema.items);
   const boxes = choices.map(() => h("input", { type: "checkbox" }));
@@ -171,7 +171,7 @@ export function manyField(schema, { id, required, describedBy }) {
   };
 }
 
-/** Any JSON, typed by hand. */
+/** Makes a field for any JSON. */
 export function jsonField({ id, required, describedBy, rows = 3 }) {
   const area = h("textarea", {
     id,
@@ -209,7 +209,7 @@ export function fixedField(value) {
 
 let listCount = 0;
 
-/** A text field that suggests values while one types; `suggest(text, signal)` promises them. */
+/** Makes a text field that suggests values while somebody types; `suggest(text, signal)` promises them. */
 export function suggestingField(suggest, { id, required, describedBy }) {
   listCount += 1;
   const listId = `suggestions-${listCount}`;

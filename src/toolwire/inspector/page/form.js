@@ -1,11 +1,11 @@
-// Whole forms: one out of a JSON Schema, with JSON as the way out where a form does not suffice, and one of plain texts.
+// Whole forms: one for a JSON Schema, which can also be filled in as JSON, and one of plain texts.
 
 import { choices, h, replace } from "./dom.js";
 import { editor, MAX_PROPERTIES, nextId } from "./editors.js";
 import { explain, jsonField, suggestingField, textField, Unusable } from "./fields.js";
 import { kindOf, resolve, sample } from "./schema.js";
 
-/** The whole form, with a way to write JSON instead. `get` throws `Unusable`, whose field is then focused. */
+/** Makes the form of a schema, with a switch to JSON. `get` throws `Unusable` and focuses the field. */
 export function schemaForm(schema, label) {
   const root = typeof schema === "object" && schema !== null ? schema : {};
   const empty =
@@ -75,7 +75,7 @@ export function schemaForm(schema, label) {
       show(null);
       (mode === "json" ? raw : form).set(value);
     },
-    /** What stands in the form, as far as it can be sent. */
+    /** Gives the values in the form that can be sent. */
     peek() {
       try {
         return (mode === "json" ? raw.get() : form.get()) ?? {};
@@ -96,7 +96,7 @@ export function submitOnEnter(event) {
   event.currentTarget.requestSubmit();
 }
 
-/** A form of texts, such as the arguments of a prompt: `names` are `{name, description, required}`. */
+/** Makes a form of texts, such as the arguments of a prompt: `names` are `{name, description, required}`. */
 export function textForm(names, label, suggest) {
   const fields = new Map();
   const rows = names.slice(0, MAX_PROPERTIES).map(({ name, description, required }) => {

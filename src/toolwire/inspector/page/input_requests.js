@@ -1,4 +1,4 @@
-// What the server asks: a form, a page to open, a message that a model would write. One dialog at a time.
+// Dialogs for questions of the server: elicitation (a form, a page to open), sampling, and signing in. One at a time.
 
 import { post } from "./api.js";
 import { messageContent } from "./content.js";
@@ -12,7 +12,7 @@ export function inputRequests() {
   const dialog = h("dialog", { class: "question", "aria-labelledby": "question-title" });
   let shown = null;
   document.body.append(dialog);
-  // Closing without an answer is an answer of its own.
+  // Closing the dialog answers with `cancel`.
   dialog.addEventListener("cancel", (event) => {
     event.preventDefault();
     if (shown) answer(shown, { action: "cancel" });
@@ -123,7 +123,7 @@ function url(question, answer) {
   );
 }
 
-/** The answer to this one is the browser that comes back; here it can only be given up. */
+/** Asks to sign in. The browser that comes back brings the answer; the dialog can only cancel. */
 function signIn(question, answer) {
   const { url: address } = question.params;
   const safe = safeAddress(address);

@@ -1,10 +1,10 @@
-// Addresses that come from a server.
+// Links to addresses that a server sends.
 
 import { h } from "./dom.js";
 
 const SAFE = new Set(["http:", "https:", "mailto:"]);
 
-/** The address, if it is one that a click may open; `javascript:`, `data:` and the like are not. */
+/** Gives the address if a click may open it, else null; `javascript:`, `data:` and the like are refused. */
 export function safeAddress(text) {
   if (typeof text !== "string" || text.length > 4000) return null;
   try {
@@ -15,7 +15,7 @@ export function safeAddress(text) {
   }
 }
 
-/** A link that opens elsewhere and tells nobody where it was; plain text where the address is not safe. */
+/** Makes a link that opens a new tab without a referrer; plain text when the address is not safe. */
 export function link(address, ...children) {
   const safe = safeAddress(address);
   if (!safe) return h("span", { class: "dead-link", title: `Not opened: ${String(address).slice(0, 300)}` }, children);

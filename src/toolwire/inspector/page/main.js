@@ -1,4 +1,4 @@
-// Puts the parts together, and follows what happens.
+// Puts the parts of the page together, and applies the events.
 
 import { follow, post } from "./api.js";
 import { browse } from "./browse.js";
@@ -19,7 +19,7 @@ drawer(place("drawer"));
 inputRequests();
 
 on("selected", () => document.body.classList.toggle("looking", state.selected !== null));
-// Too much happened at once for this page to hear all of it.
+// The page missed events, because there were too many at once.
 on("missed", async () => apply({ type: "snapshot", ...(await post("state")) }));
 
 post("saved").then(

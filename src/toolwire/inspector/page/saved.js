@@ -1,4 +1,4 @@
-// Requests that somebody saved under a name: beside the form they are for, and all of them in the drawer.
+// Saved requests: beside the form that they belong to, and all of them in the drawer.
 
 import { post } from "./api.js";
 import { clock, h, icon, iconButton, refresh, replace, toast } from "./dom.js";
@@ -22,14 +22,16 @@ function remove({ name, kind, key }) {
   return change("unsave", { name, kind, key });
 }
 
-/** Opens the form that a request is for, filled in; a number tells one opening from the next. */
+// Tells one opening of a saved request from the next.
 let openings = 0;
+
+/** Opens the form that a request belongs to, and fills it in. */
 function open({ kind, key, params }) {
   openings += 1;
   select({ kind, key, params, opening: openings });
 }
 
-/** A field to save what stands in a form, and the requests that were saved for it. */
+/** Makes the list of the requests that were saved for an item, and a field to save what stands in its form. */
 export function savedBeside({ kind, key }, values) {
   const id = nextId();
   const name = h("input", { id, type: "text", maxlength: 100, autocomplete: "off", spellcheck: "false" });
@@ -80,7 +82,7 @@ export function savedBeside({ kind, key }, values) {
   return element;
 }
 
-/** The panel of the drawer. */
+/** Makes the panel of the drawer with all saved requests. */
 export function savedPanel() {
   const list = virtualList({
     label: "Saved requests",

@@ -1,12 +1,12 @@
-// Reading a JSON Schema for a form. Schemas come from servers, so nothing here trusts them: references are followed a
-// bounded number of times, and whatever is not understood becomes a field for raw JSON.
+// Functions that read a JSON Schema for a form. Servers send the schemas, so nothing here trusts them: references are
+// followed a bounded number of times, and a schema that is not understood becomes a field for JSON.
 
 const MAX_HOPS = 20;
 const MAX_OPTIONS = 500;
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** What `#/a/b` points to; undefined where there is nothing, and for addresses outside of the schema. */
+/** Finds the value that `#/a/b` points to; undefined when there is none, and for addresses outside of the schema. */
 function pointed(root, reference) {
   if (typeof reference !== "string" || !reference.startsWith("#")) return undefined;
   if (reference === "#") return root;
@@ -37,7 +37,7 @@ function anchored(root, name) {
   return undefined;
 }
 
-/** The schema with its references and `allOf` taken in. */
+/** Resolves the references and the `allOf` of a schema. */
 export function resolve(schema, root) {
   let found = schema;
   for (let hops = 0; isObject(found) && found.$ref !== undefined; hops += 1) {
@@ -72,7 +72,7 @@ function resolveOnce(schema, root) {
   return isObject(target) && target.$ref === undefined ? target : {};
 }
 
-/** Choices: `[{value, label}]` for an enumeration in any of its spellings, else null. */
+/** Gives `[{value, label}]` for an enumeration in any of its spellings, else null. */
 export function options(schema) {
   if (Array.isArray(schema.enum) && schema.enum.length <= MAX_OPTIONS) {
     const names = Array.isArray(schema.enumNames) ? schema.enumNames : [];
@@ -95,7 +95,7 @@ function labelOf(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** The alternatives of a union, else null. */
+/** Gives the alternatives of a union, else null. */
 export function alternatives(schema, root) {
   const listed = schema.oneOf ?? schema.anyOf;
   if (Array.isArray(listed) && listed.length > 1 && listed.every((each) => !isOnlyCondition(each))) {
@@ -125,7 +125,7 @@ function without(object, names) {
   return Object.fromEntries(Object.entries(object).filter(([name]) => !names.includes(name)));
 }
 
-/** Which editor a schema gets. */
+/** Names the editor for a schema. */
 export function kindOf(schema, root) {
   if (Object.hasOwn(schema, "const")) return "const";
   if (options(schema)) return "choice";
@@ -137,7 +137,7 @@ export function kindOf(schema, root) {
   return "any";
 }
 
-/** What people call a schema. */
+/** Names the type of a schema for people. */
 export function nameOf(schema, root) {
   if (typeof schema.title === "string" && schema.title) return schema.title.slice(0, 80);
   const kind = kindOf(schema, root);
@@ -152,7 +152,7 @@ function shallow(items) {
   return isObject(items) && items.items === undefined && items.$ref === undefined ? items : {};
 }
 
-/** Short facts about what a value may be, for beside its field. */
+/** Lists the limits of a value, to show beside its field. */
 export function limits(schema) {
   const facts = [];
   const say = (name, words) =>
@@ -171,7 +171,7 @@ export function limits(schema) {
   return facts;
 }
 
-/** A value that shows the shape a schema wants, for the raw editor of an empty form. */
+/** Makes a value with the shape of a schema, for the JSON editor of an empty form. */
 export function sample(schema, root, depth = 0) {
   const found = resolve(schema, root);
   if (found.default !== undefined) return found.default;

@@ -1,4 +1,4 @@
-// The steps of signing in at the server: what was asked and answered in each, what is wrong, and what to do.
+// The steps of signing in at the server, each with its request, its answer, the problem and the advice.
 
 import { clock, h, icon, replace } from "./dom.js";
 import { state } from "./store.js";
@@ -7,7 +7,7 @@ import { virtualList } from "./virtual.js";
 
 const STATES = { done: "done", failed: "failed", waiting: "waiting", absent: "not there" };
 
-/** The panel of the drawer. */
+/** Makes the panel of the drawer with the steps. */
 export function signInPanel() {
   let shown = null;
   const list = virtualList({
@@ -52,7 +52,7 @@ export function signInPanel() {
 
   function show() {
     list.show(state.signIn);
-    // The step that is looked at may have ended.
+    // The step that is open may have ended.
     const now = state.signIn.find((step) => step.number === shown?.number);
     if (now && now !== shown) open(now);
     else if (!now && shown) {

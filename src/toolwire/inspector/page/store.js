@@ -1,4 +1,4 @@
-// What the page knows, and who wants to hear when a part of it changes.
+// The state of the page, and the listeners for changes of its parts.
 
 export const state = {
   connection: { state: "connecting", revisions: [], roots: [], subscriptions: [] },
@@ -25,7 +25,7 @@ export function on(part, listener) {
   return () => listeners.get(part).delete(listener);
 }
 
-// Many events may arrive at once; whoever draws is called once for all of them.
+// Many events may arrive at once. A listener is called once for all of them.
 const waiting = new Map();
 let scheduled = false;
 
@@ -58,7 +58,17 @@ const ACTIONS = {
     state.reload = event.reload;
     state.signIn = event.signIn;
     state.lost = null;
-    for (const part of ["connection", "catalogue", "calls", "questions", "notes", "messages", "reload", "signIn", "lost"])
+    for (const part of [
+      "connection",
+      "catalogue",
+      "calls",
+      "questions",
+      "notes",
+      "messages",
+      "reload",
+      "signIn",
+      "lost",
+    ])
       changed(part);
   },
   connection(event) {
@@ -107,7 +117,7 @@ const ACTIONS = {
     changed("signIn");
   },
   "sign-in-step"(event) {
-    // A step is told again when it ends.
+    // A step comes again when it ends.
     state.signIn = [...state.signIn.filter((step) => step.number !== event.step.number), event.step].sort(
       (one, other) => one.number - other.number,
     );
@@ -122,7 +132,7 @@ const ACTIONS = {
   },
 };
 
-/** Look at something: `{kind, key}`, with the id of a `call` or the `params` to fill into its form. */
+/** Selects an item: `{kind, key}`, with the id of a `call` or the `params` to fill into its form. */
 export function select(item) {
   state.selected = item;
   changed("selected");

@@ -1,8 +1,8 @@
-// RFC 6570, as far as a form needs it: the variables of a template, and the address that their values make.
+// URI templates (RFC 6570) for forms: the variables of a template, and the address for their values.
 
 const EXPRESSION = /\{([+#./;?&]?)([^{}]{1,500})\}/g;
 
-/** The names of the variables, each once. */
+/** Lists the names of the variables, each once. */
 export function variables(template) {
   const names = [...String(template).slice(0, 10_000).matchAll(EXPRESSION)].flatMap(([, , inside]) =>
     inside.split(",").map(plain),

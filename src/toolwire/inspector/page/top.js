@@ -1,4 +1,4 @@
-// The bar at the top: which server this is, how it is spoken to, and the settings of this side.
+// The bar at the top: the server, the state of the connection, the revision, and the settings.
 
 import { post } from "./api.js";
 import { connectionFields, connectWith } from "./connecting.js";
@@ -42,7 +42,7 @@ export function top(element) {
     const gone = state.lost?.status === 401 ? "no token" : "inspector ended";
     status.title = lost ? gone : String(label ?? "");
     refresh(status, h("span", { class: "dot" }), h("span", { class: "word" }, lost ? gone : word));
-    // The list may be open.
+    // Somebody may have the list open.
     refresh(
       revision,
       h("option", { value: "" }, spoken && !wanted ? `${spoken} (newest)` : "newest"),
@@ -102,7 +102,7 @@ function settingsDialog() {
     h(
       "header",
       {},
-      h("h2", { id: "settings-title" }, "This client and its server"),
+      h("h2", { id: "settings-title" }, "Connection and settings"),
       iconButton("close", "Close", () => dialog.close()),
     ),
     h(
@@ -116,7 +116,7 @@ function settingsDialog() {
         { class: "field" },
         h("label", { for: "roots" }, "Roots, one address a line"),
         roots,
-        h("p", { class: "hint" }, "What the server is told when it asks which folders it may work in."),
+        h("p", { class: "hint" }, "The folders that the server may work in. It is told them when it asks."),
       ),
     ),
     h(
@@ -169,18 +169,18 @@ function settingsDialog() {
           ? h("button", { type: "button", onclick: copyEntry }, icon("copy"), "Copy the entry for mcpServers")
           : null,
         server ? h("details", {}, h("summary", {}, "About the server"), tree(server, 1)) : null,
-        capabilities ? h("details", {}, h("summary", {}, "What it can do"), tree(capabilities, 3)) : null,
+        capabilities ? h("details", {}, h("summary", {}, "Capabilities"), tree(capabilities, 3)) : null,
       );
       dialog.showModal();
     },
   };
 }
 
-/** The strip for what must not be missed: a file that cannot be loaded, an inspector that is gone. */
+/** Draws the strip for what nobody should miss: a file that cannot be loaded, an inspector that ended. */
 export function banner(element) {
   function draw() {
     const error = state.reload?.error;
-    // Without its token the page shows nothing but that.
+    // Without its token the page shows only that.
     if (state.lost?.status === 401) return replace(element);
     if (state.lost)
       return replace(

@@ -1,4 +1,4 @@
-// JSON as something to look at: a tree that opens as far as one wants, and a table for rows of the same shape.
+// Views of JSON: a tree whose parts open, and a table for rows of the same shape.
 
 import { h, replace } from "./dom.js";
 
@@ -9,7 +9,7 @@ const MAX_COLUMNS = 30;
 
 const isObject = (value) => typeof value === "object" && value !== null;
 
-/** A tree; what is deeper than `open` levels, or long, is made when somebody opens it. */
+/** Makes a tree. Parts below `open` levels, and long ones, are made when somebody opens them. */
 export function tree(value, open = 2) {
   return h("div", { class: "tree" }, node(null, value, open));
 }
@@ -74,7 +74,7 @@ function scalar(value) {
   return h("span", {}, text, " ", button);
 }
 
-/** The rows of a value that is a table, or null. */
+/** Gives the rows and columns of a value that is a table, else null. */
 export function rowsOf(value) {
   const rows = Array.isArray(value)
     ? value

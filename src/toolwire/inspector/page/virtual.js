@@ -131,12 +131,13 @@ export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = 
       End: items.length - 1,
     }[event.key];
     if (target !== undefined && items.length) move(target);
-    else if ((event.key === "Enter" || event.key === " ") && active >= 0 && active < items.length) choose(items[active]);
+    else if ((event.key === "Enter" || event.key === " ") && active >= 0 && active < items.length)
+      choose(items[active]);
     else return;
     event.preventDefault();
   }
 
-  // While a row is pressed the list keeps its items, so that no other row slides under the pointer.
+  // While a row is pressed the list keeps its items, so that no other row moves under the pointer.
   function onpointerdown() {
     pressed = true;
   }
@@ -161,7 +162,7 @@ export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = 
       active = at >= 0 ? at : Math.min(active, items.length - 1);
     }
     space.style.height = `${items.length * rowHeight}px`;
-    // A log is followed as long as one looks at its end.
+    // A list that follows stays at its end, if its end is in sight.
     if (follow && atEnd) element.scrollTop = items.length * rowHeight;
     drawSoon();
   }
@@ -183,7 +184,7 @@ export function virtualList({ label, rowHeight, draw, onchoose, keyOf, follow = 
   };
 }
 
-/** A key that no other row has: a server may list the same name twice. */
+/** Makes a key that no other row has: a server may list the same name twice. */
 function unique(key, taken) {
   let free = key;
   for (let number = 2; taken.has(free); number += 1) free = `${String(key)} ${number}`;

@@ -1,4 +1,4 @@
-// Every JSON-RPC message, with its time, how long its answer took, a filter, and ways to send it again by hand.
+// The panel of all JSON-RPC messages, with their times, a filter, the HTTP exchange, and commands to send one again.
 
 import { part, post } from "./api.js";
 import { bytes, choices, clock, copy, duration, h, icon, iconButton, replace, save, toast } from "./dom.js";
@@ -154,19 +154,25 @@ export function wire() {
   return { element, show };
 }
 
-/** Whether it is an answer of HTTP that is no refusal, such as a stream that opens. */
+/** Tells whether an entry is an answer of HTTP that is no refusal, such as a stream that opens. */
 function isFine(message) {
   return message.kind === "http" && message.id < 400;
 }
 
-/** The exchange of HTTP that carried a message: its status, and the headers of both sides without secrets. */
+/** Draws the exchange of HTTP that carried a message: its status, and the headers of both sides without secrets. */
 function exchange({ kind, http }) {
   // An entry of HTTP is the exchange itself.
   if (!http || kind === "http") return null;
   return h(
     "details",
     { class: "exchange" },
-    h("summary", {}, h("span", { class: "badge" }, `HTTP ${http.status}`), " ", h("code", {}, http.request.slice(0, 1000))),
+    h(
+      "summary",
+      {},
+      h("span", { class: "badge" }, `HTTP ${http.status}`),
+      " ",
+      h("code", {}, http.request.slice(0, 1000)),
+    ),
     headerTable("Sent", http.sent),
     headerTable("Received", http.headers),
   );
