@@ -432,7 +432,7 @@ def test_what_cannot_run_in_a_process_is_refused_at_registration() -> None:
 # --- A full house ---
 
 
-async def test_a_handler_has_its_time_on_whichever_loop_it_runs() -> None:
+async def test_a_handler_that_a_blocking_client_calls_has_its_time() -> None:
     server = Server("s")
 
     @server.tool(timeout=0.01)
@@ -489,7 +489,7 @@ async def test_a_call_too_many_is_refused_and_says_so(revision: str) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="asks for a process by its number as POSIX systems do")
-async def test_processes_serve_several_loops_at_once() -> None:
+async def test_blocking_clients_share_the_processes_of_a_server() -> None:
     server = Server("s", tools=Tool(compute, executor="process"))
     pids: set[int] = set()
 
@@ -502,7 +502,7 @@ async def test_processes_serve_several_loops_at_once() -> None:
         await asyncio.to_thread(elsewhere)
         again = (await client.call("compute", {"base": 1}))["content"][0]["text"]
         assert here == again, "the same process, still warm"
-    assert len(pids) == 1
-    for pid in {*pids, json.loads(here)["pid"]}:
+    assert pids == {json.loads(here)["pid"]}
+    for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

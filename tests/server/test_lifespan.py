@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.wireclient import MODERN, connect
 
-from toolwire import Context, Server
+from toolwire import Context, Server, Tool
 from toolwire.client import sync
 from toolwire.server.lifespan import Life
 from toolwire.transports import memory_pair
@@ -58,7 +58,7 @@ async def test_the_lifespan_is_entered_once_for_all_connections() -> None:
     assert events == ["enter s", "leave"]
 
 
-async def test_the_lifespan_is_shared_by_loops_and_left_when_the_last_of_them_is_done() -> None:
+async def test_the_lifespan_is_shared_with_blocking_clients_and_left_after_the_last_of_them() -> None:
     log: list[str] = []
     entered, release = threading.Event(), threading.Event()
 
@@ -95,13 +95,11 @@ def test_the_lifespan_outlives_the_blocking_client_that_came_first() -> None:
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[str]:
         log.append("up")
-        threads.append(threading.current_thread())
         beside = asyncio.create_task(asyncio.Event().wait())
         yield "shared"
         log.append(f"down, {beside.done()}")
         beside.cancel()
 
-    threads: list[threading.Thread] = []
     server = Server("s", lifespan=lifespan)
 
     @server.tool
@@ -113,108 +111,18 @@ def test_the_lifespan_outlives_the_blocking_client_that_came_first() -> None:
     assert second.call_tool("look").text == "shared ['up']"
     second.close()
     assert log == ["up", "down, False"]
-    threads[0].join(10)
-    assert not threads[0].is_alive()
 
 
-async def test_the_lifespan_moves_to_another_loop_when_its_own_ends() -> None:
-    log: list[str] = []
-    names: dict[asyncio.AbstractEventLoop, str] = {}
-    taken, busy, ended = threading.Event(), threading.Event(), threading.Event()
-
-    @asynccontextmanager
-    async def lifespan(server: Server) -> AsyncIterator[str]:
-        name = names[asyncio.get_running_loop()]
-        log.append(f"{name} up")
-        try:
-            yield name
-        finally:
-            log.append(f"{name} down")
-
-    server = Server("s", lifespan=lifespan)
-
-    @server.tool
-    async def look(ctx: Context) -> str:
-        return str(ctx.lifespan)
-
-    @server.tool
-    def work(ctx: Context) -> str:
-        busy.set()
-        ended.wait(10)
-        return str(ctx.lifespan)
-
-    def first() -> None:
-        async def main() -> None:
-            names[asyncio.get_running_loop()] = "first"
-            async with connect(server, MODERN) as client:
-                await client.call("look")
-                taken.set()
-                await asyncio.to_thread(busy.wait, 10)
-
-        asyncio.run(main())
-        ended.set()
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    await asyncio.to_thread(taken.wait, 10)
-    names[asyncio.get_running_loop()] = "second"
-    async with connect(server, MODERN) as client:
-        assert (await client.call("look"))["content"][0]["text"] == "first"
-        assert (await client.call("work"))["content"][0]["text"] == "second"
-        assert log == ["first up", "second up", "first down"]
-    assert log == ["first up", "second up", "first down", "second down"]
-    thread.join()
-
-
-async def test_a_lifespan_that_cannot_move_is_entered_by_the_next_who_comes(caplog: pytest.LogCaptureFixture) -> None:
-    taken, here = threading.Event(), threading.Event()
-    troubles: list[str] = []
-
-    @asynccontextmanager
-    async def lifespan(server: Server) -> AsyncIterator[str]:
-        if troubles:
-            raise RuntimeError(troubles.pop())
-        yield "up"
-
-    server = Server("s", lifespan=lifespan)
-
-    @server.tool
-    async def look(ctx: Context) -> str:
-        return str(ctx.lifespan)
-
-    async def elsewhere() -> None:
-        async with connect(server, MODERN) as client:
-            await client.call("look")
-            taken.set()
-            await asyncio.to_thread(here.wait, 10)
-            troubles.append("no database")
-
-    there = asyncio.create_task(asyncio.to_thread(asyncio.run, elsewhere()))
-    await asyncio.to_thread(taken.wait, 10)
-    async with connect(server, MODERN) as first:
-        await first.call("look")
-        here.set()
-        await there
-        assert "no database" in caplog.text
-        async with connect(server, MODERN) as client:
-            assert (await client.call("look"))["content"][0]["text"] == "up"
-    assert server._life.holders == 0
-
-
-async def test_what_was_held_on_a_loop_that_is_gone_keeps_no_lifespan_alive() -> None:
-    log: list[str] = []
-
-    @asynccontextmanager
-    async def lifespan(server: Server) -> AsyncIterator[None]:
-        yield
-        log.append("down")
-
-    server = Server("s", lifespan=lifespan, tools=ping_tool)
-    async with connect(server, MODERN) as client:
-        await client.call("ping_tool")
-        await asyncio.to_thread(lambda: asyncio.run(server.process(HELLO)))
-        assert server._life.holders == 2
-    assert log == ["down"]
+def test_a_loop_that_ends_without_leaving_the_lifespan_is_followed_by_another() -> None:
+    server = Server("s", tools=[ping_tool, Tool(ping_tool, name="task", task="optional")])
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(server.process(HELLO))
+    loop.run_until_complete(server.process(legacy_text(1, "tools/call", name="ping_tool")))
+    assert server.loop is loop
+    loop.close()
+    assert server.loop is None
+    assert asyncio.run(server.call_tool("ping_tool")).text == "pong"
+    assert not server.kernel.hub.clients
 
 
 def test_leaving_where_nothing_was_entered_does_no_harm() -> None:

@@ -7,7 +7,6 @@ import json
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -386,24 +385,6 @@ async def test_texts_are_answered_and_nothing_else_is_kept() -> None:
     assert answers[0]["result"]["content"][0]["text"] == "False"
     # Whoever asks learns at once that there is no way, instead of waiting for an answer.
     assert answers[1]["result"]["isError"]
-
-
-def test_texts_on_two_loops_are_two_connections() -> None:
-    server = Server("s", tools=ping_tool)
-    turns = threading.Barrier(2, timeout=10)
-
-    def talk() -> list[str]:
-        async def main() -> list[str]:
-            await server.process(HELLO)
-            turns.wait()
-            answer = json.loads(await server.process(legacy_text(1, "tools/call", name="ping_tool")) or "null")
-            turns.wait()
-            return [block["text"] for block in answer["result"]["content"]]
-
-        return asyncio.run(main())
-
-    with ThreadPoolExecutor(2) as threads:
-        assert [each.result(10) for each in [threads.submit(talk), threads.submit(talk)]] == [["pong"], ["pong"]]
 
 
 def test_texts_keep_no_loop_but_the_last() -> None:

@@ -453,7 +453,7 @@ async def test_exceptions_come_back_described(processes: ProcessWorkers) -> None
         {"field": "x"},
     )
     # None of that cost the process.
-    assert len(processes._pool()._all) == 1
+    assert len(processes._pool._all) == 1
 
 
 async def test_a_crash_is_a_clean_error_and_the_next_call_works(processes: ProcessWorkers) -> None:
@@ -468,7 +468,7 @@ async def test_stopping_kills_the_process_and_its_children(processes: ProcessWor
     started = asyncio.Event()
 
     def message(pid: int) -> None:
-        pids.extend((pid, next(iter(processes._pool()._all)).pid))
+        pids.extend((pid, next(iter(processes._pool._all)).pid))
         started.set()
 
     running = asyncio.ensure_future(
@@ -525,7 +525,7 @@ async def test_one_caller_has_a_share_of_the_processes(tmp_path: Path) -> None:
         long.cancel()
         assert [await each for each in waiting] == [1, 2, 3]
         assert await workers.run(add, [1, 2], caller="a") == 3
-        pool = workers._pool()
+        pool = workers._pool
         assert (pool._turns, pool._shares.total) == ({}, 0)
     finally:
         await workers.close()

@@ -1,19 +1,23 @@
 """`Client` for programs without an event loop: the same methods, each of which waits for its result.
 
-The client lives on an event loop in a thread of its own, from `connect()` to `close()`. Callbacks are called there
-(`on_log`), or in another thread where they answer questions (`elicit`). It may be used from any number of threads.
+All blocking clients share one event loop, which runs in a thread of the library while one of them is connected. A
+client of a `Server` object that already runs in this process lives on the loop of that server instead. Callbacks are
+called on the client's loop (`on_log`), or in a worker thread where they answer questions (`elicit`). A client may be
+used from any number of threads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import Future
-from functools import wraps
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import wait as wait_for
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from toolwire.client.client import Client as AsyncClient
 from toolwire.client.listen import Change
@@ -24,22 +28,24 @@ from toolwire.client.tasks import TaskHandle, TaskState, WaitOptions
 from toolwire.content import ToolResult
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import Unreachable
-from toolwire.wire.threads import SHARED
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 S = TypeVar("S")
 
+#: How often a call that waits for the loop of a server looks whether that loop still runs.
+LOOK_SECONDS: Final = 1.0
+
 
 def _blocking(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Client, P], R]:
-    """The same method, which waits."""
+    """Return the method in a form that waits for its result."""
 
     @wraps(method)
     def wait(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._loop.wait(method(self._client, *args, **kwargs))
+        return self._wait(method(self._client, *args, **kwargs))
 
     return wait
 
@@ -47,33 +53,60 @@ def _blocking(
 def _taking_options_of(
     method: Callable[Concatenate[AsyncClient, P], None],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Client, P], None]]:
-    """The signature of another method, so that editors and type checkers know the options."""
+    """Give a method the signature of another, so that editors and type checkers know the options."""
     return wraps(method)
 
 
 class Client:
-    """The client of `toolwire.client`, blocking. Takes what that one takes."""
+    """The client of `toolwire.client` with methods that wait. It takes the same arguments."""
 
     @_taking_options_of(AsyncClient.__init__)
     def __init__(self, target: TargetLike, **options: Any) -> None:
-        self._client = AsyncClient(target, **options)
-        self._loop = _LoopThread()
+        self._make = partial(AsyncClient, target, **options)
+        self._client = self._make()
+        self._home: _Home | None = None
+        self._lock = threading.Lock()
 
     def connect(self) -> Self:
-        self._loop.start()
+        with self._lock:
+            if self._home is not None and self._home.is_gone:
+                # Nothing of it can be used any more, not even to close it.
+                self._home, self._client = None, self._make()
+            if self._home is None:
+                self._home = _home_for(self._client)
+            home = self._home
         try:
-            self._loop.wait(self._client.connect())
-        except BaseException:
-            self._loop.stop()
+            home.wait(self._client.connect())
+        except BaseException as error:
+            self._move_out()
+            if isinstance(error, Unreachable) and home.is_shared and _loop_of_server(self._client) is not None:
+                return self.connect()  # The server has just begun to run elsewhere, so the client moves there.
             raise
         return self
 
     def close(self) -> None:
-        if self._loop.running:
-            try:
-                self._loop.wait(self._client.close())
-            finally:
-                self._loop.stop()
+        home = self._home
+        if home is None:
+            return
+        home.check_thread()
+        try:
+            if not home.is_gone:
+                home.wait(self._client.close())
+        finally:
+            self._move_out()
+
+    def _move_out(self) -> None:
+        with self._lock:
+            home, self._home = self._home, None
+        if home is not None:
+            home.leave()
+
+    def _wait(self, work: Coroutine[Any, Any, R]) -> R:
+        home = self._home
+        if home is None:
+            work.close()
+            raise Unreachable("The client is not connected: use `with Client(...)` or `client.connect()`")
+        return home.wait(work)
 
     def __enter__(self) -> Self:
         return self.connect()
@@ -135,7 +168,7 @@ class Client:
         self, name: str, arguments: Arguments = None, *, returns: Any, **options: Unpack[CallOptions]
     ) -> Any: ...
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Any:
-        return self._loop.wait(self._client.call_tool(name, arguments, **options))
+        return self._wait(self._client.call_tool(name, arguments, **options))
 
     def stub(self, protocol: Callable[..., S]) -> S:
         """An object with the methods of `protocol` (a class), each of which calls the tool of its name and waits."""
@@ -149,14 +182,14 @@ class Client:
     def listen(self, **selection: Any) -> Iterator[Iterator[Change]]:
         """Changes as they happen: `with client.listen(tools=True) as changes: for change in changes: ...`."""
         subscription = self._client.listen(**selection)
-        self._loop.wait(subscription.__aenter__())
+        self._wait(subscription.__aenter__())
         try:
             yield self._changes(aiter(subscription))
         finally:
-            self._loop.wait(subscription.close())
+            self._wait(subscription.close())
 
     def _changes(self, changes: AsyncIterator[Change]) -> Iterator[Change]:
-        while (change := self._loop.wait(_following(changes))) is not None:
+        while (change := self._wait(_following(changes))) is not None:
             yield change
 
     def call_tool_as_task(
@@ -168,12 +201,12 @@ class Client:
         **options: Unpack[CallOptions],
     ) -> BlockingTaskHandle:
         """Call a tool and return as soon as the server has taken it on; as `Client.call_tool_as_task` does."""
-        handle = self._loop.wait(self._client.call_tool_as_task(name, arguments, ttl=ttl, **options))
-        return BlockingTaskHandle(handle, self._loop.wait)
+        handle = self._wait(self._client.call_tool_as_task(name, arguments, ttl=ttl, **options))
+        return BlockingTaskHandle(handle, self._wait)
 
     def task(self, id: str, tool: str | None = None) -> BlockingTaskHandle:
         """A handle of a task that was made earlier."""
-        return BlockingTaskHandle(self._client.task(id, tool), self._loop.wait)
+        return BlockingTaskHandle(self._client.task(id, tool), self._wait)
 
     def __repr__(self) -> str:
         return repr(self._client)
@@ -217,74 +250,144 @@ async def _following(changes: AsyncIterator[T]) -> T | None:
     return await anext(changes, None)
 
 
-class _LoopThread:
-    """An event loop in a thread, for as long as it is wanted."""
+# --- Event loops ------------------------------------------------------------------------------------------------------
 
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+
+class _Home:
+    """The event loop that a connected client lives on: that of its server, which others run."""
+
+    is_shared = False
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._process = os.getpid()
 
     @property
-    def running(self) -> bool:
-        return self._loop is not None
+    def is_gone(self) -> bool:
+        """Whether the loop has ended. It has, too, in a child that was forked: its thread stayed with the parent."""
+        return self._loop.is_closed() or self._process != os.getpid()
 
-    def start(self) -> None:
-        with self._lock:
-            if self._loop is None:
-                loop = self._loop = asyncio.new_event_loop()
-                # A daemon, so that a client that nobody closed does not keep the program alive.
-                self._thread = threading.Thread(target=_run, args=(loop,), name="toolwire-client", daemon=True)
-                self._thread.start()
-
-    def stop(self) -> None:
-        with self._lock:
-            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
-        if loop is not None and thread is not None:
-            stopped: Future[bool] = Future()
-            loop.call_soon_threadsafe(_stop, loop, stopped)
-            if stopped.result():
-                thread.join()
+    def check_thread(self) -> None:
+        """Raise `RuntimeError` where a wait for the loop would never end."""
+        if asyncio._get_running_loop() is self._loop:
+            raise RuntimeError(
+                "This would wait for itself: a blocking client was used on the event loop that it lives on. Use "
+                "toolwire.Client here and await it, or use the blocking client in a thread, such as a plain def handler"
+            )
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run `work` on the loop and wait for it here; who stops waiting (Ctrl-C) cancels it."""
-        loop = self._loop
-        if loop is None or threading.current_thread() is self._thread:
-            work.close()
-            if loop is None:
-                raise Unreachable("The client is not connected: use `with Client(...)` or `client.connect()`")
-            raise RuntimeError("A callback of a blocking client may not call it and wait: it would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(work, loop)
+        """Run a coroutine on the loop and wait for it here. It is cancelled when the wait is interrupted (Ctrl-C)."""
         try:
-            return future.result()
+            self.check_thread()
+            if self._process != os.getpid():
+                raise Unreachable("The client was connected before this process was forked: connect() again here")
+            if self._loop.is_closed():
+                raise self._ended()
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return self._result(future)
+        except CancelledError:
+            raise self._ended() from None
         except BaseException:
             future.cancel()
             raise
 
+    def _result(self, future: Future[R]) -> R:
+        while not wait_for((future,), LOOK_SECONDS).done:
+            if not self._loop.is_running():
+                raise self._ended()
+        return future.result()
 
-def _stop(loop: asyncio.AbstractEventLoop, stopped: Future[bool]) -> None:
-    """Stop the loop this is called on, now or when nobody elsewhere needs what lives here; the result says which."""
-    shared = {task for task in asyncio.all_tasks(loop) if task in SHARED}
-    if shared:
-        loop.create_task(_stop_after(loop, shared))
-    else:
-        loop.stop()
-    stopped.set_result(not shared)
+    def leave(self) -> None:
+        """Do without the loop from now on."""
 
-
-async def _stop_after(loop: asyncio.AbstractEventLoop, shared: set[asyncio.Task[Any]]) -> None:
-    await asyncio.wait(shared)
-    loop.stop()
+    def _ended(self) -> Unreachable:
+        return Unreachable("The event loop that the client lived on has ended: connect() again")
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        if left:
-            loop.run_until_complete(asyncio.wait(left))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+class _SharedHome(_Home):
+    """The event loop of the blocking clients, in a thread that lives while one of them is connected."""
+
+    is_shared = True
+    _current: ClassVar[_SharedHome | None] = None
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        super().__init__(asyncio.new_event_loop())
+        self._clients = 0
+        # A daemon, so that a client that nobody closed does not keep the program alive.
+        self._thread = threading.Thread(target=self._run, name="toolwire-client", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def move_in(cls) -> _SharedHome:
+        """Take a place on the loop; `leave` gives it back."""
+        with cls._lock:
+            home = cls._current
+            if home is None:
+                home = cls._current = _SharedHome()
+            home._clients += 1
+            return home
+
+    @classmethod
+    def forget(cls) -> None:
+        """Begin anew in a child process: the thread and whoever held the lock stayed with the parent."""
+        cls._current, cls._lock = None, threading.Lock()
+
+    @classmethod
+    def runs(cls, loop: asyncio.AbstractEventLoop) -> bool:
+        return cls._current is not None and cls._current._loop is loop
+
+    def leave(self) -> None:
+        if self._process != os.getpid():
+            return
+        with self._lock:
+            self._clients -= 1
+            if self._clients:
+                return
+            _SharedHome._current = None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _result(self, future: Future[R]) -> R:
+        # The loop runs for as long as a client lives there.
+        return future.result()
+
+    def _run(self) -> None:
+        loop = self._loop
+        try:
+            loop.run_forever()
+        finally:
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_SharedHome.forget)
+
+
+def _home_for(client: AsyncClient) -> _Home:
+    """Return the loop of the client's server where that runs in this process already, and the shared one otherwise."""
+    loop = _loop_of_server(client)
+    if loop is None:
+        return _SharedHome.move_in()
+    if not loop.is_running():
+        raise Unreachable(
+            "The server belongs to an event loop that stands still: close its connections there, or close the loop"
+        )
+    return _Home(loop)
+
+
+def _loop_of_server(client: AsyncClient) -> asyncio.AbstractEventLoop | None:
+    """Return the loop that the client's server runs on, unless that is the shared one."""
+    loop = client._target.loop
+    return None if loop is None or _SharedHome.runs(loop) else loop

@@ -127,6 +127,11 @@ class Target(ABC):
     verdict: str | None = None
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that a client of it has to live on; None where any will do."""
+        return None
+
+    @property
     def identity(self) -> object:
         """What tells this server from all others, for what is kept of it."""
         return self

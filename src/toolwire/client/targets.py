@@ -63,6 +63,11 @@ class ServerTarget(Target):
         self._server = server
         self.label: str = f"the server {getattr(server, 'name', '')!r}"
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        loop = getattr(self._server, "loop", None)
+        return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
+
     async def open(self) -> Link:
         ours, theirs = memory_pair()
         return _MemoryLink(ours, self.label, asyncio.get_running_loop().create_task(self._serve(theirs)))

@@ -58,6 +58,8 @@ class AppHost(SessionHost, SseHost, Protocol):
     def offer_alone_to(self, principal: Any) -> Offer:
         """Return what is offered to a caller whose requests have no session."""
 
+    def check_loop(self) -> None: ...
+
     async def start(self) -> None: ...
 
     def drain(self) -> None:
@@ -180,6 +182,7 @@ class HttpApp:
         """Start once for each event loop: tests and serverless hosts make a new one for every run."""
         loop = asyncio.get_running_loop()
         if self._started is None or self._loop is not loop:
+            self._endpoint.check_loop()
             self._loop = loop
             self._draining = False
             self._started = asyncio.ensure_future(self._start())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -79,6 +80,9 @@ class Owner(OwnServer, Protocol):
 
     @property
     def kernel(self) -> OwnerKernel: ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None: ...
 
     @property
     def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None: ...

@@ -93,7 +93,15 @@ class _Lifespans(Held):
         self._entered: dict[Server, Held] = {}
         self._beside: asyncio.Task[None] | None = None
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        return self._stage.current._life.loop
+
+    def check_loop(self) -> None:
+        self._stage.current._life.check_loop()
+
     async def enter(self) -> None:
+        self.check_loop()
         self._holders += 1
         try:
             await self._enter(self._stage.current)

@@ -134,6 +134,10 @@ class Endpoint:
     def offer_alone_to(self, principal: Principal | None) -> Offer:
         return self._anonymous_alone if principal is None else self._alone
 
+    def check_loop(self) -> None:
+        """Raise `ServerError` when the server runs on another event loop."""
+        self._server._life.check_loop()
+
     async def start(self) -> None:
         await self._server._life.enter()
         self.link.open()

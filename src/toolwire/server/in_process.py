@@ -38,56 +38,32 @@ class Nowhere:
         raise Unreachable(self.why)
 
 
-class Directs:
-    """The connections behind `Server.process`, one for each event loop that it is used on."""
-
-    def __init__(self) -> None:
-        self._open: dict[asyncio.AbstractEventLoop, Direct] = {}
-
-    def here(self, open_session: Callable[[Channel], Session], life: Held) -> Direct:
-        """That of the running loop."""
-        loop = asyncio.get_running_loop()
-        direct = self._open.get(loop)
-        if direct is None:
-            for ended in [each for each in tuple(self._open) if each.is_closed()]:
-                if (gone := self._open.pop(ended, None)) is not None:
-                    gone.forget()
-            direct = self._open[loop] = Direct(open_session, life)
-        return direct
-
-
 class Direct:
-    """The connection behind `Server.process`: what is written is the answer of the message that was fed.
+    """The connection behind `Server.process`. A message is fed to it, and what it writes then is the answer.
 
-    Nothing ends it but the end of its event loop, and so it is with its hold on the lifespan.
+    It lasts as long as its event loop, and so does its hold on the lifespan. On the next loop it is a new connection.
     """
 
-    def __init__(self, open_session: Callable[[Channel], Session], life: Held) -> None:
+    def __init__(self) -> None:
         self._channel = _Answers()
-        self._session = open_session(self._channel)
-        self._life = life
-        self._holds = False
+        self._session: Session | None = None
 
-    def forget(self) -> None:
-        """Its loop is gone."""
-        self._session.handler.closing(self._session)
+    async def process(self, message: bytes, open_session: Callable[[Channel], Session], life: Held) -> str | None:
+        async with life.held():
+            session = self._session
+            if session is None or session.loop is not asyncio.get_running_loop():
+                if session is not None:
+                    session.handler.closing(session)
+                session = self._session = open_session(self._channel)
+                # Held once more, for as long as the loop lasts. It is entered already, so nobody waits here.
+                await life.enter()
+            return await self._answer(session, message)
 
-    async def process(self, message: bytes) -> str | None:
-        if not self._holds:
-            self._holds = True
-            try:
-                await self._life.enter()
-            except BaseException:
-                self._holds = False
-                raise
-        async with self._life.held():
-            return await self._answer(message)
-
-    async def _answer(self, message: bytes) -> str | None:
-        before = set(self._session.peer.incoming)
+    async def _answer(self, session: Session, message: bytes) -> str | None:
+        before = set(session.peer.incoming)
         with self._channel.answering() as written:
-            self._session.feed(message)
-        serving = self._session.serving.items()
+            session.feed(message)
+        serving = session.serving.items()
         own = [outlet.task for each, outlet in serving if each not in before and outlet.task is not None]
         if own:
             await asyncio.wait(own)

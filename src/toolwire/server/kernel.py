@@ -35,6 +35,7 @@ from toolwire.server.extensions import Extension
 from toolwire.server.failures import Failures
 from toolwire.server.handler_runner import HandlerRunner
 from toolwire.server.input_requests import Asking
+from toolwire.server.lifespan import check_loop
 from toolwire.server.limits import Limits
 from toolwire.server.lowlevel import LowLevel
 from toolwire.server.methods import LISTEN, Methods
@@ -99,7 +100,7 @@ class Kernel:
         self.results: Results = Results(implementation)
         self.hub: Hub = Hub(limits)
         self.methods: Methods = Methods(self, page_size, cache)
-        self.workers: ThreadWorkers = ThreadWorkers(limits.threads, limits.queue, limits.share)
+        self.workers: ThreadWorkers = self._new_workers()
         self.processes: ProcessWorkers = ProcessWorkers(queue=limits.queue, share=limits.share)
         self.tracked: WeakSet[Progress] = WeakSet()
         self.audit: AuditLog | None = None
@@ -124,7 +125,7 @@ class Kernel:
             from toolwire.server.tasks.methods import TaskMethods
 
             with self._making_tasks:
-                # Once, although several loops may come at the same time.
+                # Once: `server.tasks` may be used in any thread.
                 if self._tasks is None:
                     self._tasks = TaskMethods(Tasks(self))
         return self._tasks
@@ -151,23 +152,34 @@ class Kernel:
 
     async def stop(self) -> None:
         """Let go of what runs beside the loop; the next call starts it anew."""
-        await self.leave_loop()
         if self._tasks is not None:
             await self._tasks.stop()
+        await self.processes.close()
         self.runner.forget_loop()
         self.hub.end_streams()
-        limits = self.limits
-        workers, self.workers = self.workers, ThreadWorkers(limits.threads, limits.queue, limits.share)
+        workers, self.workers = self.workers, self._new_workers()
         workers.shutdown()
         if self.audit is not None:
             # In a thread, because where the log goes may not answer.
             await asyncio.to_thread(self.audit.close)
 
-    async def leave_loop(self) -> None:
-        """Let go of what belongs to the running loop alone."""
+    def forget_loop(self, *, forked: bool) -> None:
+        """Forget everything of an event loop that ended before the server stopped; `forked`: of the parent process."""
         if self._tasks is not None:
-            await self._tasks.leave_loop()
-        await self.processes.close()
+            self._tasks.forget_loop()
+        self.processes.forget_loop(forked=forked)
+        self.runner.forget_loop()
+        self.hub.forget_everybody()
+        workers, self.workers = self.workers, self._new_workers()
+        if not forked:
+            workers.shutdown()
+
+    def check_loop(self) -> None:
+        """Raise `ServerError` when the server runs on another event loop."""
+        check_loop(self.server.name, self.server.loop)
+
+    def _new_workers(self) -> ThreadWorkers:
+        return ThreadWorkers(self.limits.threads, self.limits.queue, self.limits.share)
 
     # --- the one function ---
 

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import os
 import threading
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import AsyncIterator
-from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from toolwire.wire.threads import SHARED, hand_over, seen_from_here
+from toolwire.protocol.errors import ServerError
 
-log: logging.Logger = logging.getLogger("toolwire.server")
+
+def check_loop(name: str, loop: asyncio.AbstractEventLoop | None) -> None:
+    """Raise `ServerError` when a server runs on another event loop than the running one."""
+    if loop not in (None, asyncio.get_running_loop()):
+        raise ServerError(
+            f"The server {name!r} runs on another event loop. Use it there, connect to it with "
+            "toolwire.client.sync.Client, which hands its calls over to that loop, or close all of its connections "
+            "there before you use it here"
+        )
 
 
 class Held(ABC):
-    """What the first who needs it enters, and the last leaves."""
+    """Something that its first user enters and its last user leaves."""
 
     @abstractmethod
     async def enter(self) -> None: ...
 
     @abstractmethod
     async def exit(self) -> None: ...
+
+    @property
+    @abstractmethod
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that it belongs to; None while nobody uses it."""
+
+    @abstractmethod
+    def check_loop(self) -> None:
+        """Raise `ServerError` when it belongs to another event loop than the running one."""
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -36,68 +51,64 @@ class Held(ABC):
 
 
 class Life(Held):
-    """The lifespans of a server and those mounted in it, left in the task that entered them.
+    """The lifespans of a server and of the servers mounted in it.
 
-    They live on the loop of whoever needed them first. Others may come from loops of their own, as blocking clients do;
-    the thread of a blocking client that is closed goes on for as long as they live there. Any other loop may end under
-    them: then they are entered on another that uses the server, before they are left.
+    The first connection enters them and the last one leaves them, in the task that entered them. While they last, the
+    server belongs to the event loop of the first connection, and a connection on another loop is refused. Loops may
+    follow one another.
     """
 
     def __init__(self, server: Any) -> None:
         self._server = server
-        self._lock = threading.Lock()
         self._span: _Span | None = None
-        self._held: Counter[asyncio.AbstractEventLoop] = Counter()
+        # Two threads may ask for the server at once, each with a loop of its own.
+        self._lock = threading.Lock()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        span = self._span
+        return None if span is None or span.is_over else span.loop
 
     @property
     def holders(self) -> int:
-        """Return how many keep it alive."""
-        return self._held.total()
+        """The number of connections and calls that keep the lifespans alive."""
+        return 0 if self._span is None or self._span.is_over else self._span.holders
+
+    def check_loop(self) -> None:
+        check_loop(self._server.name, self.loop)
 
     async def enter(self) -> None:
-        loop = asyncio.get_running_loop()
         with self._lock:
-            if self._span is None or self._span.is_over:
-                self._span = _Span(loop)
-                self._begin(self._span)
+            self.check_loop()
             span = self._span
-            self._held[loop] += 1
+            if span is not None and span.is_over and not span.left.is_set():
+                self._server.kernel.forget_loop(forked=span.process != os.getpid())
+            if span is None or span.is_over or span.leave.is_set():
+                span = self._span = _Span()
+                span.task = span.loop.create_task(self._live(span))
+            span.holders += 1
         try:
-            await seen_from_here(span.ready)
+            await span.entered.wait()
+            if span.failure is not None:
+                raise span.failure
         except BaseException:
-            self._let_go(loop)
+            self._let_go(span)
             raise
 
-    def _begin(self, span: _Span) -> None:
-        span.task = span.loop.create_task(self._live(span))
-        SHARED.add(span.task)
-
     async def exit(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._is_last_elsewhere(loop):
-            await self._server.kernel.leave_loop()
-        ended = self._let_go(loop)
-        if ended is not None and not ended.is_over:
-            await seen_from_here(ended.over)
+        span = self._span
+        if span is None or span.loop is not asyncio.get_running_loop() or not span.holders:
+            return  # It was entered on a loop that has ended, and so has the lifespan.
+        self._let_go(span)
+        if not span.holders:
+            await span.left.wait()
+            if span.failure is not None:
+                raise span.failure
 
-    def _is_last_elsewhere(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether a loop on which no lifespan lives is about to have no holder left."""
-        with self._lock:
-            return self._held[loop] == 1 and self._span is not None and self._span.loop is not loop
-
-    def _let_go(self, loop: asyncio.AbstractEventLoop) -> _Span | None:
-        """Give up one hold; what ends, where nobody else has one."""
-        with self._lock:
-            if not self._held[loop]:
-                return None  # It was held on a loop that is gone, and with it the hold.
-            self._held[loop] -= 1
-            self._held = Counter({each: count for each, count in self._held.items() if count and not each.is_closed()})
-            if self._held:
-                return None
-            span, self._span = self._span, None
-        if span is not None:
-            hand_over(span.loop, span.leave.set)
-        return span
+    def _let_go(self, span: _Span) -> None:
+        span.holders -= 1
+        if not span.holders:
+            span.leave.set()
 
     async def _live(self, span: _Span) -> None:
         servers = [self._server, *(catalog.owner for catalog in self._server.catalog.family())]
@@ -107,7 +118,7 @@ class Life(Held):
                     if server.lifespan is not None:
                         server.lifespan_value = await stack.enter_async_context(server.lifespan(server))
                 await self._server.kernel.start()
-                span.ready.set_result(None)
+                span.entered.set()
                 try:
                     await span.leave.wait()
                 except asyncio.CancelledError:
@@ -115,54 +126,31 @@ class Life(Held):
                     # would not be done if the cancellation reached it.
                     if (task := asyncio.current_task()) is not None:
                         task.uncancel()
-                await self._leave(span)
+                await self._server.kernel.stop()
         except BaseException as error:
-            # Whoever waits is told: those who enter, or the last who leaves.
-            if not span.ready.done():
-                span.ready.set_exception(error)
-            elif isinstance(error, Exception):
-                span.over.set_exception(error)
-            else:
+            # Those who enter raise it, or the last one who leaves.
+            span.failure = error
+            if span.entered.is_set() and not isinstance(error, Exception):
                 raise
         finally:
-            if not span.over.done():
-                span.over.set_result(None)
-
-    async def _leave(self, span: _Span) -> None:
-        successor = self._successor(span)
-        if successor is None:
-            await self._server.kernel.stop()
-            return
-        try:
-            async with asyncio.timeout(self._server.limits.drain):
-                await seen_from_here(successor.ready)
-        except Exception:
-            log.exception("the lifespan could not be entered on another loop")
-        await self._server.kernel.leave_loop()
-
-    def _successor(self, span: _Span) -> _Span | None:
-        """What goes on elsewhere, where a loop ends on which a lifespan lives that is still used."""
-        with self._lock:
-            if self._span is not span:
-                return None  # The last who used it has left.
-            del self._held[span.loop]
-            heir = next((loop for loop in self._held if loop.is_running()), None)
-            self._span = successor = None if heir is None else _Span(heir)
-        if successor is not None and hand_over(successor.loop, self._begin, successor):
-            return successor
-        return None
+            span.entered.set()
+            span.left.set()
 
 
 class _Span:
-    """From entering the lifespans to leaving them, on one loop."""
+    """The time from entering the lifespans to leaving them, on the running loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.ready: Future[None] = Future()
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.holders = 0
+        self.entered = asyncio.Event()
         self.leave = asyncio.Event()
-        self.over: Future[None] = Future()
+        self.left = asyncio.Event()
+        self.failure: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
+        self.process: int = os.getpid()
 
     @property
     def is_over(self) -> bool:
-        return self.over.done() or self.loop.is_closed()
+        """Whether the lifespans were left, or their loop has ended. The loops of a process end in its forked child."""
+        return self.left.is_set() or self.loop.is_closed() or self.process != os.getpid()

@@ -36,7 +36,7 @@ from toolwire.server.components import (
 from toolwire.server.components.restriction import VisibleTo
 from toolwire.server.context import Progress
 from toolwire.server.extensions import Extension, plain_callback
-from toolwire.server.in_process import Directs, Nowhere
+from toolwire.server.in_process import Direct, Nowhere
 from toolwire.server.kernel import Kernel
 from toolwire.server.lifespan import Life
 from toolwire.server.limits import Limits
@@ -153,11 +153,16 @@ class Server(Registering, Serving):
         self.lifespan_value: Any = None
         self.lifespan = lifespan
         self._life = Life(self)
-        self._directs = Directs()
+        self._direct = Direct()
         super().__init__()
         for each in all_of(middleware):
             self.kernel.use(each)
         self._register_all(tools, resources, templates, prompts, completions, directory)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the server runs on; None while it does not run."""
+        return self._life.loop
 
     # --- what belongs to it beside components ---
 
@@ -376,8 +381,8 @@ class Server(Registering, Serving):
         The messages on one event loop form one connection: a legacy client is expected to `initialize` first. It lasts,
         and with it the lifespan, as long as the loop. What is no answer is dropped, and handlers cannot ask the client.
         """
-        direct = self._directs.here(self._local_session, self._life)
-        return await direct.process(message.encode() if isinstance(message, str) else message)
+        text = message.encode() if isinstance(message, str) else message
+        return await self._direct.process(text, self._local_session, self._life)
 
     def __repr__(self) -> str:
         return f"Server({self.name!r}, version={self.version!r})"

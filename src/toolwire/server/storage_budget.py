@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import threading
 import time
 from itertools import count
 
@@ -15,8 +14,6 @@ class StorageBudget:
 
     def __init__(self, most: int, share: float) -> None:
         self._shares = Shares(most, share, "bytes kept")
-        # A server may be used on several loops at once.
-        self._lock = threading.Lock()
         # The number keeps two entries with one end apart, whose callers cannot be compared.
         self._ends: list[tuple[float, int, Caller, int]] = []
         self._number = count()
@@ -24,20 +21,18 @@ class StorageBudget:
     def admit(self, caller: Caller, size: int, seconds: float) -> bool:
         """Count bytes in until their time is over; False where there is no room for them."""
         now = time.monotonic()
-        with self._lock:
-            self._forget(now)
-            try:
-                self._shares.take(caller, size)
-            except Taken:
-                return False
-            heapq.heappush(self._ends, (now + seconds, next(self._number), caller, size))
-            return True
+        self._forget(now)
+        try:
+            self._shares.take(caller, size)
+        except Taken:
+            return False
+        heapq.heappush(self._ends, (now + seconds, next(self._number), caller, size))
+        return True
 
     def has_room(self, caller: Caller, size: int) -> bool:
         """Return whether there is room for so many bytes now, and count nothing in."""
-        with self._lock:
-            self._forget(time.monotonic())
-            return self._shares.has_room(caller, size)
+        self._forget(time.monotonic())
+        return self._shares.has_room(caller, size)
 
     def _forget(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:

@@ -207,7 +207,7 @@ class Relay(Protocol):
 
 
 class Hub:
-    """Everyone who wants to be told, whichever loop they live on; changes may come from any thread."""
+    """Everyone who wants to be told of changes. The changes may come from any thread."""
 
     def __init__(self, limits: Limits) -> None:
         self.shares: Shares = Shares(limits.listeners, limits.share, "listen streams open", seconds=5)
@@ -248,6 +248,11 @@ class Hub:
                 call_on(client.loop, client.log, params)
         if self.relay is not None:
             self.relay.logged(params, session or "")
+
+    def forget_everybody(self) -> None:
+        """Drop the connections of an event loop that has ended."""
+        self.clients.clear()
+        self.streams.clear()
 
     def end_streams(self, session: Session | None = None) -> None:
         for stream in tuple(self.streams):

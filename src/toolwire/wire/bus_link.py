@@ -16,6 +16,7 @@ from typing import Final
 from toolwire.backoff import Backoff
 from toolwire.protocol.errors import ToolwireError
 from toolwire.stores import Bus
+from toolwire.wire.threads import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.wire")
 
@@ -81,17 +82,8 @@ class BusLink:
     def post(self, kind: str, data: bytes) -> None:
         """Publish a message without waiting, from any thread. Such messages keep their order among themselves."""
         loop = self._loop
-        if loop is None:
-            return
-        try:
-            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if here is loop:
-            self._queue(_message(kind, data))
-            return
-        with contextlib.suppress(RuntimeError):  # The loop was closed meanwhile, and with it everyone who listened.
-            loop.call_soon_threadsafe(self._queue, _message(kind, data))
+        if loop is not None:
+            call_on(loop, self._queue, _message(kind, data))
 
     def _queue(self, message: bytes) -> None:
         if self._loop is None:

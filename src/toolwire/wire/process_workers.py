@@ -114,7 +114,7 @@ def _decode(line: bytes) -> Any:
 class ProcessWorkers:
     """A pool of at most `count` children (one for each processor), and at most `queue` calls that wait for one.
 
-    Children belong to the loop that reads from them, so each loop on which calls are made has its own.
+    Children belong to the event loop that reads from them. Another loop that comes later has children of its own.
     """
 
     def __init__(self, count: int | None = None, queue: int = 1000, share: float = 1.0) -> None:
@@ -122,8 +122,8 @@ class ProcessWorkers:
         self._count = count or os.cpu_count() or 1
         self._queue = queue
         self._share = share
-        self._lock = threading.Lock()
-        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: _Pool | None = None
 
     async def run(
         self,
@@ -141,24 +141,25 @@ class ProcessWorkers:
         are killed. Exceptions of this library are raised as they are, all others as `ProcessFailed`.
         """
         job = _encode((_reference(function), _pack((tuple(args), dict(kwargs or {})))))
-        return await self._pool().run(job, timeout, on_message, caller)
+        loop, pool = asyncio.get_running_loop(), self._pool
+        if pool is None or self._loop is not loop:
+            self.forget_loop(forked=False)
+            self._loop, pool = loop, _Pool(self._count, self._queue, self._share)
+            self._pool = pool
+        return await pool.run(job, timeout, on_message, caller)
 
     async def close(self) -> None:
-        """Kill every child of the running loop, and wait for its end."""
-        with self._lock:
-            pool = self._pools.pop(asyncio.get_running_loop(), None)
-        if pool is not None:
+        """Kill every child, and wait for its end."""
+        pool = self._pool
+        if pool is not None and self._loop is asyncio.get_running_loop():
+            self._pool = None
             await pool.close()
 
-    def _pool(self) -> _Pool:
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            pool = self._pools.get(loop)
-            if pool is None:
-                for ended in [each for each in self._pools if each.is_closed()]:
-                    self._pools.pop(ended).kill()
-                pool = self._pools[loop] = _Pool(self._count, self._queue, self._share)
-            return pool
+    def forget_loop(self, *, forked: bool) -> None:
+        """Kill the children of a loop that has ended; `forked`: they are those of the parent process, and live on."""
+        pool, self._pool = self._pool, None
+        if pool is not None and not forked:
+            pool.kill()
 
 
 class _Pool:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Final, TypeVarTuple
-from weakref import WeakSet
+from typing import TypeVarTuple
 
 Arguments = TypeVarTuple("Arguments")
-
-#: Tasks on which other loops depend. A thread of our own keeps its loop as long as one of them runs there.
-SHARED: Final[WeakSet[asyncio.Task[Any]]] = WeakSet()
 
 
 def start_daemon(name: str, target: Callable[[*Arguments], object], *args: *Arguments) -> threading.Thread:
@@ -41,14 +36,6 @@ def call_on(loop: asyncio.AbstractEventLoop, callback: Callable[[*Arguments], ob
         callback(*args)
     else:
         hand_over(loop, callback, *args)
-
-
-async def seen_from_here(future: Future[None]) -> None:
-    """Wait for a future that may be set on another loop."""
-    if future.done():
-        future.result()
-    else:
-        await asyncio.shield(asyncio.wrap_future(future))
 
 
 def call_after(

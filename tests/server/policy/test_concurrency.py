@@ -226,7 +226,7 @@ def test_slots_that_make_no_sense(slots: Any) -> None:
         Slots(*slots)
 
 
-async def test_slots_are_shared_by_loops() -> None:
+async def test_slots_are_shared_with_blocking_clients() -> None:
     server = Server("s", policy=Policy(concurrency=1))
     holding, release = asyncio.Event(), asyncio.Event()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable
 from typing import Any
 
@@ -188,37 +187,25 @@ async def test_only_what_create_returned_names_a_task() -> None:
         await server.tasks.create(ttl=-1)
 
 
-# --- on several loops ---
+# --- one loop after another ---
 
 
-async def test_whoever_waits_on_another_loop_is_woken_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_blocking_client_waits_for_a_task_of_the_host() -> None:
     server, jobs = office()
-    waits, rings = threading.Event(), methods._rings
-    woken: list[bool] = []
-
-    def noticed(bell: asyncio.Event) -> Awaitable[None]:
-        thread, ring = threading.current_thread(), bell.set
-
-        def set_bell() -> None:
-            woken.append(threading.current_thread() is thread)
-            ring()
-
-        monkeypatch.setattr(bell, "set", set_bell)
-        waits.set()
-        return rings(bell)
-
-    monkeypatch.setattr(methods, "_rings", noticed)
+    submitted = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
     def elsewhere() -> str:
         with sync.Client(server, revision=CORE) as client:
-            return client.task(client.call_tool("submit").text).wait(timeout=10).text
+            task = client.task(client.call_tool("submit").text)
+            loop.call_soon_threadsafe(submitted.set)
+            return task.wait(timeout=10).text
 
-    await server.tasks.create(ttl=60)  # So that this loop is the first to hear of changes.
-    there = asyncio.create_task(asyncio.to_thread(elsewhere))
-    assert await asyncio.to_thread(waits.wait, 10)
-    assert await server.tasks.finish(jobs[0], "stamped")
-    assert await there == "stamped"
-    assert woken == [True]
+    async with talk(server, CORE):
+        there = asyncio.create_task(asyncio.to_thread(elsewhere))
+        await submitted.wait()
+        assert await server.tasks.finish(jobs[0], "stamped")
+        assert await there == "stamped"
 
 
 def test_a_loop_that_is_gone_takes_no_bell_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from toolwire.protocol.rounds import digest
@@ -26,29 +24,3 @@ async def test_an_entry_that_cannot_be_read_stops_nobody(entry: bytes) -> None:
     assert await processes.lives("stranger"), "its tasks are its own"
     assert await kv.get(stranger) is not None
     await processes.stop()
-
-
-def test_a_process_goes_on_where_its_first_loop_has_ended() -> None:
-    kv = MemoryKV()
-
-    async def recover() -> None:
-        return
-
-    async def go_on() -> None:
-        before = asyncio.all_tasks()
-        processes.go_on()
-        (beat,) = asyncio.all_tasks() - before
-        name = await processes.registered()
-        assert await kv.get(f"toolwire:task-process:{digest('s')[:16]}:{name}") is not None
-        processes.go_on()
-        assert asyncio.all_tasks() - before == {beat}
-        await processes.stop()
-        assert beat.cancelled()
-
-    async def begin() -> None:
-        await processes.start()
-        await kv.delete(f"toolwire:task-process:{digest('s')[:16]}:{await processes.registered()}")
-
-    processes = Processes("s", kv, recover)
-    asyncio.run(begin())
-    asyncio.run(go_on())

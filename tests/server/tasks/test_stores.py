@@ -29,7 +29,7 @@ from tests.server.tasks.talking import (
 )
 from tests.wireclient import MODERN
 
-from toolwire import Context, Policy
+from toolwire import Context, Policy, Server
 from toolwire.auth import Principal
 from toolwire.protocol.errors import InsufficientScope
 from toolwire.server.policy import Call
@@ -361,11 +361,12 @@ async def test_nothing_is_left_running(file: Path) -> None:
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
-async def test_a_start_is_awaited_on_any_loop(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, starting, go_on = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+async def test_a_start_is_awaited_by_all_who_come_meanwhile(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starting, go_on = asyncio.Event(), asyncio.Event()
     start = Processes.start
 
     async def start_slowly(self: Processes) -> None:
+        assert not starting.is_set(), "it starts once"
         starting.set()
         await go_on.wait()
         await start(self)
@@ -373,19 +374,25 @@ async def test_a_start_is_awaited_on_any_loop(file: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Processes, "start", start_slowly)
     held = Process(file)
     tasks = held.server.kernel.tasks
-
-    async def elsewhere() -> None:
-        ready = asyncio.ensure_future(tasks.ready())
-        await asyncio.sleep(0)  # It waits by now.
-        loop.call_soon_threadsafe(go_on.set)
-        await ready
-
-    here = asyncio.create_task(tasks.ready())
+    several = [asyncio.create_task(tasks.ready()) for _ in range(3)]
     await starting.wait()
-    try:
-        await asyncio.to_thread(asyncio.run, elsewhere())
-    finally:
-        go_on.set()
-        await here
-        await tasks.stop()
-        held.stores.close()
+    assert not any(each.done() for each in several)
+    go_on.set()
+    await asyncio.gather(*several)
+    await tasks.stop()
+    held.stores.close()
+
+
+def test_each_loop_takes_part_anew(file: Path) -> None:
+    stores = SqliteStores(file)
+    tasks = Server("s", stores=stores).kernel.tasks
+
+    async def takes_part() -> None:
+        await tasks.ready()
+        await tasks.ready()
+        beats = [task for task in asyncio.all_tasks() if "_renew" in repr(task)]
+        assert len(beats) == 1
+
+    for _ in range(2):
+        asyncio.run(takes_part())
+    stores.close()

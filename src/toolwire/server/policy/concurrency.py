@@ -63,7 +63,7 @@ class _Gate:
 
 
 class _Waiter:
-    """Somebody in a queue, on whichever loop."""
+    """A call that waits in a queue."""
 
     __slots__ = ("_turn", "has_slot", "loop")
 
@@ -87,7 +87,7 @@ class Gates:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._gates: dict[tuple[str, str, Slots], _Gate] = {}
         self._clock = clock
-        # A server may be used on several loops at once, as by blocking clients.
+        # A call of a `def` handler gives its slot back in the thread of the handler.
         self._lock = threading.Lock()
         # How long calls hold a slot, on average and of late: what a caller that is turned away is told to wait.
         self._usual = 1.0
@@ -150,7 +150,7 @@ class Gates:
         if not gate.users:
             self._gates.pop(gate.key, None)
         if waiter is not None and not waiter.has_slot:
-            with suppress(ValueError):  # Where its loop was gone when its turn came.
+            with suppress(ValueError):  # Its loop had ended when its turn came.
                 gate.queue.remove(waiter)
             return
         while gate.queue:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -46,7 +44,6 @@ from toolwire.stores import MemoryKV, Stores
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.shares import Caller, Shares
 from toolwire.wire.thread_workers import ThreadWorkers
-from toolwire.wire.threads import call_on, seen_from_here
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -73,6 +70,8 @@ class TaskParts(Protocol):
 
     async def handle(self, request: Incoming, outlet: Outlet) -> Any: ...
 
+    def check_loop(self) -> None: ...
+
 
 class Tasks:
     """Creates tasks, runs them, and knows those that run here."""
@@ -94,10 +93,10 @@ class Tasks:
         self._running: set[str] = set()
         self._shares = Shares(self.limits.tasks_running, self.limits.share, "tasks running", seconds=5)
         self._repeated: dict[Incoming, tuple[str, Record]] = {}
-        # A server may be used on several loops at once, as by blocking clients.
-        self._lock = threading.Lock()
-        self._started: Future[None] | None = None
-        self._looking: set[tuple[asyncio.AbstractEventLoop, str]] = set()
+        # The loop that it takes part on, and the task that makes it take part.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._looking: set[str] = set()
         self._background: set[asyncio.Task[Any]] = set()
         self.processes: Processes | None = None
 
@@ -142,11 +141,10 @@ class Tasks:
         )
 
     def new_run(self, call: Call, found: Found[Tool], ttl_ms: int) -> Run:
-        with self._lock:
-            if self._workers is None:
-                # J86: work that takes long must not take the threads away from calls that do not.
-                self._workers = ThreadWorkers(self.limits.threads, self.limits.queue, self.limits.share)
-            call.workers = self._workers
+        if self._workers is None:
+            # J86: work that takes long must not take the threads away from calls that do not.
+            self._workers = ThreadWorkers(self.limits.threads, self.limits.queue, self.limits.share)
+        call.workers = self._workers
         return Run(self, call, found, ttl_ms)
 
     def _created(self, run: Run) -> Any:
@@ -364,33 +362,25 @@ class Tasks:
     def _tell(self, key: str, record: Record | None) -> None:
         followed = self._followed.get(key)
         if followed is not None:
-            call_on(followed.loop, self._told, followed, record)
-
-    def _told(self, followed: Followed, record: Record | None) -> None:
-        followed.heard(record)
-        if record is None or record.over:
-            self.over(followed)
+            followed.heard(record)
+            if record is None or record.over:
+                self.over(followed)
 
     def _heard(self, key: str) -> None:
-        """Somebody changed a record: look at it, if anybody on this loop cares. Others hear of it themselves."""
-        loop = asyncio.get_running_loop()
+        """Look at a record that somebody has changed, if anybody here wants to know."""
         identifier = key.rpartition(":")[2]
-        followed = self._followed.get(key)
-        cares = (followed is not None and followed.loop is loop) or self._listeners(identifier, loop)
-        if cares and (loop, key) not in self._looking:
-            self._looking.add((loop, key))
+        if key not in self._looking and (key in self._followed or self._listeners(identifier)):
+            self._looking.add(key)
             self.in_background(self._look(key, identifier))
 
-    def _listeners(self, identifier: str, loop: asyncio.AbstractEventLoop) -> list[Stream]:
-        streams = tuple(self._kernel.hub.streams)
-        return [each for each in streams if each.loop is loop and identifier in each.extra.get(FILTER, ())]
+    def _listeners(self, identifier: str) -> list[Stream]:
+        return [each for each in self._kernel.hub.streams if identifier in each.extra.get(FILTER, ())]
 
     async def _look(self, key: str, identifier: str) -> None:
-        loop = asyncio.get_running_loop()
-        self._looking.discard((loop, key))
+        self._looking.discard(key)
         record = await self.records.find(key)
         self._tell(key, record)
-        listeners = self._listeners(identifier, loop)
+        listeners = self._listeners(identifier)
         if record is not None and listeners:
             task = rules.detailed_task(self.in_words_of(MODERN, record), t.TaskNotificationParams, time.time())
             params = FrozenParams(msgspec.json.decode(msgspec.json.encode(task)))
@@ -415,25 +405,20 @@ class Tasks:
     # --- the life of the server ---
 
     async def ready(self) -> None:
-        """Take part, and take over what a process that is gone has left behind; once, before anything else."""
-        with self._lock:
-            started = self._started
-            if started is None:
-                started = self._started = Future()
-                self.in_background(self._start_once(started))
-            elif self.processes is not None and started.done():
-                self.processes.go_on()
-        if not started.done():
-            await seen_from_here(started)
-
-    async def _start_once(self, started: Future[None]) -> None:
-        try:
-            await self._start()
-        except BaseException as error:
-            self._started = None  # Its loop may be at an end; the next who comes tries again.
-            started.set_exception(error)
-        else:
-            started.set_result(None)
+        """Take part on the running loop, and take over what a process that is gone has left behind; once."""
+        self._kernel.check_loop()
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self.forget_loop()
+            self._loop = loop
+        starting = self._starting
+        if starting is None:
+            starting = self._starting = loop.create_task(self._start())
+        if not starting.done():
+            await asyncio.wait({starting})
+        if self._starting is starting and (starting.cancelled() or starting.exception() is not None):
+            self._starting = None  # The next who comes tries again.
+        starting.result()
 
     async def _start(self) -> None:
         kv = self._kernel.stores.kv
@@ -488,30 +473,38 @@ class Tasks:
         await asyncio.wait({run.worker})
         return run.outcome()
 
-    async def leave_loop(self) -> None:
-        """End what runs on this loop. What may be run again is left for the next process, all else has failed."""
-        loop = asyncio.get_running_loop()
-        here = [each for each in tuple(self._followed.values()) if each.loop is loop]
-        runs = [each for each in here if isinstance(each, Run)]
+    async def stop(self) -> None:
+        """End what runs, and take no part any more. What may be run again is left for the next process."""
+        if self._loop is not asyncio.get_running_loop():
+            self.forget_loop()  # Whoever used it last did so on a loop that has ended.
+            return
+        runs = [each for each in self._followed.values() if isinstance(each, Run)]
         for run in runs:
             run.stop()
         workers = [run.worker for run in runs if run.worker is not None]
         if workers:
             await asyncio.wait(workers, timeout=1.0)
         await asyncio.gather(*(self.change(run.key, left_behind) for run in runs), return_exceptions=True)
-        for followed in here:
+        for followed in tuple(self._followed.values()):
             self.over(followed)
-        background = {task for task in tuple(self._background) if task.get_loop() is loop}
-        if background:
-            await asyncio.wait(background, timeout=1.0)
-        self.records.leave_loop()
-
-    async def stop(self) -> None:
-        """Take no part any more, when every loop has been left."""
+        if self._background:
+            await asyncio.wait(self._background, timeout=1.0)
+        self.records.leave()
         if self.processes is not None:
             await self.processes.stop()
-        self._followed.clear()
-        self._started = self.processes = None
+            self.processes = None
+        self.forget_loop()
+
+    def forget_loop(self) -> None:
+        """Forget what belongs to the loop that it took part on, which has ended."""
+        self.records.forget_loop()
+        if self.processes is not None:
+            self.processes.forget_loop()
+        for followed in tuple(self._followed.values()):
+            self.over(followed)
+        self._looking.clear()
+        self._background.clear()
+        self._loop = self._starting = self.processes = None
         if self._workers is not None:
             self._workers.shutdown()
             self._workers = None

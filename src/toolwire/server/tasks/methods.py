@@ -76,11 +76,11 @@ class TaskMethods:
     async def ready(self) -> None:
         await self._tasks.ready()
 
-    async def leave_loop(self) -> None:
-        await self._tasks.leave_loop()
-
     async def stop(self) -> None:
         await self._tasks.stop()
+
+    def forget_loop(self) -> None:
+        self._tasks.forget_loop()
 
     async def handle(self, call: Call) -> Any:
         await self._tasks.ready()

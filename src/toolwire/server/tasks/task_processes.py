@@ -20,7 +20,7 @@ from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolwireErro
 from toolwire.protocol.rounds import digest
 from toolwire.server.tasks.liveness import is_gone, own_identity
 from toolwire.stores import KV
-from toolwire.wire.threads import call_on
+from toolwire.wire.threads import hand_over
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -51,20 +51,19 @@ class Processes:
         self._beat: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        """Look after the tasks of others once, and from now on again and again."""
         await self._look_after()
-        self.go_on()
+        self._beat = asyncio.create_task(self._renew())
 
-    def go_on(self) -> None:
-        """Renew the entry from now on, on this loop, unless that is done on another that has not ended."""
-        if self._beat is None or self._beat.done():
-            self._beat = asyncio.get_running_loop().create_task(self._renew())
+    def forget_loop(self) -> None:
+        """Renew the entry no more, on a loop that may have ended."""
+        if self._beat is not None:
+            hand_over(self._beat.get_loop(), self._beat.cancel)
 
     async def stop(self) -> None:
-        beat = self._beat
-        if beat is not None:
-            call_on(beat.get_loop(), beat.cancel)
-            if beat.get_loop() is asyncio.get_running_loop():
-                await asyncio.wait({beat})
+        if self._beat is not None:
+            self._beat.cancel()
+            await asyncio.wait({self._beat})
         try:
             await self._kv.delete(self._prefix + self._name)
         except ToolwireError as error:
@@ -97,7 +96,7 @@ class Processes:
                 await asyncio.sleep(BEAT_SECONDS)
                 await self._look_after(only_the_gone=True)
         finally:
-            self._is_registered = False  # Until somebody goes on, the entry grows old.
+            self._is_registered = False  # The entry grows old from now on.
 
     async def _look_after(self, only_the_gone: bool = False) -> None:
         try:

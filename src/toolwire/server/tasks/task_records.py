@@ -13,7 +13,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Final, TypeVar
 
 from toolwire.protocol import tasks as rules
@@ -21,7 +20,6 @@ from toolwire.protocol.errors import INTERNAL_ERROR, ProtocolError, ToolwireErro
 from toolwire.protocol.rounds import digest
 from toolwire.protocol.tasks import Record
 from toolwire.stores import StoreFull, Stores
-from toolwire.wire.threads import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.tasks")
 
@@ -57,7 +55,10 @@ class Records:
         self._longest = longest
         self._heard = heard
         self._lost = lost
-        self._ears: dict[asyncio.AbstractEventLoop, _Ear] = {}
+        # What the running loop hears of changes, and the events of those who wait there for a change of a record.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self._waiting: dict[str, set[asyncio.Event]] = {}
 
     # --- one record ---
 
@@ -125,38 +126,39 @@ class Records:
 
     # --- the bell ---
 
-    def listen(self) -> _Ear:
-        """Hear of changes from now on, on this loop; each that the server is used on has an ear of its own."""
+    def listen(self) -> None:
+        """Hear of changes from now on, on the running loop."""
         loop = asyncio.get_running_loop()
-        ear = self._ears.get(loop)
-        if ear is None:
-            for ended in [each for each in tuple(self._ears) if each.is_closed()]:
-                self._leave(ended)
-            ear = _Ear()
-            rung, missed = partial(self._rung, ear), partial(self._missed, ear)
-            ear.leave = self._stores.bus.subscribe(self._topic, rung, on_lost=missed)
-            self._ears[loop] = ear
-        return ear
+        if self._loop is not loop:
+            self.forget_loop()
+            self._loop = loop
+            self._unsubscribe = self._stores.bus.subscribe(self._topic, self._rung, on_lost=self._missed)
 
-    def leave_loop(self) -> None:
-        """Hear nothing any more on this loop; who waits here looks once more."""
-        self._leave(asyncio.get_running_loop())
+    def leave(self) -> None:
+        """Hear nothing any more. Those who wait look once more."""
+        self._ring_all()
+        self.forget_loop()
 
-    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
-        ear = self._ears.pop(loop, None)
-        if ear is not None:
-            ear.leave()
-            call_on(loop, ear.ring_all)
+    def forget_loop(self) -> None:
+        """Hear nothing any more, on a loop that has ended."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        self._loop = self._unsubscribe = None
+        self._waiting = {}
 
     @contextmanager
     def watch(self, key: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever the record may have changed."""
-        ear = self.listen()
-        bell = ear.add(key)
+        """Give an event that is set whenever the record may have changed."""
+        self.listen()
+        waiting = self._waiting
+        changed = asyncio.Event()
+        waiting.setdefault(key, set()).add(changed)
         try:
-            yield bell
+            yield changed
         finally:
-            ear.remove(key, bell)
+            waiting[key].discard(changed)
+            if not waiting[key]:
+                del waiting[key]
 
     async def _ring(self, key: str) -> None:
         try:
@@ -166,46 +168,23 @@ class Records:
             self.wake(key)
             self._heard(key)
 
-    def _rung(self, ear: _Ear, message: bytes) -> None:
+    def _rung(self, message: bytes) -> None:
         key = message.decode("utf-8", "replace")
-        ear.ring(key)
+        self.wake(key)
         self._heard(key)
 
     def wake(self, key: str) -> None:
-        """Have those who watch a record, on whichever loop, look at it again."""
-        for loop, ear in tuple(self._ears.items()):
-            call_on(loop, ear.ring, key)
+        """Have those who watch a record look at it again."""
+        for changed in self._waiting.get(key, ()):
+            changed.set()
 
-    def _missed(self, ear: _Ear) -> None:
-        ear.ring_all()
+    def _missed(self) -> None:
+        self._ring_all()
         self._lost()
 
-
-class _Ear:
-    """Hears of changes on one loop, and rings the bells of those who wait there."""
-
-    def __init__(self) -> None:
-        self._bells: dict[str, set[asyncio.Event]] = {}
-        self.leave: Callable[[], None] = lambda: None
-
-    def add(self, key: str) -> asyncio.Event:
-        bell = asyncio.Event()
-        self._bells.setdefault(key, set()).add(bell)
-        return bell
-
-    def remove(self, key: str, bell: asyncio.Event) -> None:
-        bells = self._bells[key]
-        bells.discard(bell)
-        if not bells:
-            del self._bells[key]
-
-    def ring(self, key: str) -> None:
-        for bell in self._bells.get(key, ()):
-            bell.set()
-
-    def ring_all(self) -> None:
-        for key in self._bells:
-            self.ring(key)
+    def _ring_all(self) -> None:
+        for key in self._waiting:
+            self.wake(key)
 
 
 async def _reached(operation: Awaitable[T]) -> T:
