@@ -36,7 +36,7 @@ from toolwire.server.context import check_url
 from toolwire.server.handler_deadline import Deadline
 from toolwire.server.input_requests import Replay, Unwind, sendable
 from toolwire.server.replay_state import Questions, uncancel
-from toolwire.wire.answer import is_abandoned
+from toolwire.wire.answer import is_abandoned, is_task_cancelled
 from toolwire.wire.thread_workers import Busy
 
 log: logging.Logger = logging.getLogger("toolwire.server")
@@ -168,7 +168,7 @@ def of_handler(call: Call, component: Component, deadline: Deadline, error: Base
     if deadline.expired:
         return _out_of_time(call, component, deadline)
     call.cancelled = True
-    if _is_cancelled():
+    if is_task_cancelled():
         raise error
     # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
     return _caused(RuntimeError("the handler was cancelled from within"), error)
@@ -195,8 +195,3 @@ def _telling(error: Exception) -> Exception:
 def _caused(failure: Exception, cause: BaseException) -> Exception:
     failure.__cause__ = cause
     return failure
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -45,6 +45,14 @@ async def in_time(seconds: float | None, step: Awaitable[object]) -> bool:
     return True
 
 
+class Pausable(Protocol):
+    """The time of a request, which can stand still while a person signs in."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
 class TimeoutClock:
     """The clock of an `asyncio.timeout()`, which can stand still."""
 

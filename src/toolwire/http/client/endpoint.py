@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from toolwire.http1.response import HttpResponse
 from toolwire.http1.url import origin
 from toolwire.protocol.errors import OutcomeUnknown, TransportError, Unauthorized, Unreachable
 from toolwire.protocol.framing import EVENT_LIMIT
+from toolwire.wire.deadlines import Pausable
 from toolwire.wire.tapped_channel import Tap
 
 # What is shown of the text of an error page, and how much of one is read at all.
@@ -23,14 +24,6 @@ _SHOWN: Final = 200
 ERROR_BODY: Final = 64 * 1024
 # Statuses that say the request was turned away before anything was done.
 _TURNED_AWAY: Final = frozenset({429, 503})
-
-
-class Clock(Protocol):
-    """The time that a request may take."""
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
 
 
 #: Is given the method, the headers and the body of a request, and the head of its answer.
@@ -76,7 +69,7 @@ class Endpoint:
         )
 
     async def send(
-        self, method: str, headers: Mapping[str, str], body: bytes | None, clock: Clock | None = None
+        self, method: str, headers: Mapping[str, str], body: bytes | None, clock: Pausable | None = None
     ) -> HttpResponse:
         """One request, repeated for as long as signing in helps; `Unauthorized` when it does not.
 
@@ -104,7 +97,7 @@ class Endpoint:
                         continue
             raise _unauthorized(self.url, response.status, text, auth is not None)
 
-    async def deliver(self, headers: Mapping[str, str], message: bytes, clock: Clock | None = None) -> None:
+    async def deliver(self, headers: Mapping[str, str], message: bytes, clock: Pausable | None = None) -> None:
         """Post a message that is not answered here; raises what keeps it from arriving."""
         if self.tap is not None:
             self.tap("→", message)
@@ -117,7 +110,7 @@ class Endpoint:
 
 
 @contextmanager
-def _stopped(clock: Clock | None) -> Iterator[None]:
+def _stopped(clock: Pausable | None) -> Iterator[None]:
     if clock is None:
         yield
         return

@@ -40,7 +40,7 @@ class SessionToken(Struct, frozen=True):
 
 
 class SessionTokens:
-    """Writes and reads session ids of one purpose; an id of another purpose, or of another server, does not open."""
+    """The session ids of one purpose. An id of another purpose, or of another server, does not open."""
 
     def __init__(self, sealer: Sealer, purpose: str) -> None:
         self._sealer = sealer
