@@ -1,4 +1,4 @@
-"""Who may do what, how often and for how long: `Policy`, and what enforces it."""
+"""Policies: who may do what, how often and for how long."""
 
 from __future__ import annotations
 

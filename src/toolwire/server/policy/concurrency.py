@@ -1,4 +1,4 @@
-"""How many at once: slots that calls hold while they run, and a queue of bounded length in front of them."""
+"""Slots that calls hold while they run, and a queue of bounded length in front of them."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Gates:
                 self.waiting -= 1
 
     def _leave(self, gate: _Gate, waiter: _Waiter | None = None) -> None:
-        """Somebody is done; their slot goes to whoever waits longest."""
+        """Give a slot back; the call that waits longest gets it."""
         gate.users -= 1
         if not gate.users:
             self._gates.pop(gate.key, None)

@@ -23,7 +23,7 @@ _MAX_PLANS: Final = 4096
 
 
 class Counting(NamedTuple):
-    """Who counts calls: one for those of this process, one for those of all processes together."""
+    """The counters of calls: one for this process, one for all processes together."""
 
     own: Callable[[], Counters]
     shared: SharedCounters
@@ -81,7 +81,7 @@ class Enforcer:
         return before
 
     def redaction(self, call: Call, target: CallTarget) -> Redaction | None:
-        """What records of a call must not show; None where no policy says anything."""
+        """Return what records of a call must not show; None where no policy says anything."""
         plan = self._plan(call.principal, target)
         return None if plan is None else plan.redaction
 
@@ -119,7 +119,7 @@ class Enforcer:
         return placements
 
     def _places(self, target: CallTarget) -> list[tuple[str, Policy]]:
-        """From the outside in: this server, the mounted ones on the way to the component, the component."""
+        """Return the policies from the outside in: of this server, of the mounted ones on the way, of the component."""
         server, found = self._server, target.found
         places = [] if server.policy is None else [(server.name, server.policy)]
         if found is None:

@@ -1,4 +1,4 @@
-"""What a call has begun in threads, which go on when the call is cancelled or out of time.
+"""The threads of one call, which go on when the call is cancelled or out of time.
 
 A call that holds slots holds them until its threads have ended, or `Slots(1)` would not mean one at a time.
 """

@@ -15,7 +15,7 @@ from toolwire.server.components import failed_result
 
 
 def masked(redaction: Redaction, value: Any) -> Any:
-    """A wire value without what the patterns match; the same object where they match nothing."""
+    """Return a wire value without what the patterns match; the same object where they match nothing."""
     plain = msgspec.json.decode(t.encode(value) if isinstance(value, t.Wire) else encode_readable(value))
     clean = redaction.content(plain)
     if clean == plain:
@@ -26,7 +26,7 @@ def masked(redaction: Redaction, value: Any) -> Any:
 
 
 def masked_error(redaction: Redaction, error: ProtocolError | ToolError) -> Exception:
-    """The error with a text, and data, that may leave; the same where nothing has to stay."""
+    """Return the error with a text and data that the client may see; the same error where nothing is hidden."""
     if isinstance(error, ProtocolError):
         data = error.data if error.data is UNSET else masked(redaction, error.data)
         message = redaction.text(error.message)

@@ -45,7 +45,7 @@ class Placement(NamedTuple):
 
 
 class Plan:
-    """What a call has to pass, in this order: rates and quotas, rules, approval, a slot; then its answer is checked."""
+    """The checks of a call, in this order: rates and quotas, rules, approval, a slot; then its answer is checked."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Plan:
         )
 
     async def run(self, call: Call, target: CallTarget, call_next: Operation) -> Any:
-        """A request, from outside of everything else that has to do with it."""
+        """Run a request within these policies, outside of all middleware."""
         self._mask(call)
         try:
             await self._admit(call, target)
@@ -100,7 +100,7 @@ class Plan:
             raise masked_error(self.redaction, error) from None
 
     async def run_inside(self, call: Call, target: CallTarget, read: Operation) -> Any:
-        """A read for a handler that runs: what `Kernel` does for the handler of a request is done here."""
+        """Read a resource for a handler that runs: no deadline but that of the policies is set for it."""
         self._mask(call)
         try:
             await self._admit(call, target)
@@ -155,7 +155,7 @@ class Plan:
         return True
 
     async def _judged(self, call: Call, target: CallTarget) -> dict[str, Any]:
-        """The arguments as the handler will get them: JSON in a string may stand for what a rule would not allow."""
+        """Return the arguments as the handler will get them: JSON in a string may stand for what a rule forbids."""
         found = target.found
         if target.method == _COMPLETE:
             return target.arguments
@@ -181,7 +181,7 @@ class Plan:
     def _running(
         self, call: Call, target: CallTarget, caller: str, seconds: float, coroutine: Handler
     ) -> tuple[float, Handler]:
-        """What the handler may take, and the handler within its slots."""
+        """Return the time that the handler has, and the handler within its slots."""
         if call.task_run is not None:
             call.task_run.policy_timeout = self._timeout
         shorter = seconds if self._timeout is None else min(seconds, self._timeout)
@@ -231,7 +231,7 @@ async def _in_time(read: Operation, call: Call, seconds: float | None, name: str
 
 
 def _allowed(result: t.CompleteResult, rules: Sequence[Rule]) -> t.CompleteResult:
-    """The suggestions that the rules would let through as values."""
+    """Return the suggestions that the rules would let through as values."""
     suggested = result.completion.values
     kept = [each for each in suggested if any(passes(rules, value) for value in _readings(each))]
     if len(kept) == len(suggested):
@@ -240,7 +240,7 @@ def _allowed(result: t.CompleteResult, rules: Sequence[Rule]) -> t.CompleteResul
 
 
 def _readings(text: str) -> list[Any]:
-    """What a text may be read as: itself, or the number or truth value that it spells."""
+    """Return the values that a text may be read as: itself, or the number or truth value that it spells."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):

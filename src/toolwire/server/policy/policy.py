@@ -18,7 +18,7 @@ from toolwire.server.policy.scopes import with_implied
 
 
 class Call(Struct, frozen=True):
-    """What is about to be done, for whoever has to approve it."""
+    """A call that somebody has to approve."""
 
     method: str
     name: str
@@ -31,7 +31,7 @@ Approve: TypeAlias = Callable[[Context, Call], Awaitable[bool | str]]
 
 
 class Policy(Struct, frozen=True, kw_only=True, eq=False):
-    """What callers may do. Everything that is left out is allowed.
+    """The things that callers may do. Everything that is left out is allowed.
 
     `Server(policy=)` holds for every call of a tool, read of a resource and use of a prompt together;
     `@server.tool(policy=)` for that component alone. Where there are several, all hold: those of every server on the
@@ -93,11 +93,11 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
         compile_slots(self.concurrency, "")
 
     def effective_scopes(self, scopes: Iterable[str]) -> frozenset[str]:
-        """The scopes that count for a caller who holds these."""
+        """Return the scopes that count for a caller who holds these."""
         return with_implied(scopes, self.implies)
 
     def for_caller(self, principal: Principal | None) -> Policy | None:
-        """What holds for a caller beside this policy; None for nothing more."""
+        """Return the policy that holds for a caller beside this one; None for nothing more."""
         if principal is None or self.by_principal is None:
             return None
         added = self.by_principal(principal)

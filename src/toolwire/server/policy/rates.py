@@ -1,4 +1,4 @@
-"""How often: rates over a moving window, and quotas over a fixed one, counted with the `limits` library."""
+"""Rates over a moving window, and quotas over a fixed one, counted with the `limits` library."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Counters:
 
 
 def refusal(counted: Counted, name: str, seconds: float) -> CallRefused:
-    """What a caller is told who has to wait."""
+    """Return the refusal for a caller who has to wait."""
     seconds = max(seconds, 0.001)
     whose = "" if counted.per_caller else " by all callers together"
     limit = f"{counted.item.amount} per {counted.item.multiples} {counted.item.GRANULARITY.name}"
@@ -107,7 +107,7 @@ def refusal(counted: Counted, name: str, seconds: float) -> CallRefused:
 
 
 def in_words(seconds: float) -> str:
-    """A time to wait, rounded up, so that whoever waits that long has waited long enough."""
+    """Return a time to wait as text, rounded up, so that whoever waits that long has waited long enough."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= 2 * size:
             return f"{-(-seconds // size):.0f} {unit}s"

@@ -1,4 +1,4 @@
-"""What the arguments of a call may be, beyond what their schema can say.
+"""Rules for the arguments of a call, beyond what their schema can say.
 
 A rule is a function of one value that returns what is wrong with it, or None. It sees the JSON value that the handler
 will read: a list that was sent as a text is a list to it. The rules here are for what is dangerous most often; any
@@ -49,7 +49,7 @@ def _apply(rule: Rule, value: Any) -> str | None:
 
 
 def at_most(size: int) -> Rule:
-    """A text of at most so many characters, a list of at most so many items."""
+    """Allow a text of at most so many characters, a list of at most so many items."""
 
     def rule(value: Any) -> str | None:
         return f"it is longer than {size}" if isinstance(value, str | list | dict) and len(value) > size else None
@@ -58,7 +58,7 @@ def at_most(size: int) -> Rule:
 
 
 def between(low: float, high: float) -> Rule:
-    """A number from `low` to `high`, both allowed."""
+    """Allow a number from `low` to `high`, both included."""
 
     def rule(value: Any) -> str | None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -68,7 +68,7 @@ def between(low: float, high: float) -> Rule:
 
 
 def one_of(*allowed: Any) -> Rule:
-    """One of these values."""
+    """Allow one of these values."""
 
     def rule(value: Any) -> str | None:
         # 1 and True are equal in Python and differ in JSON.
@@ -79,7 +79,7 @@ def one_of(*allowed: Any) -> Rule:
 
 
 def matches(pattern: str | re.Pattern[str]) -> Rule:
-    """A text that the regular expression matches from its first to its last character."""
+    """Allow a text that the regular expression matches from its first to its last character."""
     compiled = re.compile(pattern)
 
     def rule(value: Any) -> str | None:
@@ -110,7 +110,7 @@ def plain_text(value: Any) -> str | None:
 
 
 def inside(directory: str | os.PathLike[str], *, relative_to: str | os.PathLike[str] | None = None) -> Rule:
-    """A path that leads into a directory when `..` and symbolic links are followed.
+    """Allow a path that leads into a directory when `..` and symbolic links are followed.
 
     The rule has to judge the file that the handler opens, and cannot see where the handler looks for a relative path.
     So relative paths are refused unless `relative_to` says where: `relative_to=directory` for a handler that opens
@@ -141,7 +141,7 @@ def inside(directory: str | os.PathLike[str], *, relative_to: str | os.PathLike[
 
 
 def to_hosts(*hosts: str, schemes: Iterable[str] = ("https",)) -> Rule:
-    """An address on one of these hosts; `*.example.com` stands for every name below `example.com`."""
+    """Allow an address on one of these hosts; `*.example.com` stands for every name below `example.com`."""
     allowed = frozenset(host.lower() for host in hosts)
     protocols = frozenset(schemes)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 
 def with_implied(scopes: Iterable[str], implies: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """The scopes, those that they imply, and so on; scopes that imply each other are no harm."""
+    """Return the scopes, those that they imply, and so on; scopes that imply each other are no harm."""
     held: set[str] = set()
     waiting = list(scopes)
     while waiting:

@@ -50,7 +50,7 @@ class SharedCounters:
         return taken
 
     async def give_back(self, taken: Sequence[str]) -> None:
-        """A call that was counted did not take place."""
+        """Give back the counts of a call that did not take place."""
         for key in taken:
             await self._kv.add(key, -1, ttl=1.0)
 
@@ -76,7 +76,7 @@ class SharedCounters:
 
 
 def _wait(before: int, others: int, amount: int, passed: float, length: float) -> float:
-    """Seconds until one more call fits, when `others` came in this window, and `before` in the one before."""
+    """Return the seconds until one more call fits, when `others` came in this window, and `before` in the last one."""
     free = amount - 1 - others
     if before * (1 - passed / length) <= free:
         return 0.0

@@ -72,7 +72,7 @@ class HostTasks:
         return HostTask(followed.id, owner)
 
     async def get(self, task: HostTask) -> Record | None:
-        """The task as it stands; None for one that has expired."""
+        """Return the task as it stands; None for one that has expired."""
         return await self._tasks.records.find(self._key(task))
 
     async def update(self, task: HostTask, message: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def own_identity() -> str:
-    """A name of this process that no other process of any machine has."""
+    """Return a name of this process that no other process of any machine has."""
     return f"{_machine()}/{os.getpid()}/{_started(os.getpid())}"
 
 
@@ -40,7 +40,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process was started, in ticks since the machine was; empty where that is not known."""
+    """Return when a process was started, in ticks since the start of the machine; empty where that is not known."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -171,7 +171,7 @@ class Tasks:
         return bool(self._kernel.access.active or self._kernel.lowlevel.lists)
 
     async def permissions(self, call: Call, records: Sequence[Record]) -> list[Permission]:
-        """What the caller of a request may do with each task now: no more than with the tool behind it."""
+        """Return what a caller may do with each task now: no more than with the tool behind it."""
         kernel = self._kernel
         if not self.restricts:
             return ["usable" for _ in records]
@@ -189,7 +189,7 @@ class Tasks:
         return [permission(each.tool) for each in records]
 
     async def _listed(self, call: Call) -> frozenset[str]:
-        """The tools that the list handler names for a caller; none when it fails, so that nobody sees too much."""
+        """Return the tools that the list handler names for a caller; none when it fails, so that nothing leaks."""
         try:
             tools = await self._kernel.failures.in_time(call, self._kernel.lowlevel.tools(call), "tools/list")
         except Exception:
@@ -215,7 +215,7 @@ class Tasks:
     # --- what a run needs ---
 
     def call(self, run: Run) -> Coroutine[Any, Any, Any]:
-        """The call itself, under the deadline and with the clean-up of any other."""
+        """Run the call of a task, under a deadline and with the clean-up of any other."""
         call, params = run.call, run.call.params
         return self._kernel.runner.run(call, run.found, params.name, run.work(params.arguments))
 
@@ -252,7 +252,7 @@ class Tasks:
             self._shares.give_back(run.caller)
 
     async def create(self, owner: str, ttl_ms: int, followed: Followed, **details: Any) -> Record:
-        """A new record, within what its owner may have, whose changes are told to its client."""
+        """Create a record, within what its owner may have, and tell its client of changes."""
         await self.ready()
         await self.quota.check(owner)
         now = time.time()
@@ -295,7 +295,7 @@ class Tasks:
         await self.settle(run.key, self.ending(run.key, run.revision, outcome, run.caller))
 
     def ending(self, key: str, revision: str, outcome: Any, caller: Caller = None) -> Callable[[Record], bool]:
-        """How a record changes when the call comes to this outcome, whose result is kept for a caller."""
+        """Return the change of a record when its call comes to this outcome; the result is kept for a caller."""
         if isinstance(outcome, ProtocolError):
             return lambda record: rules.fail(record, outcome)
         try:
@@ -320,7 +320,7 @@ class Tasks:
         return complete
 
     def in_words_of(self, revision: str, record: Record) -> Record:
-        """The record with its result as the revision has it: a task may be read by another client than it is for."""
+        """Return the record with its result as the revision has it, which may not be that of the call."""
         if record.result is UNSET or record.revision == revision:
             return record
         result = t.decode(t.CallToolResult, record.result)
@@ -511,13 +511,13 @@ class Tasks:
 
 
 def called_tool(call: Call) -> str:
-    """The tool that a request calls, under the name that clients know; empty for other requests."""
+    """Return the tool that a request calls, under the name that clients know; empty for other requests."""
     target = target_of(call)
     return target.params.name if target is not None and target.method == "tools/call" else ""
 
 
 def left_behind(record: Record) -> bool:
-    """The process that ran a task ends."""
+    """Change the record of a task whose process ends."""
     if not record.over and record.again is not UNSET:
         record.process = ""
         return True
@@ -525,7 +525,7 @@ def left_behind(record: Record) -> bool:
 
 
 def _failure_in(outcome: Any) -> str | None:
-    """What a tool's error says; None for a result that is none."""
+    """Return the text of a tool's error; None for any other result."""
     if getattr(outcome, "is_error", False) is not True:
         return None
     texts = (block.text for block in outcome.content if isinstance(block, t.TextContent))

@@ -113,7 +113,7 @@ class TaskMethods:
         return record
 
     async def _usable(self, call: Call, identifiers: list[str]) -> list[Record]:
-        """Those of the caller's tasks that it may use now."""
+        """Return the tasks of the caller that it may use now."""
         owner = owner_of(call)
         found = await asyncio.gather(*(self._records.find(self._records.key(owner, each)) for each in identifiers))
         records = [record for record in found if record is not None]
@@ -231,7 +231,7 @@ class TaskMethods:
     # --- listening ---
 
     async def listened(self, call: Call, wanted: list[str]) -> dict[str, Any]:
-        """The tasks that a listen stream may hear of: those of its own principal (TSK-18) that it may use."""
+        """Return the tasks that a listen stream may hear of: those of its own principal (TSK-18) that it may use."""
         if not rules.is_declared(call.request.capabilities):
             raise rules.missing_extension("taskIds belong to tasks")
         if len(wanted) > self._tasks.limits.uris:

@@ -1,4 +1,4 @@
-"""Whom a task belongs to."""
+"""Owners of tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from toolwire.server.replay_state import principal_key
 
 
 def owner_of(call: Call) -> str:
-    """Whom a task of this request belongs to.
+    """Return the owner of a task that this request makes.
 
     2025-11-25 tasks, security: to the principal where there is one. What comes without one over HTTP is never listed,
     so it is kept apart from what belongs to whoever started this process.

@@ -1,4 +1,4 @@
-"""How many tasks one owner may have."""
+"""The number of tasks that one owner may have."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def _remember(table: dict[str, T], owner: str, value: T) -> None:
 
 
 def too_many() -> ProtocolError:
-    """The refusal of a task to an owner who has as many as one may have."""
+    """Return the refusal for an owner who has as many tasks as one may have."""
     return ProtocolError(INTERNAL_ERROR, "You have too many tasks; try again when some of them have expired")

@@ -14,7 +14,7 @@ from toolwire.server.in_process import Nowhere
 
 
 def again_of(call: Call) -> Again | UnsetType:
-    """What it takes to run this call again; nothing where its principal cannot be written down."""
+    """Return what it takes to run this call again; nothing where its principal cannot be written down."""
     request = call.request
     principal: Raw | UnsetType = UNSET
     if request.principal is not None:
@@ -32,7 +32,7 @@ def again_of(call: Call) -> Again | UnsetType:
 
 
 def request_of(again: Again) -> Incoming:
-    """A request like that of the first run."""
+    """Return a request like that of the first run."""
     row = methods(again.revision)["tools/call"]
     params = decode_params(row, again.params)
     principal = None if again.principal is UNSET else msgspec.json.decode(again.principal, type=Principal)

@@ -41,7 +41,7 @@ _NO_NUMBERS: Final = (None, None)
 
 
 class Keeper(Protocol):
-    """What a run needs of the tasks it belongs to."""
+    """The tasks of a server, as far as one run needs them."""
 
     limits: Limits
 
@@ -96,7 +96,7 @@ class Followed:
         return bool(notify and notify(method, shape(params, self.revision)))
 
     def heard(self, record: Record | None) -> None:
-        """The record was changed, possibly by another process."""
+        """Take note of a change of the record, possibly by another process."""
         if record is not None:
             self.announce(record)
 
@@ -160,7 +160,7 @@ class Run(Followed):
 
     @property
     def asking(self) -> TaskAsking | None:
-        """How the handler asks; None where its questions are still those of the call."""
+        """The way in which the handler asks; None where its questions are still those of the call."""
         if self.tool.detaches and not self.is_task:
             return None
         if self._asking is None:
@@ -241,7 +241,7 @@ class Run(Followed):
             self._tell = tell
 
     async def work(self, arguments: Raw | msgspec.UnsetType) -> Any:
-        """What is run under the deadline and with the clean-up of any call."""
+        """Run the tool, under the deadline and with the clean-up of any call."""
         if self.is_task:
             self._take_over()
         return await self.tool.call(self.call, arguments)
@@ -270,7 +270,7 @@ class Run(Followed):
         return outcome
 
     def outcome(self) -> Any:
-        """What a call that did not become a task is answered with."""
+        """Return the answer of a call that did not become a task."""
         assert self.worker is not None
         outcome = self.worker.result()
         if isinstance(outcome, ProtocolError):
@@ -303,7 +303,7 @@ class Run(Followed):
     # --- reports ---
 
     def report(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Progress as the status message; whether that is all that there is to it."""
+        """Take progress as the status message; return whether nothing else has to be sent."""
         self.said = rules.status_text(progress, total, message)
         # PRG-1: progress rises; JSON has no infinite numbers.
         if isfinite(progress) and progress > (-inf if self.numbers[0] is None else self.numbers[0]):

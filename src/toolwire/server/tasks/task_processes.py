@@ -70,7 +70,7 @@ class Processes:
             log.warning("a process could not be signed off: %s", error)
 
     async def registered(self) -> str:
-        """The name of this process, which is known to the others."""
+        """Return the name of this process, which is known to the others."""
         if not self._is_registered:
             try:
                 await self._register()

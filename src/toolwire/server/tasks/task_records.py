@@ -102,13 +102,13 @@ class Records:
     # --- many of them ---
 
     async def ids(self, owner: str, after: str = "", limit: int = AT_ONCE) -> list[str]:
-        """Ids of an owner's tasks after one of them, in the order of their making."""
+        """Return the ids of an owner's tasks after one of them, in the order of their making."""
         start = self.key(owner, "")
         found = await _reached(self._stores.kv.keys(start, after=f"{start}{after}", limit=limit))
         return [key.removeprefix(start) for key in found]
 
     async def each(self) -> list[tuple[str, Record]]:
-        """Every task that is not over, whoever owns it."""
+        """Return every task that is not over, whoever owns it."""
         found: list[tuple[str, Record]] = []
         after = ""
         while keys := await _reached(self._stores.kv.keys(self.prefix, after=after, limit=AT_ONCE)):
@@ -188,7 +188,7 @@ class Records:
 
 
 async def _reached(operation: Awaitable[T]) -> T:
-    """What a store answers; its troubles are its own, and told to nobody outside."""
+    """Return the answer of a store; its troubles go to the log, and to no client."""
     try:
         return await operation
     except StoreFull:
