@@ -57,7 +57,7 @@ class Lost(Exception):
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """One connection. `idle` is told when it may be used again, `gone` when it is over; `to` is where it leads."""
+    """One connection to `to`. It calls `idle` when it may be used again, and `gone` when it is over."""
 
     __slots__ = (
         "_alarm",
@@ -139,7 +139,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return self._response is None and not self.transport.is_closing() and not self._readable()
 
     def abort(self, why: str = "it was closed") -> None:
-        """Cut the connection; whoever still waits for something on it is told why."""
+        """Cut the connection, and tell the requests that wait on it why."""
         self._fail(why)
         self.transport.abort()
 
@@ -158,7 +158,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- one exchange ---
 
     async def exchange(self, method: str, url: str, request: bytes) -> StreamedResponse:
-        """Send a request; the answer, when its headers are there."""
+        """Send a request. Return the answer when its headers are there."""
         self._response = response = StreamedResponse(self, url)
         self._began = began = self._loop.create_future()
         self.used = True
@@ -175,7 +175,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return response
 
     def _settle(self) -> None:
-        """The answer is complete."""
+        """Note that the answer is complete."""
         response, self._response = self._response, None
         self._complete = False
         self.read_on()
@@ -191,7 +191,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.transport.abort()  # Closing would wait until the server has read the rest, or ended TLS as well.
 
     def await_end(self) -> None:
-        """Read what is left of an answer to nowhere, if it is short and comes soon."""
+        """Read and discard the rest of an answer, if it is short and comes soon."""
         if self._response is not None and self._alarm is None:
             self._end_bytes = END_BYTES
             self._alarm = self._loop.call_later(END_SECONDS, self.abort)
@@ -290,7 +290,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
 
 class StreamedResponse(HttpResponse):
-    """An answer while it arrives."""
+    """An answer whose body is still arriving."""
 
     __slots__ = (
         "_by_name",
@@ -378,7 +378,7 @@ class StreamedResponse(HttpResponse):
             raise self._broken("its end is missing")
 
     async def _next(self) -> bytes:
-        """All that has come and was not taken yet; nothing at the end."""
+        """Return the bytes that arrived and were not taken yet; none at the end."""
         while not self._pieces:
             if self._whole:
                 return b""
@@ -425,7 +425,7 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 def reason(error: BaseException) -> str:
-    """Why a connection failed, in words that a person can use."""
+    """Return why a connection failed, in words for a person."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

@@ -29,7 +29,7 @@ Make: TypeAlias = Callable[[], HttpConnection]
 
 
 class Destination(NamedTuple):
-    """Where a connection leads; requests to the same one share their connections."""
+    """The other end of a connection. Requests to the same destination share connections."""
 
     secure: bool
     host: str
@@ -43,7 +43,7 @@ class Destination(NamedTuple):
 
 
 class Dialer:
-    """Makes connections. `vet` judges addresses, `tls` are the terms of TLS, `seconds` is for each step on the way."""
+    """A maker of connections. `vet` judges addresses, `tls` configures TLS, `seconds` limits each step."""
 
     def __init__(self, vet: public_addresses.Vet | None, tls: ssl.SSLContext | None, seconds: float) -> None:
         self._vet = vet
@@ -51,7 +51,7 @@ class Dialer:
         self._seconds = seconds
 
     async def dial(self, where: Destination, make: Make) -> HttpConnection:
-        """A connection on which requests can be sent."""
+        """Return a connection on which requests can be sent."""
         proxy = where.proxy
         try:
             if proxy is None:
@@ -116,7 +116,7 @@ class Dialer:
     # --- proxies ---
 
     async def _through(self, way: HttpConnection, where: Destination, proxy: HttpUrl, make: Make) -> HttpConnection:
-        """RFC 9110 section 9.3.6: a tunnel, in which TLS is spoken with the server itself."""
+        """Open a tunnel, in which TLS is spoken with the server itself (RFC 9110 section 9.3.6)."""
         authority = f"[{where.host}]:{where.port}" if ":" in where.host else f"{where.host}:{where.port}"
         lines = [f"CONNECT {authority} HTTP/1.1", f"host: {authority}"]
         if proxy.authorization is not None:
@@ -145,7 +145,7 @@ class Dialer:
 
 
 def _way() -> HttpConnection:
-    """A connection to a proxy that is only used to ask for a tunnel."""
+    """A connection to a proxy that only asks for a tunnel."""
     return HttpConnection(asyncio.get_running_loop(), None, lambda _: None, lambda _: None)
 
 
@@ -160,7 +160,7 @@ def _system_terms() -> ssl.SSLContext:
 
 
 async def _first(found: list[_Address]) -> socket.socket:
-    """A socket connected to one of several addresses; the next is tried when one fails, or is silent for a moment."""
+    """Connect a socket to one of several addresses. The next one is tried when one fails or does not answer soon."""
     if len(found) == 1:
         return await _reach(found[0])
     waiting = _in_turns(found)
@@ -208,7 +208,7 @@ def _drop(task: asyncio.Task[socket.socket]) -> None:
 
 
 def _in_turns(found: list[_Address]) -> list[_Address]:
-    """RFC 8305 section 4: one of each family after the other, beginning with that of the first."""
+    """Order addresses by alternating families, beginning with the first one's (RFC 8305 section 4)."""
     first = [each for each in found if each[0] == found[0][0]] if found else []
     others = [each for each in found if each[0] != found[0][0]] if found else []
     return [each for each in chain.from_iterable(zip_longest(first, others)) if each is not None]
@@ -218,7 +218,7 @@ def _in_turns(found: list[_Address]) -> list[_Address]:
 
 
 def proxy_of(url: str) -> str | None:
-    """The proxy for a URL (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`, or the settings of the system)."""
+    """Return the proxy for a URL (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`, or the settings of the system)."""
     parts = urlsplit(url)
     host = parts.hostname
     if not host or request.proxy_bypass(host if (port := port_of(parts)) is None else f"{host}:{port}"):
@@ -227,7 +227,7 @@ def proxy_of(url: str) -> str | None:
 
 
 def parse_proxy(url: str) -> HttpUrl:
-    """A proxy's URL; one without a scheme is plain HTTP."""
+    """Read the URL of a proxy. Without a scheme it is plain HTTP."""
     try:
         return parse_url(url if "://" in url else f"http://{url}")
     except ValueError:

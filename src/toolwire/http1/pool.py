@@ -43,7 +43,7 @@ _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 
 
 class Pool(ABC):
-    """Whatever carries out HTTP requests: connections to other machines, or an application in this process."""
+    """A carrier of HTTP requests: connections to other machines, or an application in this process."""
 
     @property
     def at_once(self) -> int | None:
@@ -52,7 +52,7 @@ class Pool(ABC):
 
     @abstractmethod
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
-        """One request, without redirects; returns when the headers of the answer are there."""
+        """Send one request, without redirects. Return when the headers of the answer are there."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -68,7 +68,7 @@ class Pool(ABC):
         timeout: float | None = None,
         redirects: int = MAX_REDIRECTS,
     ) -> HttpResponse:
-        """One request and up to `redirects` redirects within its origin; a redirect to elsewhere is the answer.
+        """Send a request and follow up to `redirects` redirects within its origin; another redirect is the answer.
 
         `timeout` is for everything up to the headers of the answer, and raises `Timeout`; how long the body may take
         is the reader's business.
@@ -105,7 +105,7 @@ class Pool(ABC):
 
 
 def redirect_of(method: str, response: HttpResponse) -> str | None:
-    """Where a response sends its request, if that is within the same origin and may be repeated there as it is."""
+    """Return the target of a redirect; None for another origin, or a request that may not be repeated."""
     status = response.status
     wanted = status in _REDIRECTS_ANY_METHOD or (status in _REDIRECTS_TO_GET and method in ("GET", "HEAD"))
     location = response.header("location") if wanted else None
@@ -119,7 +119,7 @@ def redirect_of(method: str, response: HttpResponse) -> str | None:
 
 
 class _Route(NamedTuple):
-    """What is the same for all requests to one URL."""
+    """The parts that all requests to one URL share."""
 
     destination: Destination
     target: str
@@ -185,7 +185,7 @@ class HttpPool(Pool):
         return self._connections
 
     def _route(self, url: str) -> _Route:
-        """Read a URL, and what the environment says of it, once."""
+        """Read a URL and its proxy settings once."""
         from toolwire.http1.dialing import Destination, parse_proxy, proxy_of
 
         try:
@@ -210,7 +210,7 @@ class HttpPool(Pool):
 
 
 def _encoded(method: str, route: _Route, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    """A request as it is sent. What could be taken for something else than a header never leaves."""
+    """Encode a request. Text that could be taken for anything but a header is refused."""
     sent = route.headers.copy()
     for name, value in headers.items():
         sent[_field(name)] = value
@@ -230,7 +230,7 @@ def _encoded(method: str, route: _Route, headers: Mapping[str, str], body: bytes
 
 @lru_cache(maxsize=256)
 def _field(name: str) -> str:
-    """The name of a header as it is sent; nothing for one that is not the caller's to say."""
+    """Return the name of a header as it is sent; nothing for a header that the caller may not set."""
     name = name.lower()
     if not name or not _TOKEN.issuperset(name):
         raise _unsendable()

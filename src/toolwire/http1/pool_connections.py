@@ -1,4 +1,4 @@
-"""The connections of a pool: taken, kept for a while, made anew, never more than so many at once."""
+"""The connections of a pool: reused, kept idle for a while, made when needed, limited in number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
 
 class Connections:
-    """At most `limit` connections, of whatever use; whoever wants one more waits for another to end."""
+    """At most `limit` connections. A request that needs one more waits until another ends."""
 
     def __init__(self, dialer: Dialer, limit: int) -> None:
         self._dialer = dialer
@@ -34,7 +34,7 @@ class Connections:
         self._emptied: asyncio.Future[None] | None = None
 
     async def exchange(self, to: Destination, method: str, url: str, request: bytes) -> HttpResponse:
-        """Send a request; the answer, when its headers are there."""
+        """Send a request. Return the answer when its headers are there."""
         while True:
             connection = self._take(to) or await self._get(to)
             used = connection.used
@@ -48,7 +48,7 @@ class Connections:
                     raise (CrossedClosing if crossed else OutcomeUnknown)(told) from None
 
     async def close(self) -> None:
-        """Cut all of them; returns when they are gone."""
+        """Cut all connections. Return when they are gone."""
         self._limit = 0
         while self._waiting:
             self._wake_next()
@@ -140,7 +140,7 @@ class Connections:
     # --- those that nobody uses ---
 
     def _drop_idle(self) -> bool:
-        """Close the one that was idle longest, to make room for one that leads elsewhere."""
+        """Close the connection that was idle longest, to make room for another destination."""
         oldest = min((idle[0] for idle in self._idle.values() if idle), key=_since, default=None)
         if oldest is None:
             return False

@@ -1,4 +1,4 @@
-"""Which addresses a fetch may go to when somebody else chose the URL.
+"""Public addresses: the only ones a request may go to when somebody else chose the URL.
 
 A server that names a URL must not make its client reach into the client's own network, so what a name resolves to is
 judged just before connecting, never the name itself.
@@ -24,7 +24,7 @@ _ENDING_WITH_IPV4: Final = (
 
 
 def parse(text: str) -> Address | None:
-    """The address that `text` writes out, without a zone; None for anything else, such as a name."""
+    """Return the address that `text` writes out, without a zone; None for anything else, such as a name."""
     try:
         return ip_address(text.strip("[]").partition("%")[0])
     except ValueError:

@@ -33,27 +33,27 @@ class Application(Protocol):
 
 
 class Connection(Protocol):
-    """What carries a request."""
+    """The connection that carries a request."""
 
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     default_headers: bytes
     writable: asyncio.Event | None
-    """Set when there is room again; None while there is."""
+    """An event that is set when there is room again; None while there is room."""
 
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
 
     def answered(self) -> None:
-        """The answer is complete."""
+        """Note that the answer is complete."""
 
     def close(self) -> None:
         """Close when everything is sent."""
 
 
 class RequestCycle:
-    """One request: what has arrived of it, and how far its answer is. It is also the `Direct` of its request."""
+    """One request: the parts that have arrived, and the state of its answer. It is also the `Direct` of its request."""
 
     # Defaults of the class, since most requests are complete when they begin, and have one answer.
     task: asyncio.Task[None] | None = None
@@ -85,7 +85,7 @@ class RequestCycle:
     # --- what the connection says ---
 
     def feed(self, data: bytes) -> None:
-        """A part of the body."""
+        """Take a part of the body."""
         if self.complete:
             return  # Nobody asked for the rest.
         if self._size:
@@ -101,13 +101,13 @@ class RequestCycle:
             self._event.set()
 
     def end(self) -> None:
-        """The body is complete."""
+        """Note that the body is complete."""
         self._ended = True
         if self._event is not None:
             self._event.set()
 
     def lose(self) -> None:
-        """Nobody is there any more."""
+        """Note that the client is gone."""
         if not self.complete:
             self.disconnected = True
             if self._event is not None:
@@ -117,7 +117,7 @@ class RequestCycle:
                 callback()
 
     async def run(self, application: Application, scope: MutableMapping[str, Any], tasks: set[Any]) -> None:
-        """Let the application answer; whatever it does, there is an answer or an end of the connection."""
+        """Let the application answer. Whatever it does, the client gets an answer or the end of the connection."""
         try:
             await application(scope, self.receive, self.send)
         except Exception:
@@ -132,7 +132,7 @@ class RequestCycle:
             self._fail()
 
     def _fail(self) -> None:
-        """The application has left without an answer."""
+        """Answer for an application that ended without an answer."""
         if self.started and not self._head:
             self._connection.close()
             return

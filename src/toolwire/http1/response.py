@@ -1,4 +1,4 @@
-"""The answer to an HTTP request, whoever carried it out."""
+"""The answer to an HTTP request, from a connection or from an application in this process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from toolwire.http1.url import origin
 
 
 class TooLarge(TransportError, InvalidResponse):
-    """A body was longer than the caller was ready to take."""
+    """A body is longer than the caller takes."""
 
 
 class CrossedClosing(OutcomeUnknown):
-    """A connection that had been used before was closed without a word: the request has most likely not been read."""
+    """A reused connection was closed without an answer: the server has most likely not read the request."""
 
 
 class HttpResponse(ABC):
@@ -27,27 +27,27 @@ class HttpResponse(ABC):
 
     @abstractmethod
     def header(self, name: str) -> str | None:
-        """The first header of this name, in any case."""
+        """Return the first header of this name, in any case."""
 
     @property
     @abstractmethod
     def headers(self) -> Mapping[str, str]:
-        """All headers by lower-case name; those that came more than once are joined by commas."""
+        """Return all headers by lower-case name. Repeated ones are joined by commas."""
 
     @abstractmethod
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives; raises `OutcomeUnknown` when it breaks off."""
+        """Yield the body as it arrives; raise `OutcomeUnknown` when it breaks off."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go. What was not read is not wanted any more."""
+        """Close. The rest of the body is not wanted."""
 
     def let_go(self) -> None:
-        """Close, where nothing but the end is still to come: the connection is kept if it comes soon."""
+        """Close when only the end is missing. The connection is kept if the end comes soon."""
         self.close()
 
     async def read(self, limit: int) -> bytes:
-        """The whole body, if it has no more than `limit` bytes; otherwise `TooLarge`."""
+        """Return the whole body; raise `TooLarge` when it has more than `limit` bytes."""
         body = bytearray()
         async for chunk in self.chunks():
             body += chunk
@@ -58,7 +58,7 @@ class HttpResponse(ABC):
 
     @property
     def media_type(self) -> str:
-        """The content type without its parameters, in lower case."""
+        """Return the content type without its parameters, in lower case."""
         return (self.header("content-type") or "").partition(";")[0].strip().lower()
 
     async def __aenter__(self) -> Self:
@@ -71,7 +71,7 @@ class HttpResponse(ABC):
 
 
 def joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Headers by name, where a name that came more than once has its values joined by commas."""
+    """Return headers by name. The values of a repeated name are joined by commas."""
     found: dict[str, str] = {}
     for name, value in headers:
         found[name] = f"{found[name]}, {value}" if name in found else value

@@ -44,7 +44,7 @@ _METHODS: Final = {name.encode(): name for name in ("POST", "GET", "DELETE", "OP
 
 
 class HttpProtocol(asyncio.Protocol):
-    """One connection. Requests are answered one after the other, in the order in which they came."""
+    """One connection. It answers requests one after the other, in the order in which they came."""
 
     __slots__ = (
         "_alarm",
@@ -164,19 +164,19 @@ class HttpProtocol(asyncio.Protocol):
     # --- the end of the server ---
 
     def shutdown(self) -> None:
-        """Close as soon as everything that was asked has been answered."""
+        """Close as soon as every request is answered."""
         if self._running is None or self._cycle is None:
             self.close()
         else:
             self._cycle.keep_alive = False
 
     def close(self) -> None:
-        """Close when everything is sent, or nobody takes it."""
+        """Close when everything is sent, or the client takes nothing."""
         self.transport.close()
         self._watch_unsent()
 
     def give_up(self) -> None:
-        """Cut the connection; the application sees a client that went away."""
+        """Cut the connection. The application sees a client that went away."""
         self.transport.abort()
 
     # --- what arrives ---
@@ -197,7 +197,7 @@ class HttpProtocol(asyncio.Protocol):
             self._note_unfinished()
 
     def _note_unfinished(self) -> None:
-        """Add up what is held of headers, or of what may become some, and of what lies between the parts of a body."""
+        """Count the bytes of headers that are held, and those between the parts of a body."""
         if not self._unfinished and self._phase != "body" and self._running is None:
             self._expect_within(min(HEADER_SECONDS, self._due - self.loop.time()))
         self._unfinished += self._fresh
@@ -354,7 +354,7 @@ class HttpProtocol(asyncio.Protocol):
     # --- time ---
 
     def _expect_within(self, seconds: float) -> None:
-        """Something has to happen by then. An alarm that rings before is left alone: it will be set again."""
+        """Set a time limit for the next event. An earlier alarm is left alone: it sets itself again."""
         self._due = due = self.loop.time() + seconds
         if due < self._rings:
             if self._alarm is not None:
@@ -374,7 +374,7 @@ class HttpProtocol(asyncio.Protocol):
             self.close()
 
     def _watch_unsent(self) -> None:
-        """See that what waits to be sent does not wait for ever: an answer that nobody reads is memory."""
+        """Limit the time that bytes wait to be sent: an answer that nobody reads costs memory."""
         if self._stall is None and (unsent := self.transport.get_write_buffer_size()):
             self._stall = self.loop.call_later(STALL_SECONDS, self._look_at_unsent, unsent)
 
@@ -392,7 +392,7 @@ class HttpProtocol(asyncio.Protocol):
         raise ValueError(text)  # Which the parser turns into an error of its own.
 
     def _refuse(self, status: int, text: str) -> None:
-        """Read nothing more, answer what was asked before, then say this, and close."""
+        """Read nothing more, answer the earlier requests, then send this answer, and close."""
         self._refusal = (status, text)
         cycle = self._cycle
         if self._phase == "body" and cycle is not None:
@@ -439,7 +439,7 @@ class BufferedHttpProtocol(HttpProtocol, asyncio.BufferedProtocol):
 
 
 def protocol_for(loop: asyncio.AbstractEventLoop) -> type[HttpProtocol]:
-    """The protocol class that is fast on a loop: others, uvloop's among them, have a buffer themselves."""
+    """Return the protocol class that is fast on a loop. Loops such as uvloop's have a buffer themselves."""
     return BufferedHttpProtocol if isinstance(loop, asyncio.SelectorEventLoop) else HttpProtocol
 
 
@@ -462,7 +462,7 @@ def _new_parser(protocol: HttpProtocol) -> Any:
 
 
 def _parts(url: bytes) -> tuple[str, bytes, bytes]:
-    """The path, also as it was sent, and the query."""
+    """Return the path, the path as it was sent, and the query."""
     if url[:1] == b"/" and b"#" not in url:
         raw_path, _, query = url.partition(b"?")
     else:
@@ -475,7 +475,7 @@ _known_parts: Final = lru_cache(maxsize=64)(_parts)
 
 
 def _blank_scope(transport: asyncio.Transport) -> dict[str, Any]:
-    """What is the same for all requests of a connection, with a place for the rest."""
+    """Return the part of the scope that all requests of a connection share, with places for the rest."""
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -495,5 +495,5 @@ def _blank_scope(transport: asyncio.Transport) -> dict[str, Any]:
 
 
 def _address(name: Any) -> tuple[str, int] | None:
-    """The address of a socket; one in the file system has none."""
+    """Return the address of a socket; a socket in the file system has none."""
     return (str(name[0]), int(name[1])) if isinstance(name, tuple | list) and len(name) >= 2 else None

@@ -1,4 +1,4 @@
-"""Bodies that came compressed, unpacked piece by piece as they are read."""
+"""Compressed bodies, unpacked piece by piece as they are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEMBER: Final = 0x1F
 
 
 class Unpacker:
-    """One body. `encoding` is the value of `Content-Encoding`; ValueError for one that nobody asked for."""
+    """An unpacker for one body. `encoding` is its `Content-Encoding`; an unknown one raises ValueError."""
 
     def __init__(self, encoding: str) -> None:
         if encoding not in ("gzip", "x-gzip", "deflate"):
@@ -31,7 +31,7 @@ class Unpacker:
         return self._inner is None or self._inner.eof
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """What a piece holds; ValueError for one that cannot be unpacked."""
+        """Unpack a piece; raise ValueError for one that cannot be unpacked."""
         # In slices, because all that follows a member of gzip is copied, and members may be many and tiny.
         for at in range(0, len(piece), _SLICE):
             yield from self._unpack(piece[at : at + _SLICE])
@@ -50,7 +50,7 @@ class Unpacker:
             piece = inner.unused_data
 
     def _unpacker(self, piece: bytes) -> zlib._Decompress | None:
-        """RFC 1952 section 2.2: one member of gzip may follow another. None for anything else after the end."""
+        """Begin the next member of gzip (RFC 1952 section 2.2); None for anything else after the end."""
         if self._inner is None or (self._inner.eof and self._gzip and piece[0] == _MEMBER):
             self._inner = zlib.decompressobj(_GZIP if self._gzip else _deflated(piece))
         return None if self._inner.eof else self._inner

@@ -1,4 +1,4 @@
-"""Where an HTTP request goes, read from its URL once."""
+"""The URL of an HTTP request, read once into its parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IN_QUERY: Final = _IN_PATH + "?"
 
 
 class HttpUrl(NamedTuple):
-    """The parts of a URL, as they are used and not as they were written."""
+    """The parts of a URL, in the form in which they are used."""
 
     secure: bool
     #: A name in ASCII, or an address without brackets.
@@ -31,14 +31,14 @@ class HttpUrl(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Host and port as the header `Host` says them, without the scheme's own port."""
+        """Return host and port for the header `Host`, without the scheme's own port."""
         host = self.host.partition("%")[0]
         shown = f"[{host}]" if ":" in host else host
         return shown if self.port == (443 if self.secure else 80) else f"{shown}:{self.port}"
 
 
 def parse_url(url: str) -> HttpUrl:
-    """The parts of an `http` or `https` URL; ValueError for anything else."""
+    """Return the parts of an `http` or `https` URL; raise ValueError for anything else."""
     parts = urlsplit(url)
     default = _DEFAULT_PORTS.get(parts.scheme)
     if default is None or not parts.hostname:
@@ -67,7 +67,7 @@ def _authorization(parts: SplitResult) -> str | None:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port of a URL; nothing of it that could be a secret."""
+    """Return scheme, host and port of a URL: nothing that could be a secret."""
     parts = urlsplit(url)
     port = port_of(parts)
     shown = "" if port is None or port == _DEFAULT_PORTS.get(parts.scheme) else f":{port}"
@@ -76,7 +76,7 @@ def origin(url: str) -> str:
 
 
 def port_of(parts: SplitResult) -> int | None:
-    """The port that a URL names, unless it names none or one that cannot be."""
+    """Return the port that a URL names; None for no port or an impossible one."""
     try:
         return parts.port
     except ValueError:
