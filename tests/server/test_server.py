@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.wireclient import LEGACY, MODERN, REVISIONS, WireClient, connect
 
-from toolwire import Context, Limits, Prompt, Resource, ResourceTemplate, Server, Tool, testing, types
+from toolwire import Client, Context, Limits, Prompt, Resource, ResourceTemplate, Server, Tool, testing, types
 from toolwire.transports import memory_pair
 
 ICON = {"src": "https://example.net/i.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "light"}
@@ -358,6 +360,24 @@ async def test_requests_of_unrelated_conversations_interleave() -> None:
         assert not first.done()
         gates["a"].set()
         assert (await first)["result"]["content"][0]["text"] == "a"
+
+
+# --- Leaving ---
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_server_that_nobody_needs_any_more_is_freed(revision: str) -> None:
+    async def used() -> weakref.ref[Server]:
+        server = Server("short", tools=ping_tool)
+        server.mount(Server("inner", tools=ping_tool), "inner")
+        async with Client(server, revision=revision) as client:
+            await client.list_tools()
+            await client.call_tool("ping_tool")
+        return weakref.ref(server)
+
+    left = asyncio.run(used())
+    gc.collect()
+    assert left() is None
 
 
 # --- Protocol helpers ---

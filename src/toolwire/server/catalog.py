@@ -88,8 +88,11 @@ class Owner(OwnServer, Protocol):
     def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None: ...
 
 
-class Found(Struct, Generic[C], frozen=True, gc=False):
-    """A component, the server it belongs to, and the mounts that lead to that one, from the outside in."""
+class Found(Struct, Generic[C], frozen=True):
+    """A component, the server it belongs to, and the mounts that lead to that one, from the outside in.
+
+    The garbage collector has to see it: a catalogue keeps some of these, and each leads back to its server.
+    """
 
     component: C
     owner: Owner
