@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import toolwire
-from toolwire.hiding import without
+from toolwire.redaction import repr_without
 
 SECRET = "kept-to-ourselves"
 # What a field is called that holds a secret, or may hold one. Bodies and headers carry tokens and codes.
@@ -75,7 +75,7 @@ class _Record(msgspec.Struct):
     secret: str | None = None
 
     def __repr__(self) -> str:
-        return without(self, "secret")
+        return repr_without(self, "secret")
 
 
 def test_a_representation_shows_the_rest() -> None:

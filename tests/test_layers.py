@@ -21,7 +21,6 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "toolwire"
 LAYERS = {
     "_version": 0,
     "base_errors": 0,
-    "hiding": 0,
     "protocol": 0,
     "auth.errors": 0,
     "auth.flow": 0,
@@ -39,7 +38,7 @@ LAYERS = {
     "http1": 1,
     "platforms": 2,
     "printable": 1,
-    "redaction": 1,
+    "redaction": 0,
     "wire": 2,
     "http": 2,
     "auth": 2,

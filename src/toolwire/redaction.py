@@ -1,4 +1,4 @@
-"""Redaction of secrets in logs and records: values by their names, and parts of texts by patterns."""
+"""Redaction of secrets in logs, records and representations: values by their names, parts of texts by patterns."""
 
 from __future__ import annotations
 
@@ -128,3 +128,20 @@ def _kind(name: str) -> Literal["secret", "several", "plain"]:
 
 
 _ANYWHERE: Final = tuple(map(_plain, SECRET_NAMES))
+
+
+# --- representations -------------------------------------------------------------------------------------------------
+
+
+def repr_without(record: Any, *names: str) -> str:
+    """Represent a Struct or a NamedTuple; of these fields show only whether they have a value.
+
+    Representations end up in logs, tracebacks and error reports.
+    """
+    fields: tuple[str, ...] = getattr(record, "__struct_fields__", None) or record._fields
+    shown = (f"{name}={_shown(getattr(record, name), name in names)}" for name in fields)
+    return f"{type(record).__name__}({', '.join(shown)})"
+
+
+def _shown(value: Any, is_secret: bool) -> str:
+    return "..." if is_secret and value else repr(value)

@@ -18,8 +18,8 @@ from toolwire import logs
 from toolwire.cli import client_files, keyboard, options, server_source
 from toolwire.cli.errors import FAILED, UNREACHED, UsageError
 from toolwire.cli.screen import note
-from toolwire.hiding import without
 from toolwire.protocol.errors import ProtocolError, Timeout, ToolwireError, Unauthorized, Unreachable
+from toolwire.redaction import repr_without
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -47,7 +47,7 @@ class Place(NamedTuple):
     headers: Mapping[str, str] | None = None
 
     def __repr__(self) -> str:
-        return without(self, "target", "env", "headers")
+        return repr_without(self, "target", "env", "headers")
 
 
 def add_arguments(parser: ArgumentParser, timeout: float = 30.0, log_level: str = "critical") -> None:

@@ -20,7 +20,7 @@ from toolwire.client.group import Group, GroupTarget, Member
 from toolwire.client.http_target import HttpTarget
 from toolwire.client.target import Target
 from toolwire.client.targets import CommandTarget
-from toolwire.hiding import without
+from toolwire.redaction import repr_without
 
 MemberT = TypeVar("MemberT", bound=Member)
 
@@ -49,7 +49,7 @@ class ServerEntry(Struct):
     disabled: bool = False
 
     def __repr__(self) -> str:
-        return without(self, "args", "env", "url", "headers")
+        return repr_without(self, "args", "env", "url", "headers")
 
 
 class _Config(Struct):

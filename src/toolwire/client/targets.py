@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from toolwire.client.python_file import python_command
 from toolwire.client.target import Link, Target, fingerprint
-from toolwire.hiding import without
+from toolwire.redaction import repr_without
 from toolwire.wire.channel import Channel, memory_pair
 
 # How long a server may take to let go of an in-process connection.
@@ -175,7 +175,7 @@ class Options(Struct, frozen=True):
     inherit_env: bool | None = None
 
     def __repr__(self) -> str:
-        return without(self, "env", "headers", "auth", "proxy")
+        return repr_without(self, "env", "headers", "auth", "proxy")
 
     def only(self, *names: str, kind: str) -> None:
         """`ValueError` for what was given and has no meaning for this kind of target."""

@@ -20,11 +20,11 @@ from urllib.parse import urljoin
 from toolwire._version import __version__
 from toolwire.base_errors import Timeout, ToolwireError, Unreachable
 from toolwire.extras import require
-from toolwire.hiding import without
 from toolwire.http1 import public_addresses
 from toolwire.http1.response import HttpResponse
 from toolwire.http1.unpacking import ENCODINGS
 from toolwire.http1.url import origin, parse_url
+from toolwire.redaction import repr_without
 
 if TYPE_CHECKING:
     from toolwire.http1.dialing import Destination
@@ -126,7 +126,7 @@ class _Route(NamedTuple):
     headers: dict[str, str]
 
     def __repr__(self) -> str:
-        return without(self, "target", "headers")
+        return repr_without(self, "target", "headers")
 
 
 class HttpPool(Pool):

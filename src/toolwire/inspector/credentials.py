@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from toolwire.hiding import without
+from toolwire.redaction import repr_without
 
 MAX_HEADERS: Final = 50
 MAX_LENGTH: Final = 16 * 1024
@@ -33,7 +33,7 @@ class OAuthClient(Struct, frozen=True):
     scopes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return without(self, "client_secret")
+        return repr_without(self, "client_secret")
 
 
 MakeSignIn: TypeAlias = Callable[[OAuthClient], Any]

@@ -13,7 +13,7 @@ from toolwire.auth.flow.messages import Fetched, Flow, post_json, read, refusal
 from toolwire.auth.flow.metadata import AuthorizationServer
 from toolwire.auth.flow.scopes import Scopes, parse_scopes
 from toolwire.auth.flow.urls import is_loopback_host
-from toolwire.hiding import without
+from toolwire.redaction import repr_without
 
 NONE: Final = "none"
 BASIC: Final = "client_secret_basic"
@@ -43,7 +43,7 @@ class Registration(Struct, frozen=True, omit_defaults=True):
     scope: str | None = None
 
     def __repr__(self) -> str:
-        return without(self, "client_secret")
+        return repr_without(self, "client_secret")
 
     def prove(self, server: AuthorizationServer, form: dict[str, str], headers: dict[str, str]) -> None:
         method = self.token_endpoint_auth_method or self._method(server)

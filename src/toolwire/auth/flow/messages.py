@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.auth.errors import Refused, SignInFailed
-from toolwire.hiding import without
+from toolwire.redaction import repr_without
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Fetch(Struct, frozen=True):
     redirects: bool = False
 
     def __repr__(self) -> str:
-        return without(self, "headers", "body")
+        return repr_without(self, "headers", "body")
 
 
 class Fetched(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Fetched(Struct, frozen=True):
     body: bytes
 
     def __repr__(self) -> str:
-        return without(self, "headers", "body")
+        return repr_without(self, "headers", "body")
 
 
 Flow: TypeAlias = Generator[Fetch, Fetched, T]

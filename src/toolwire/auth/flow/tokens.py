@@ -12,7 +12,7 @@ from toolwire.auth.flow.clients import Credentials
 from toolwire.auth.flow.messages import Fetch, Fetched, Flow, post_form, read, refusal
 from toolwire.auth.flow.metadata import AuthorizationServer
 from toolwire.auth.flow.scopes import Scopes
-from toolwire.hiding import without
+from toolwire.redaction import repr_without
 
 #: A token is renewed when less than this is left of its life, or less than a tenth of it.
 LEEWAY_SECONDS: Final = 30.0
@@ -39,7 +39,7 @@ class TokenResponse(Struct, frozen=True):
     issued_token_type: str | None = None
 
     def __repr__(self) -> str:
-        return without(self, "access_token", "refresh_token")
+        return repr_without(self, "access_token", "refresh_token")
 
 
 class Token(Struct, frozen=True, omit_defaults=True):

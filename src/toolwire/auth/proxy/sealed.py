@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.extras import MissingExtra
-from toolwire.hiding import without
 from toolwire.protocol.sealing import BadSeal, Sealer, encode_base64url
+from toolwire.redaction import repr_without
 from toolwire.stores import KV
 
 #: Seconds that a user may take to consent and to sign in.
@@ -53,7 +53,7 @@ class SealedRequest(Struct, array_like=True):
     """Our own, towards the provider; there is one as soon as the user has consented."""
 
     def __repr__(self) -> str:
-        return without(self, "state", "verifier")
+        return repr_without(self, "state", "verifier")
 
 
 class Code(Struct, array_like=True):
@@ -69,7 +69,7 @@ class Code(Struct, array_like=True):
     code: str
 
     def __repr__(self) -> str:
-        return without(self, "verifier", "code")
+        return repr_without(self, "verifier", "code")
 
 
 class SealedAccess(Struct, array_like=True):
@@ -81,7 +81,7 @@ class SealedAccess(Struct, array_like=True):
     token: str
 
     def __repr__(self) -> str:
-        return without(self, "token")
+        return repr_without(self, "token")
 
 
 class Refresh(Struct, array_like=True):
@@ -95,7 +95,7 @@ class Refresh(Struct, array_like=True):
     is_access: bool
 
     def __repr__(self) -> str:
-        return without(self, "token")
+        return repr_without(self, "token")
 
 
 T = TypeVar("T", SealedRegistration, SealedRequest, Code, SealedAccess, Refresh)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from toolwire.auth.verify.fetch import ProviderAnswer, checked_url, fetch
 from toolwire.auth.verify.verifier import InvalidToken, Unavailable
-from toolwire.hiding import without
+from toolwire.redaction import repr_without
 
 #: An access token that lives longer than a year is one that does not end.
 MAX_SECONDS: Final = 366 * 24 * 3600.0
@@ -37,7 +37,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
     fetch: Callable[..., Awaitable[ProviderAnswer]] = fetch
 
     def __repr__(self) -> str:
-        return without(self, "client_secret", "parameters")
+        return repr_without(self, "client_secret", "parameters")
 
     def __post_init__(self) -> None:
         checked_url(self.authorize_url, "authorization endpoint")
@@ -99,7 +99,7 @@ class Tokens(Struct):
     """How long the access token is good; None when it does not end."""
 
     def __repr__(self) -> str:
-        return without(self, "access", "refresh")
+        return repr_without(self, "access", "refresh")
 
 
 def until(tokens: Tokens, longest: float, now: float) -> float:

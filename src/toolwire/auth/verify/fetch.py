@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from toolwire.auth.verify.verifier import Unavailable
-from toolwire.hiding import without
 from toolwire.http.origin_check import is_loopback
 from toolwire.http1.public_addresses import Vet, is_public
 from toolwire.protocol.errors import ServerError, TransportError, counted
+from toolwire.redaction import repr_without
 
 MAX_BYTES: Final = 512 * 1024
 SECONDS: Final = 5.0
@@ -32,7 +32,7 @@ class ProviderAnswer(Struct):
     body: bytes
 
     def __repr__(self) -> str:
-        return without(self, "headers", "body")
+        return repr_without(self, "headers", "body")
 
     def json(self) -> dict[str, Any]:
         """The body as an object; raises `Unavailable`, since a provider that answers otherwise is not well."""
