@@ -390,8 +390,10 @@ PROGRAMS: dict[str, tuple[str, dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("absolute", [True, False], ids=["from the root on", "from its folder"])
+@pytest.mark.parametrize(
+    ("program", "absolute"),
+    [*((program, True) for program in PROGRAMS), ("from a package", False), ("by a name", False)],
+)
 async def test_a_server_that_another_file_defines_is_run(tmp_path: Path, program: str, absolute: bool) -> None:
     main, files, target = PROGRAMS[program]
     for name, code in {**files, "main.py": f"{main}\n"}.items():
