@@ -8,9 +8,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Protocol
 
 from toolwire.protocol.errors import ServerError
+from toolwire.server.catalog import Owner, OwnerKernel
 
 
 def check_loop(name: str, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -50,6 +51,23 @@ class Held(ABC):
             await self.exit()
 
 
+class LivingKernel(OwnerKernel, Protocol):
+    """The kernel, as far as it begins and ends with the server."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def forget_loop(self, *, forked: bool) -> None: ...
+
+
+class LivingServer(Owner, Protocol):
+    """The server, as far as its lifespan needs it."""
+
+    @property
+    def kernel(self) -> LivingKernel: ...
+
+
 class Life(Held):
     """The lifespans of a server and of the servers mounted in it.
 
@@ -58,7 +76,7 @@ class Life(Held):
     follow one another.
     """
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: LivingServer) -> None:
         self._server = server
         self._span: _Span | None = None
         # Two threads may ask for the server at once, each with a loop of its own.
