@@ -134,11 +134,11 @@ class _Media(ABC):
         self.mime_type: str | None = mime_type or self._mime_type_of_format(format)
 
     def read(self) -> bytes:
-        """The bytes; reads the file if a path was given."""
+        """Return the bytes; read the file if a path was given."""
         return self.data if self.data is not None else cast("Path", self.path).read_bytes()
 
     def _mime_type_of(self, data: bytes) -> str:
-        """The type that was given, else what the name of the file says, else what its bytes say."""
+        """Return the media type that was given, else that of the file name, else that of the bytes."""
         named = None if self.path is None else _mime_type_of_suffix(self.path.suffix)
         found = self.mime_type or self._suitable(named) or self._suitable(_mime_type_of_bytes(data))
         if found is None:
@@ -158,14 +158,14 @@ class _Media(ABC):
 
     @abstractmethod
     def to_content(self) -> ContentBlock:
-        """The block that goes on the wire."""
+        """Return the content block for the wire."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The content block as a JSON-ready dict."""
+        """Return the content block as a dict of JSON types."""
         return self.to_content().to_dict()
 
     def to_data_uri(self) -> str:
-        """The bytes as a `data:` address, which is one that an icon may have."""
+        """Return the bytes as a `data:` URI, which an icon may have."""
         data = self.read()
         return f"data:{self._mime_type_of(data)};base64,{b64encode(data).decode()}"
 
@@ -251,14 +251,14 @@ def _as_text(data: bytes, mime_type: str) -> str | None:
 def text_contents(
     uri: str, text: str, *, mime_type: str = "text/plain", meta: dict[str, Any] | None = None
 ) -> ResourceContents:
-    """The contents of a resource that is text."""
+    """Return the contents of a resource that is text."""
     return ResourceContents(uri, text=text, mime_type=mime_type, meta=meta or UNSET)
 
 
 def blob_contents(
     uri: str, blob: bytes, *, mime_type: str = _OCTETS, meta: dict[str, Any] | None = None
 ) -> ResourceContents:
-    """The contents of a resource that is bytes."""
+    """Return the contents of a resource that is bytes."""
     return ResourceContents(uri, blob=blob, mime_type=mime_type, meta=meta or UNSET)
 
 
@@ -268,7 +268,7 @@ _BLOCKS = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResour
 
 
 def to_blocks(value: Any) -> list[ContentBlock] | None:
-    """The content blocks that `value` stands for; None when it is data and not content.
+    """Return the content blocks that `value` stands for; None if it is data and not content.
 
     Content is a string, a content block (also as a dict), `Image`, `Audio`, `File`, the contents of a resource, a pair
     of bytes and MIME type, and a list of these. A list of nothing but strings is data.
@@ -308,7 +308,7 @@ def _to_block(value: Any) -> ContentBlock | None:
 
 
 def _block_of_dict(value: dict[Any, Any]) -> ContentBlock | None:
-    """A dict with the type and the members of a content block; anything else with a `type` is data."""
+    """Read a dict as a content block if it has the type and the members of one; otherwise it is data."""
     if "type" not in value:
         return None
     try:
@@ -408,7 +408,7 @@ class ToolResult:
 
     @property
     def structured(self) -> Any:
-        """The structured value; None where there is none."""
+        """Return the structured value; None if there is none."""
         return None if self._structured is UNSET else self._structured
 
     @structured.setter
@@ -422,7 +422,7 @@ class ToolResult:
 
     @property
     def text(self) -> str:
-        """The text blocks, joined by newlines."""
+        """Return the text blocks, joined by newlines."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
 
     @classmethod
@@ -459,7 +459,7 @@ class ToolResult:
 
 
 def _plain(value: Any) -> Any:
-    """A structured value in JSON types; what is raw or plain already stays as it is."""
+    """Return a structured value in JSON types; raw and plain values stay as they are."""
     if value is UNSET or isinstance(value, Raw):
         return value
     return msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_model)
