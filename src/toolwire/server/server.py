@@ -49,7 +49,7 @@ from toolwire.stores.by_address import open_stores, stores_of_environment
 if TYPE_CHECKING:
     from toolwire.audit import AuditLog
     from toolwire.server.connections import Connection
-    from toolwire.server.observe.metrics import Metrics
+    from toolwire.server.metrics import Metrics
     from toolwire.server.policy import Policy
     from toolwire.server.policy.enforcement import Enforcer
     from toolwire.server.tasks.host_tasks import HostTasks

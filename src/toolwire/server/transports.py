@@ -27,7 +27,7 @@ from toolwire.wire.shares import Caller, caller_of
 
 if TYPE_CHECKING:
     from toolwire.http.asgi import HttpApp
-    from toolwire.server.observe.metrics import Metrics
+    from toolwire.server.metrics import Metrics
     from toolwire.server.run_http import HttpOptions
 
 # What other libraries call it, for a server whose transport comes from a setting that its users already have.

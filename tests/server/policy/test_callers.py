@@ -14,7 +14,7 @@ from tests.http.modernclient import ModernClient
 from toolwire import Policy, Server
 from toolwire.audit import AuditLog
 from toolwire.auth import ApiKeys, Principal
-from toolwire.server.observe.metrics import Metrics
+from toolwire.server.metrics import Metrics
 from toolwire.server.policy.concurrency import Gates
 from toolwire.server.policy.plan import Placement, Plan
 from toolwire.server.policy.rate_counters import CounterMemory

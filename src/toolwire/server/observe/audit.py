@@ -18,8 +18,8 @@ from toolwire.server.call import Call
 from toolwire.server.call_target import CallTarget, target_of
 from toolwire.server.catalog import Catalog, Found
 from toolwire.server.kernel import Kernel
+from toolwire.server.metrics import Metrics
 from toolwire.server.middleware import Operation
-from toolwire.server.observe.metrics import Metrics
 from toolwire.server.observe.outcome import Outcome, of_error, of_result
 
 _MAX_MERGED: Final = 1024

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolwire.audit import AuditLog
 from toolwire.protocol.errors import ServerError
+from toolwire.server.metrics import Metrics
 from toolwire.server.observe.audit import ObservedServer, observe_calls
-from toolwire.server.observe.metrics import Metrics
 
 if TYPE_CHECKING:
     from toolwire.http.asgi import HttpApp

@@ -13,8 +13,8 @@ from tests.wireclient import MODERN, connect
 
 from toolwire import Policy, Prompt, Resource, Server, ToolError
 from toolwire.protocol.errors import ServerError
-from toolwire.server.observe import metrics as metrics_module
-from toolwire.server.observe.metrics import Metrics
+from toolwire.server import metrics as metrics_module
+from toolwire.server.metrics import Metrics
 
 
 def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
