@@ -55,7 +55,16 @@ FOUND = list(records())
 
 def test_there_is_something_to_look_at() -> None:
     names = {kind.__qualname__ for kind, _ in FOUND}
-    assert {"Upstream", "Registration", "Tokens", "Credentials", "Token", "Access", "Refresh", "Code"} <= names
+    assert {
+        "Upstream",
+        "Registration",
+        "Tokens",
+        "RequestCredentials",
+        "Token",
+        "SealedAccess",
+        "Refresh",
+        "Code",
+    } <= names
 
 
 @pytest.mark.parametrize(("kind", "secret"), FOUND, ids=[f"{kind.__module__}.{kind.__name__}" for kind, _ in FOUND])
