@@ -19,9 +19,8 @@ from toolwire.client.cache import Cache, CacheView
 from toolwire.client.connection import Connection, OnLog, OnProgress
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
 from toolwire.client.listen import subscribe
-from toolwire.client.opening import Opener, name_card
 from toolwire.client.pins import Pins
-from toolwire.client.reconnect import Keeper
+from toolwire.client.reconnect import Keeper, Opener, name_card
 from toolwire.client.requests import Arguments, CallOptions, encode_arguments, reader
 from toolwire.client.resources import Reading
 from toolwire.client.stub import make_stub

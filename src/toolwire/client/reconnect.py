@@ -1,21 +1,62 @@
-"""Keeping a connection: opened when first needed, by whoever needs it, and brought back when it was lost."""
+"""The connection of a client: opened when it is first needed, and opened again after it was lost.
+
+2026-07-28 basic/versioning, backward compatibility: the client asks as a modern client would, falls back once it is
+clear that the server is older, and remembers the kind of server.
+
+A call whose outcome is unknown may have run. Only requests that change nothing, or nothing more the second time, are
+repeated, and once (2026-07-28 basic/transports/streamable-http: a broken stream loses its request).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+from msgspec import UNSET, Struct
+
 from toolwire.backoff import LONGEST_SECONDS, Backoff
-from toolwire.client.connection import Connection
-from toolwire.client.opening import Opener
-from toolwire.protocol.errors import Timeout, TransportError, Unreachable
+from toolwire.client.connection import Changed, Connection, OnLog
+from toolwire.client.handlers import Answers
+from toolwire.client.negotiation import DiedOnProbe
+from toolwire.client.target import START_SECONDS, Target
+from toolwire.protocol import types as t
+from toolwire.protocol.errors import (
+    NotStreamable,
+    OutcomeUnknown,
+    ProtocolError,
+    Timeout,
+    TransportError,
+    Unreachable,
+)
+from toolwire.protocol.lifecycle import NoCommonRevision
+from toolwire.protocol.revisions import LATEST_LEGACY
+from toolwire.wire.tapped_channel import Direction, Tap
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
 #: How often a server that went away is looked for before a call is given up: about six seconds.
 ATTEMPTS: Final = 6
+#: Requests that only read, by definition of the protocol.
+READING: Final = frozenset(
+    {
+        "server/discover",
+        "ping",
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "logging/setLevel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+    }
+)
 
 
 class Keeper:
@@ -137,16 +178,6 @@ class Keeper:
         return await self.live()
 
 
-def is_passing(error: Unreachable) -> bool:
-    """Return whether another try may reach the server: it is down, or busy (429, 503)."""
-    return error.status is None or error.status in (429, 503)
-
-
-def pause_after(error: TransportError, pause: float) -> float:
-    """Return how long to leave a server alone: at least for as long as it asked to be."""
-    return pause if error.retry_after is None else max(pause, error.retry_after)
-
-
 class _Shared:
     """Work that any number wait for and that runs once; it is given up when nobody waits any more."""
 
@@ -176,3 +207,170 @@ class _Shared:
         if task is not None and not task.done():
             task.cancel()
             await asyncio.wait({task})
+
+
+# --- Opening ----------------------------------------------------------------------------------------------------------
+
+
+class Opener(Struct, eq=False):
+    """Makes connections to one target; `take_up` is given each one before anybody else uses it."""
+
+    target: Target
+    answers: Answers
+    identity: t.Implementation
+    on_log: OnLog | None
+    changed: Changed
+    take_up: Callable[[Connection], Awaitable[None]]
+    timeout: float | None
+    probe_timeout: float
+    pinned: str | None
+    tap: Tap | None = None
+
+    async def open(self) -> Connection:
+        """An agreed connection."""
+        connection = await self._negotiated()
+        if self.pinned is None and connection.modern:
+            self.target.verdict = None
+        elif self.pinned is None and self.target.verdict is None:
+            self.target.verdict = "legacy"
+        return connection
+
+    async def _negotiated(self) -> Connection:
+        verdict = self.target.verdict
+        if verdict == "sse" or (verdict is not None and self.pinned is None):
+            # ERA-10: what the server turned out to be is remembered, so that a restart does not ask again.
+            try:
+                return await self._attempt(self.pinned or LATEST_LEGACY)
+            except (ProtocolError, TransportError) as error:
+                if not _denies(error):
+                    raise
+                log.info("%s is no longer what it was: %s", self.target.label, error)
+                self.target.verdict = None
+        try:
+            connection = await self._attempt(self.pinned)
+            if not connection.agreement.late or not self.target.restartable:
+                return connection
+            # It was not silent but slow to start, which must not decide what it speaks. This time it is waited for.
+            await connection.close()
+            return await self._attempt(None, probe=self.timeout or START_SECONDS)
+        except DiedOnProbe:
+            # 2026-07-28 basic/versioning: a legacy server may exit on what it does not know. Asked once, not twice.
+            return await self._attempt(LATEST_LEGACY)
+        except NotStreamable as refusal:
+            return await self._over_sse(refusal)
+
+    async def _over_sse(self, refusal: NotStreamable) -> Connection:
+        """2025-11-25 basic/transports, backwards compatibility: the last resort. Its failure does not count."""
+        before, self.target.verdict = self.target.verdict, "sse"
+        try:
+            return await self._attempt(self.pinned or LATEST_LEGACY)
+        except BaseException as error:
+            self.target.verdict = before
+            if isinstance(error, TransportError):
+                raise refusal from None
+            raise
+
+    async def _attempt(self, revision: str | None, *, probe: float | None = None) -> Connection:
+        link = await self.target.open()
+        if self.tap is not None:
+            link.tap(_harmless(self.tap))
+        connection = Connection(link, self.answers, self.on_log, self.changed)
+        try:
+            longest = self.probe_timeout if probe is None else probe
+            await connection.agree(self.identity, revision, probe=longest, timeout=self.timeout)
+            if self.pinned is not None and connection.revision != self.pinned:
+                raise NoCommonRevision(
+                    f"The server answered {connection.revision} instead of {self.pinned}", [connection.revision]
+                )
+            await self.take_up(connection)
+        except DiedOnProbe:
+            why = await link.last_words()
+            await connection.close()
+            if revision is None and self.target.restartable:
+                raise
+            raise Unreachable(why) from None
+        except TransportError:
+            if not link.duplex:
+                await connection.close()
+                raise
+            why = await link.last_words()
+            await connection.close()
+            raise Unreachable(why) from None
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+
+def name_card(
+    name: str,
+    version: str,
+    title: str | None,
+    description: str | None,
+    website_url: str | None,
+    icons: Iterable[t.Icon | Mapping[str, Any]],
+) -> t.Implementation:
+    """What a client says about itself; `ValueError` for an icon that a server would not show.
+
+    Each revision is sent the members that it knows.
+    """
+    try:
+        shown = [icon if isinstance(icon, t.Icon) else msgspec.convert(icon, t.Icon) for icon in icons]
+    except msgspec.ValidationError as error:
+        raise ValueError(f"An icon is a mapping such as {{'src': 'https://...'}}: {error}") from None
+    for icon in shown:
+        # ICN-2: other schemes are not fetched.
+        if not icon.src.startswith(("https://", "http://", "data:")):
+            raise ValueError(f"An icon is an http, https or data address, not {icon.src[:60]!r}")
+    return t.Implementation(
+        name,
+        version,
+        title=title or UNSET,
+        description=description or UNSET,
+        website_url=website_url or UNSET,
+        icons=shown or UNSET,
+    )
+
+
+def _denies(error: ProtocolError | TransportError) -> bool:
+    """Return whether the server answers, but speaks something else. A server that is down or busy proves nothing."""
+    if isinstance(error, ProtocolError | NotStreamable):
+        return True
+    return error.status is not None and error.status < 500 and error.status not in (408, 425, 429)
+
+
+def _harmless(tap: Tap) -> Tap:
+    """A tap whose failure is its own: the message goes on to whom it is for."""
+
+    def told(direction: Direction, message: bytes) -> None:
+        try:
+            tap(direction, message)
+        except Exception:
+            log.exception("on_message failed")
+
+    return told
+
+
+# --- Repeating --------------------------------------------------------------------------------------------------------
+
+
+def may_repeat(error: TransportError, connection: Connection, method: str, params: t.RequestParams) -> bool:
+    """Return whether a request that failed with `error` may be sent again."""
+    if isinstance(error, Unreachable):
+        # It never reached the server, or the server turned it away before it did anything.
+        return is_passing(error)
+    if not isinstance(error, OutcomeUnknown):
+        return False
+    if method == "tools/call" and isinstance(params, t.CallToolRequestParams):
+        return connection.tools.is_repeatable(params.name)
+    return method in READING
+
+
+def is_passing(error: Unreachable) -> bool:
+    """Return whether another try may reach the server: it is down, or busy (429, 503)."""
+    return error.status is None or error.status in (429, 503)
+
+
+def pause_after(error: TransportError, pause: float) -> float:
+    """Return how long to leave a server alone: at least for as long as it asked to be."""
+    return pause if error.retry_after is None else max(pause, error.retry_after)

@@ -13,8 +13,7 @@ from msgspec import UNSET, Raw
 from toolwire.backoff import LONGEST_SECONDS, Backoff
 from toolwire.client.cache import CACHEABLE, CacheView
 from toolwire.client.connection import OnProgress
-from toolwire.client.healing import may_repeat
-from toolwire.client.reconnect import Keeper, pause_after
+from toolwire.client.reconnect import Keeper, may_repeat, pause_after
 from toolwire.client.target import Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, ProtocolError, TransportError, Unreachable

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
 
-from toolwire.audit import AuditLog
+import msgspec
+
+from toolwire.audit.log import AuditLog, now
 from toolwire.client.approval import Approve, Arguments, ToolCall, approved
-from toolwire.client.audit_records import CallRecord
 from toolwire.client.budget import Budget
-from toolwire.client.errors import Denied
+from toolwire.client.errors import BudgetExceeded, Denied, ToolChanged
 from toolwire.client.pins import Pins
 from toolwire.client.target import Target
+from toolwire.content import ToolResult
 from toolwire.protocol import types as t
+from toolwire.protocol.errors import ToolFailed
 
+_MAX_NAME: Final = 200
 #: Makes the call: with these arguments, within this time.
 Make: TypeAlias = Callable[[Arguments | None, float | None], Awaitable[Any]]
 #: Finds the definition of a tool.
@@ -100,3 +105,46 @@ class Safety:
         if self._audit is not None:
             # In a thread, because where the log goes may not answer.
             await asyncio.to_thread(self._audit.close)
+
+
+class CallRecord:
+    """Begun when the call is wanted, written when it has ended or was not made."""
+
+    def __init__(self, log: AuditLog, server: str, name: str, arguments: Mapping[str, Any] | None) -> None:
+        self.arguments = arguments
+        """What was sent, in the end."""
+        self._log = log
+        self._entry: dict[str, Any] = {"time": now(), "server": server, "name": log.redaction.text(name[:_MAX_NAME])}
+        self._started = time.perf_counter()
+
+    def ended(self, result: Any) -> None:
+        failed = isinstance(result, ToolResult) and result.is_error
+        self._write({"outcome": "error" if failed else "ok"})
+
+    def failed(self, error: BaseException) -> None:
+        match error:
+            case Denied() | BudgetExceeded() | ToolChanged():
+                outcome = "denied"
+            case ToolFailed():
+                outcome = "error"
+            case asyncio.CancelledError():
+                outcome = "cancelled"
+            case _:
+                outcome = "failed"
+        # Only its kind: what it says may quote the arguments.
+        self._write({"outcome": outcome, "error": type(error).__name__})
+
+    def _write(self, outcome: dict[str, Any]) -> None:
+        self._entry["arguments"] = self._shown()
+        self._entry["ms"] = round((time.perf_counter() - self._started) * 1000, 3)
+        self._log.record(self._entry | outcome)
+
+    def _shown(self) -> Any:
+        # Imported here because it is about types that plain arguments do not have.
+        from toolwire.adapters import encode_hook
+
+        try:
+            encoded = msgspec.json.encode(self.arguments or {}, enc_hook=encode_hook)
+        except Exception:
+            return None  # What cannot be sent either.
+        return self._log.shown(lambda: msgspec.json.decode(encoded), len(encoded))
