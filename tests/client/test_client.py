@@ -467,7 +467,7 @@ async def test_progress_extends_a_deadline_up_to_a_ceiling(monkeypatch: pytest.M
     deadlines: list[tuple[float, float]] = []
 
     def note(params: t.ProgressNotificationParams) -> None:
-        connection = client._keeper.connection
+        connection = client._connector.connection
         assert connection is not None
         pending = connection.session.peer.outgoing[params.progress_token]
         deadlines.append((pending.expires, pending.ceiling))

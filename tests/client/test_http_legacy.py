@@ -546,7 +546,7 @@ async def test_a_server_that_no_longer_speaks_http_and_sse(revision: str | None)
     async with client:
         assert client.revision == "2024-11-05"
     upgraded = True
-    client._keeper._opener.pinned = revision
+    client._connector._opener.pinned = revision
     async with client:
         assert client.revision == LATEST
     async with client:  # And is remembered.

@@ -225,8 +225,8 @@ async def test_a_tool_that_changes_while_the_client_is_connected() -> None:
             return ""
 
         server.add(Tool(send))
-        while client._keeper.current().tools.definition("send") is None or "text" in str(
-            client._keeper.current().tools.definition("send")
+        while client._connector.current().tools.definition("send") is None or "text" in str(
+            client._connector.current().tools.definition("send")
         ):
             await asyncio.sleep(0)
         with pytest.raises(ToolChanged):
@@ -293,7 +293,7 @@ async def test_a_server_that_was_started_again_is_looked_at_again() -> None:
     server, ran = make_server()
     async with Client(Restarted(server), pins=Pins()) as client:
         await client.call_tool("send", {"to": "ann"})
-        await client._keeper.current().close()
+        await client._connector.current().close()
 
         async def send(to: str) -> str:
             ran.append("evil")

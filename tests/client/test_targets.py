@@ -11,7 +11,7 @@ import pytest
 from tests.client.fake import FakeServer, text
 
 from toolwire.client import Client
-from toolwire.client.targets import CommandTarget, Options, resolve
+from toolwire.client.targets import CommandTarget, TargetOptions, resolve
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import OutcomeUnknown, ProtocolError, Unreachable
 from toolwire.protocol.revisions import MODERN, REVISIONS
@@ -81,7 +81,7 @@ def test_the_address_tells_servers_apart_that_look_alike(tmp_path: Path) -> None
     targets = [
         *map(resolve, files),
         *(resolve(["python", file]) for file in files),
-        *(resolve(["python", "server.py"], Options(cwd=tmp_path / name)) for name in ("one", "two")),
+        *(resolve(["python", "server.py"], TargetOptions(cwd=tmp_path / name)) for name in ("one", "two")),
         resolve(["npx", "server"]),
         resolve(["npx", "server", "--key=secret"]),
         *(resolve(f"https://example.com/mcp{query}") for query in ("", "?tenant=a", "?key=secret")),
@@ -340,8 +340,8 @@ async def test_a_channel_that_can_only_be_read() -> None:
 
 
 def test_the_name_card_is_that_of_the_program() -> None:
-    assert Client(FakeServer(), name="me", title="Me")._keeper._opener.identity == t.Implementation(
-        "me", Client(FakeServer())._keeper._opener.identity.version, title="Me"
+    assert Client(FakeServer(), name="me", title="Me")._connector._opener.identity == t.Implementation(
+        "me", Client(FakeServer())._connector._opener.identity.version, title="Me"
     )
 
 

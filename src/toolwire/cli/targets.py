@@ -105,7 +105,7 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
     """
     # Imported here because a command that only serves does not need the client.
     from toolwire.client import Client
-    from toolwire.client.targets import CommandTarget, Options, resolve
+    from toolwire.client.targets import CommandTarget, TargetOptions, resolve
 
     place = chosen(arguments)
     target = place.target
@@ -115,7 +115,7 @@ def client(arguments: Namespace, on_stderr: Callable[[str], None] | None = None,
             settings |= {"headers": headers(arguments, place), "auth": _sign_in(arguments, place)}
         elif place.env is not None or place.cwd is not None or arguments.env or isinstance(target, str | list):
             env = {**(place.env or {}), **pairs(arguments.env)}
-            target = resolve(target, Options(env, place.cwd, inherit_env=arguments.inherit_env or None))
+            target = resolve(target, TargetOptions(env, place.cwd, inherit_env=arguments.inherit_env or None))
         elif arguments.inherit_env:
             settings["inherit_env"] = True
         if isinstance(target, CommandTarget):

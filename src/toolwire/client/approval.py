@@ -1,4 +1,4 @@
-"""A person, or a program for them, that looks at each call before it is made."""
+"""Approval of calls: a person, or a program for them, sees each call before it is made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Arguments: TypeAlias = Mapping[str, Any]
 
 
 class ToolCall(Struct, frozen=True):
-    """A call that is about to be made, for whoever has to approve it."""
+    """A call that is about to be made, as `approve=` sees it."""
 
     name: str
     arguments: Arguments
@@ -24,18 +24,18 @@ class ToolCall(Struct, frozen=True):
 
     @property
     def annotations(self) -> t.ToolAnnotations:
-        """What the server says of the tool. It may say anything: trust it as far as you trust the server."""
+        """The annotations of the tool. The server may claim anything here: trust it as far as you trust the server."""
         annotations = UNSET if self.tool is None else self.tool.annotations
         return t.ToolAnnotations() if annotations is UNSET else annotations
 
 
-#: True makes the call, False or a text that says why denies it, a mapping makes it with these arguments instead.
+#: True makes the call. False, or a text with the reason, denies it. A mapping makes it with these arguments instead.
 Verdict: TypeAlias = bool | str | Arguments
 Approve: TypeAlias = Callable[[ToolCall], Verdict | Awaitable[Verdict]]
 
 
 async def approved(approve: Approve, call: ToolCall, arguments: Arguments | None) -> Arguments | None:
-    """The arguments to call with; whatever is neither a plain yes nor arguments is a no (`Denied`)."""
+    """Return the arguments to call with. Raise `Denied` for every verdict but True and arguments."""
     verdict = approve(call)
     if isawaitable(verdict):
         verdict = await verdict

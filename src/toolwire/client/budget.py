@@ -1,4 +1,4 @@
-"""How much a client may still do: a number of calls, and the time they take together."""
+"""Budgets: how many calls a client may still make, and how long they may take together."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from toolwire.protocol.errors import counted
 
 
 class Budget:
-    """`Budget(calls=20, seconds=120, tools={"send_mail": 1})`: what a program lets a model spend, until `reset()`.
+    """Limits on the calls that a program makes for a model: `Budget(calls=20, seconds=120, tools={"send_mail": 1})`.
 
-    `seconds` is the time that all calls take together. A call gets no more of it than is left.
+    `seconds` is the time that all calls take together, and a call gets no more of it than is left. `reset()` begins
+    anew.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Budget:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew; what runs at the moment still counts when it ends."""
+        """Begin anew. Calls that run now count when they end."""
         self.calls: int = 0
         self.seconds: float = 0.0
         self._by_tool: dict[str, int] = {}
@@ -46,7 +47,7 @@ class Budget:
         return None if self._seconds is None else max(0.0, self._seconds - self.seconds)
 
     def hold(self, name: str) -> Spending:
-        """Count a call that may be made, or raise `BudgetExceeded`. It can be given back until it begins."""
+        """Count a call that may be made, or raise `BudgetExceeded`. Until it begins it can be given back."""
         limit, made = self._tools.get(name), self._by_tool.get(name, 0)
         if limit is not None and made >= limit:
             raise BudgetExceeded(f"The budget for {name} is used up: {counted(limit, 'call')}")
@@ -60,17 +61,17 @@ class Budget:
         return Spending(self, self._by_tool, name, self._clock)
 
     def spend(self, name: str) -> Callable[[], None]:
-        """Count a call that is about to be made, or raise `BudgetExceeded`; what is returned counts its time."""
+        """Count a call that is about to be made, or raise `BudgetExceeded`. Call the result when the call ends."""
         held = self.hold(name)
         held.begin()
         return held.end
 
     def counts_in(self, counted: dict[str, int]) -> bool:
-        """Return whether these are the counts of now, and not of before a `reset()`."""
+        """Say whether these counts are the current ones, and not those from before a `reset()`."""
         return self._by_tool is counted
 
     def timeout(self, wanted: float | None) -> float | None:
-        """The time a call may take, given what it wants and what is left."""
+        """Return the time that a call may take: what it asks for, at most what is left."""
         left = self.seconds_left
         if left is None:
             return wanted
@@ -78,11 +79,11 @@ class Budget:
 
 
 class Spending:
-    """One call of a budget: held while somebody decides about it, then begun or given back."""
+    """One call of a budget. It is held while somebody decides about it, and then begins or is given back."""
 
     def __init__(self, budget: Budget, counted_in: dict[str, int], name: str, clock: Callable[[], float]) -> None:
         self._budget = budget
-        # That of the time when it was counted: after `reset()` there is nothing to give back.
+        # The counts at the time of `hold()`: after `reset()` there is nothing to give back.
         self._counted_in = counted_in
         self._name = name
         self._clock = clock
@@ -93,11 +94,11 @@ class Spending:
         self._started = self._clock()
 
     def end(self) -> None:
-        # A clock that was set back must not give time back.
+        # A clock that was set back must not return time to the budget.
         self._budget.seconds += max(0.0, self._clock() - self._started)
 
     def give_back(self) -> None:
-        """The call was not made."""
+        """Take the call out of the counts, because it was not made."""
         if self._budget.counts_in(self._counted_in):
             self._budget.calls -= 1
             if self._name in self._counted_in:

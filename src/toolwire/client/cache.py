@@ -1,9 +1,9 @@
-"""Answers that the server allowed to be kept for a while (2026-07-28 server/utilities/caching).
+"""A cache of answers, for as long as the server allows (2026-07-28 server/utilities/caching).
 
-An answer is kept as it came and read again for everybody who gets it, so that nobody can change what others see. Only
-what was asked for the same way of the same server is served; what the server calls private, only to the client that
-asked. A change that is announced, or suspected, makes what it concerns stale at once. Nothing is asked because time has
-passed.
+The cache keeps an answer as bytes, and each reader decodes it anew: nobody can change what others see. It serves only
+the same request to the same server, and a private answer only to the client that asked. A change that the server
+announces, or that an error suggests, makes the entries that it concerns stale at once. The cache never sends a request
+because time has passed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ R = TypeVar("R", bound=t.Result)
 
 MAX_ENTRIES: Final = 1_000
 MAX_BYTES: Final = 16 * 1024 * 1024
-#: However long a server says, nothing is kept longer than a day.
+#: No answer is kept longer than a day, whatever the server says.
 MAX_SECONDS: Final = 86_400.0
 
 CACHEABLE: Final = frozenset(
     {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 )
-# What each announcement makes stale; an update concerns the one resource that it names.
+# The methods that each announcement makes stale. An update concerns the one resource that it names.
 _STALE: Final = {
     "notifications/tools/list_changed": ("tools/list",),
     "notifications/prompts/list_changed": ("prompts/list",),
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
 
-# Server, whose answer it is (None for everybody's), method, params.
+# The server, the client whose private answer it is (None: public), the method, the params.
 Key: TypeAlias = tuple[object, object, str, bytes]
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -47,7 +47,7 @@ class Entry(Struct):
 
 
 class Cache:
-    """Answers of any number of servers, for any number of clients. `clock` gives seconds."""
+    """The cached answers of any number of servers, for any number of clients. `clock` gives seconds."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -88,16 +88,16 @@ class Cache:
 
 
 class CacheView:
-    """A cache as one client sees it: the entries of its server, its own private ones among them."""
+    """The part of a cache that one client sees: the entries of its server, with its own private ones."""
 
     def __init__(self, cache: Cache, server: object) -> None:
         self._cache = cache
         self._server = server
-        # CCH-4: what is private is found by nobody else.
+        # CCH-4: nobody else finds a private answer.
         self._me = object()
 
     def get(self, method: str, params: t.RequestParams) -> Raw | None:
-        """A fresh answer, if there is one."""
+        """Return a fresh answer, if there is one."""
         said = _said(params)
         for owner in (self._me, None):
             raw = self._cache.get((self._server, owner, method, said))
@@ -106,13 +106,13 @@ class CacheView:
         return None
 
     def keeping(self, method: str, params: t.RequestParams, decode: Callable[[Raw], R]) -> Callable[[Raw], R]:
-        """`decode`, keeping what it reads if the server allows it."""
+        """Return `decode` in a form that also caches what it reads, if the server allows it."""
         said = _said(params)
         first = True
 
         def read(raw: Raw) -> R:
             nonlocal first
-            # CCH-8: what answers to questions of the server led to is for this call alone.
+            # CCH-8: a result that depends on answers to the server's questions is for this call alone.
             keep, first = first, False
             result = decode(raw)
             if keep and isinstance(result, t.CacheableResult):
@@ -125,12 +125,12 @@ class CacheView:
         ttl = result.ttl_ms
         if result.result_type != "complete" or ttl is UNSET or ttl <= 0:
             return
-        # An absent scope is private: the safe reading.
+        # An absent scope counts as private, which is safe.
         owner = None if result.cache_scope == "public" else self._me
         self._cache.put((self._server, owner, method, said), raw.copy(), ttl / 1000)
 
     def changed(self, notification: str, uri: str | None) -> None:
-        """The server announced a change."""
+        """Drop what the server says has changed."""
         if uri is not None:
             said = _said(t.ReadResourceRequestParams(uri=uri))
             self._cache.drop_where(lambda key: key[0] == self._server and key[2] == "resources/read" and key[3] == said)
@@ -138,11 +138,11 @@ class CacheView:
             self.suspect(method)
 
     def suspect(self, method: str) -> None:
-        """CCH-6: something does not fit what was kept, so it is asked for again."""
+        """CCH-6: drop the answers to a method, because an error does not fit them."""
         self._cache.drop_where(lambda key: key[0] == self._server and key[2] == method)
 
     def clear(self) -> None:
-        """Nothing is known of this server any more."""
+        """Drop everything about this server."""
         self._cache.drop_where(lambda key: key[0] == self._server)
 
 

@@ -1,7 +1,8 @@
-"""Callbacks of the user, `async` or not: called beside the reader, so that neither their time nor their failure is its.
+"""Calls of the user's callbacks, `async` or not. They run beside the reader, which neither waits for them nor fails
+with them.
 
-An `async` callback is called again when it is done with the call before, so that it sees things in order. What a server
-sends meanwhile waits; of more than anybody could want to see, the oldest is dropped.
+An `async` callback is called again when its last call has ended, so that it sees everything in order. Until then
+messages wait, up to a limit; beyond that the oldest is dropped.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ MAX_WAITING: Final = 1_000
 
 
 class Callbacks:
-    """All that runs beside the reader of one connection."""
+    """The callbacks that run beside the reader of one connection."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[Any]] = set()
-        # By identity, since not every callable has a hash; a callback that runs is alive, so it is nobody else's.
+        # By identity, since not every callable has a hash. The id is unique while the callback runs.
         self._waiting: dict[int, deque[Callable[[], Any]]] = {}
 
     def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        # What is wrapped for one call keeps its place among the others of the same callback.
+        # Wrappers of one callback share its queue.
         name = id(getattr(callback, "__wrapped__", callback))
         waiting = self._waiting.get(name)
         if waiting is not None:
@@ -45,7 +46,7 @@ class Callbacks:
             return
         if asyncio.iscoroutine(value):
             self._waiting[name] = deque([lambda: value], maxlen=MAX_WAITING)
-            # Closed, in case it never began: because of what came after it, or of the end of the connection.
+            # Closed, in case it never began.
             self.start(self._in_order(name)).add_done_callback(lambda _: value.close())
 
     async def _in_order(self, name: int) -> None:
@@ -60,7 +61,7 @@ class Callbacks:
             del self._waiting[name]
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something until the connection closes."""
+        """Run a coroutine until it ends or the connection closes."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._finished)

@@ -16,16 +16,16 @@ from toolwire._version import __version__
 from toolwire.client.approval import Approve
 from toolwire.client.budget import Budget
 from toolwire.client.cache import Cache, CacheView
-from toolwire.client.connection import Connection, OnLog, OnProgress
+from toolwire.client.connection import ClientConnection, OnLog, OnProgress
 from toolwire.client.handlers import Answers, Elicitation, ElicitCallback, Roots, SampleCallback, Sampling, as_roots
 from toolwire.client.listen import subscribe
 from toolwire.client.pins import Pins
-from toolwire.client.reconnect import Keeper, Opener, name_card
+from toolwire.client.reconnect import Connector, Opener, name_card
 from toolwire.client.requests import Arguments, CallOptions, encode_arguments, reader
 from toolwire.client.resources import Reading
 from toolwire.client.stub import make_stub
 from toolwire.client.target import Target
-from toolwire.client.targets import Options, TargetLike, is_config, resolve
+from toolwire.client.targets import TargetLike, TargetOptions, is_config, resolve
 from toolwire.client.tasks import Rising, TaskHandle, driven, patience, start_task
 from toolwire.client.tools import (
     TaskAnswer,
@@ -61,9 +61,9 @@ P = TypeVar("P")
 R = TypeVar("R", bound=t.Result)
 
 PROBE_SECONDS: Final = 5.0
-#: How long a result may wait for the list of tools that it is checked by.
+#: How long a result may wait for the list of tools that it is checked against.
 LEARN_SECONDS: Final = 5.0
-# Whoever listens for changes lists the tools again by itself, and has begun to, this many turns of the loop later.
+# A program that listens for changes lists the tools again by itself. It has begun after this many turns of the loop.
 _TURNS: Final = 5
 
 _read_empty = reader(t.EmptyResult)
@@ -139,13 +139,13 @@ class Client(Reading):
         if revision is not None and revision not in REVISIONS:
             raise ValueError(f"unknown revision {revision!r}; use one of {', '.join(REVISIONS)}")
         icons = tuple(icons)
-        options = Options(env, cwd, headers, auth, tls, proxy, inherit_env or None)
+        options = TargetOptions(env, cwd, headers, auth, tls, proxy, inherit_env or None)
         self._members: list[Client] = []
         # The client of the group that this one is a member of.
         self._company: Client | None = None
         if is_config(target):
             options.only("inherit_env", kind="a configuration, which says it for each server")
-            # Imported here because few clients have one.
+            # Imported here because few clients have a configuration.
             from toolwire.client.config import configured
 
             def member(one: Target) -> Client:
@@ -172,12 +172,12 @@ class Client(Reading):
             for each in self._members:
                 each._company = self
             if self._members:
-                # What is pinned of a server is the same in any company; and a group speaks a revision of its own.
+                # Each member has the pins, and each speaks a revision of its own.
                 pins = revision = None
         else:
             self._target = resolve(target, options)
         self._answers = Answers(elicit, sample, roots)
-        self._keeper = Keeper(
+        self._connector = Connector(
             Opener(
                 self._target,
                 self._answers,
@@ -199,11 +199,11 @@ class Client(Reading):
         self._timeout = timeout
         self._level: t.LoggingLevel | None = None
         self._subscribed: dict[str, None] = {}
-        # Where a change was announced that nobody has listed the tools for yet.
-        self._outdated: Connection | None = None
+        # The connection on which a change of the tools was announced, until the tools are listed again.
+        self._outdated: ClientConnection | None = None
         self._safety: Safety | None = None
         if any(each is not None for each in (approve, budget, pins, audit)):
-            # Imported here because a client that nobody told to be careful does not need it.
+            # Imported here because most clients have none of these options.
             from toolwire.client.safety import Safety
 
             self._safety = Safety(self._target, approve, budget, pins, audit)
@@ -216,13 +216,13 @@ class Client(Reading):
     # --- the connection ---
 
     async def connect(self) -> Self:
-        """Connect, unless connected; the server's revision and capabilities are known afterwards."""
-        await self._keeper.live()
+        """Connect, unless connected. Afterwards the server's revision and capabilities are known."""
+        await self._connector.live()
         return self
 
     async def close(self) -> None:
-        """Let go of the server, and of the process if the client started it. Calls in flight are lost."""
-        await self._keeper.close()
+        """Close the connection, and end the process if the client started it. Calls in flight are lost."""
+        await self._connector.close()
         self._answers.close()
         if self._safety is not None:
             await self._safety.close()
@@ -237,12 +237,13 @@ class Client(Reading):
 
     @property
     def connected(self) -> bool:
-        return self._keeper.connected
+        return self._connector.connected
 
-    async def _take_up(self, connection: Connection) -> None:
-        """What belongs to a connection and was set on an earlier one (1.10.11)."""
+    async def _take_up(self, connection: ClientConnection) -> None:
+        """Set up a new connection as the one before it: log level and subscriptions (1.10.11)."""
         if connection.modern:
-            # A log callback is a wish for logs; 2026-07-28 sends none unless each request asks for them.
+            # A client with a log callback wants logs. On 2026-07-28 a server sends none unless the request asks for
+            # them.
             default: t.LoggingLevel | None = "info" if self._on_log is not None and _logs(connection) else None
             connection.set_log_level(self._level or default)
             return
@@ -259,33 +260,33 @@ class Client(Reading):
 
     @property
     def server(self) -> t.Implementation | None:
-        """The server's name card, where it sent one; for display, never for decisions."""
-        server = self._keeper.current().agreement.server
+        """The name and version of the server, if it sent them. Display them, but decide nothing by them."""
+        server = self._connector.current().agreement.server
         return None if server is UNSET else server
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        return self._keeper.current().agreement.capabilities
+        return self._connector.current().agreement.capabilities
 
     @property
     def revision(self) -> str:
-        return self._keeper.current().revision
+        return self._connector.current().revision
 
     @property
     def instructions(self) -> str | None:
-        instructions = self._keeper.current().agreement.instructions
+        instructions = self._connector.current().agreement.instructions
         return None if instructions is UNSET else instructions
 
     # --- tools ---
 
     async def list_tools(self, *, timeout: float | None = None) -> list[t.Tool]:
-        """All tools. Results are checked against the output schemas listed here.
+        """List all tools. Their output schemas are what results are checked against.
 
-        A client that never lists its tools does so once by itself, when it is given the first structured result.
+        A client that never lists its tools does so once by itself, at the first structured result.
         """
         self._outdated = None  # This listing serves for every change that was announced before it.
         listed = await self._all_tools(timeout)
-        connection = self._keeper.current()
+        connection = self._connector.current()
         if connection.repeats_arguments:
             listed = with_valid_headers(listed)
         tools = one_of_each(listed)
@@ -297,7 +298,7 @@ class Client(Reading):
     async def list_tools_page(self, cursor: str | None = None, *, timeout: float | None = None) -> t.ListToolsResult:
         page = await self._tools_page(cursor, timeout)
         page.tools = one_of_each(page.tools)
-        if self._keeper.current().repeats_arguments:
+        if self._connector.current().repeats_arguments:
             page.tools = with_valid_headers(page.tools)
         return page
 
@@ -324,11 +325,11 @@ class Client(Reading):
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Call a tool. The result is a `ToolResult`, an error of the tool included (`is_error`).
+        """Call a tool. The result is a `ToolResult`, also when the tool reports an error (`is_error`).
 
-        With `returns=T` it is a value of that type, and a tool's error is raised as `ToolFailed`. Questions of the
-        server are answered by the client's callbacks on the way. When the connection is lost meanwhile, the call may
-        or may not have run: `OutcomeUnknown`.
+        With `returns=T` the result is a value of that type, and a tool's error is raised as `ToolFailed`. Meanwhile the
+        client's callbacks answer the questions of the server. When the connection is lost, the call may or may not have
+        run: `OutcomeUnknown`.
         """
         if self._safety is None:
             return self._call_tool(name, arguments, returns, timeout, on_progress, meta, headers)
@@ -354,7 +355,7 @@ class Client(Reading):
         )
         if on_progress is not None or self._on_progress is not None:
             on_progress = Rising(cast("OnProgress", on_progress or self._on_progress))
-        connection = self._keeper.connection
+        connection = self._connector.connection
         if connection is not None and name in connection.tools.only_tasks:
             return await self._drive(params, timeout, on_progress, meta, headers, returns)
         decode = decode_called if returns is None else decode_called_typed
@@ -365,33 +366,33 @@ class Client(Reading):
                 "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta, headers=sent
             )
         except ProtocolError as error:
-            if error.code == METHOD_NOT_FOUND and _runs_tasks(self._keeper.current()):
-                # 2025-11-25 tasks, tool-level negotiation: so is a tool refused that only runs as a task.
+            if error.code == METHOD_NOT_FOUND and _runs_tasks(self._connector.current()):
+                # 2025-11-25 tasks, tool-level negotiation: a tool that only runs as a task is refused with this code.
                 return await self._drive(params, timeout, on_progress, meta, headers, returns)
-            if error.code != HEADER_MISMATCH or not self._keeper.current().repeats_arguments:
+            if error.code != HEADER_MISMATCH or not self._connector.current().repeats_arguments:
                 raise
-            # XMH-7: the definition that the headers were made by is out of date. Once.
+            # XMH-7: the headers were made from an outdated definition. List the tools and try once more.
             await self.list_tools(timeout=timeout)
             if self._safety is not None:
-                self._safety.check(name, self._keeper.current().tools.definition(name))
+                self._safety.check(name, self._connector.current().tools.definition(name))
             sent = self._with_arguments(params, headers)
             result = await self._ask(
                 "tools/call", params, decode, timeout=timeout, on_progress=on_progress, meta=meta, headers=sent
             )
         if type(result) is TaskAnswer:
             return await driven(self.task(result.task_id, name), patience(timeout, self._timeout), on_progress, returns)
-        connection = self._keeper.connection
+        connection = self._connector.connection
         if connection is not None and not connection.tools.listed and result.structured_content is not UNSET:
             await self._learn_tools()
         return self._made(name, result, returns)
 
     async def _learn_tools(self) -> None:
-        """List the tools before the first structured result of a connection is handed on, so that it can be checked.
+        """List the tools before the first structured result of a connection is returned, so that it can be checked.
 
-        2026-07-28 server/tools, output schema: clients should validate structured results. Once is enough, and a list
-        that cannot be had takes no result away from whoever called.
+        2026-07-28 server/tools, output schema: clients should validate structured results. A list that fails takes no
+        result away from the caller.
         """
-        connection = self._keeper.connection
+        connection = self._connector.connection
         if connection is None or connection.tools.listed:
             return
         if connection.tools.learning is None:
@@ -407,8 +408,8 @@ class Client(Reading):
             log.warning("the tools could not be listed, so that results are not checked: %s", error)
 
     def _made(self, name: str | None, result: t.CallToolResult, returns: Any) -> Any:
-        """What a caller gets for the result of a tool."""
-        connection = self._keeper.connection
+        """Turn the result of a tool into what the caller asked for."""
+        connection = self._connector.connection
         wrapped = False
         if connection is not None and name is not None:
             tools = connection.tools
@@ -448,10 +449,10 @@ class Client(Reading):
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> TaskHandle:
-        """Call a tool and return as soon as the server has taken it on, with a handle of the task.
+        """Call a tool and return a handle of its task, as soon as the server has created it.
 
-        `ttl` is how many seconds the server should keep it, which 2026-07-28 leaves to the server; as it does whether
-        a call becomes a task at all: the handle of one that was answered at once is done.
+        `ttl` is how many seconds the server should keep the task. 2026-07-28 leaves that to the server, and also
+        whether a call becomes a task: if the server answered at once, the handle is done.
         """
 
         async def make(arguments: Mapping[str, Any] | None, timeout: float | None) -> Any:
@@ -468,29 +469,29 @@ class Client(Reading):
         return cast("TaskHandle", await self._safety.call(name, arguments, wanted, self._definition, make))
 
     def task(self, id: str, tool: str | None = None) -> TaskHandle:
-        """A handle of a task that was made earlier, by this client or another of the same principal."""
+        """Return a handle of a task that was made earlier, by this client or by another of the same principal."""
         return TaskHandle(self, id, tool)
 
-    async def _usable(self) -> Connection:
-        return await self._keeper.usable()
+    async def _usable(self) -> ClientConnection:
+        return await self._connector.usable()
 
     def _with_arguments(
         self, params: t.CallToolRequestParams, headers: Mapping[str, str] | None
     ) -> Mapping[str, str] | None:
-        """The headers of a call: the caller's, and those that repeat arguments."""
-        connection = self._keeper.connection
+        """Return the headers of a call: those of the caller, and those that repeat arguments."""
+        connection = self._connector.connection
         if connection is None or not connection.repeats_arguments or not connection.tools.listed:
             return headers
         return {**connection.tools.headers(params.name, params.arguments), **(headers or {})} or None
 
     async def _definition(self, name: str) -> t.Tool | None:
-        """What the server says of a tool, asked for if it is not known or out of date."""
-        if not (await self._keeper.usable()).tools.current:
+        """Return the definition of a tool; list the tools first if it is unknown or out of date."""
+        if not (await self._connector.usable()).tools.current:
             await self.list_tools()
-        return self._keeper.current().tools.definition(name)
+        return self._connector.current().tools.definition(name)
 
     def stub(self, protocol: Callable[..., P]) -> P:
-        """An object with the methods of `protocol` (a class), each of which calls the tool of its name."""
+        """Return an object with the methods of `protocol` (a class), each of which calls the tool of its name."""
 
         async def call(name: str, arguments: Mapping[str, Any], returns: Any) -> Any:
             return await self.call_tool(name, arguments, returns=returns)
@@ -505,10 +506,10 @@ class Client(Reading):
                 self._cache.clear()
             else:
                 self._cache.changed(notification, uri)
-        connection = self._keeper.connection
+        connection = self._connector.connection
         if connection is None or not connection.tools.listed:
             return
-        # R7: what was listed is listed again. Definitions that are known to be out of date are forgotten until then.
+        # R7: list the tools again. Forget the outdated definitions until then.
         if notification == "notifications/tools/list_changed":
             connection.tools.forget()
         elif notification is None:
@@ -519,19 +520,19 @@ class Client(Reading):
             self._outdated = connection
             connection.callbacks.start(self._refresh(connection))
 
-    async def _refresh(self, connection: Connection) -> None:
+    async def _refresh(self, connection: ClientConnection) -> None:
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-        if self._outdated is not connection or connection is not self._keeper.connection or connection.ended:
+        if self._outdated is not connection or connection is not self._connector.connection or connection.ended:
             return
         await self._list_quietly(None)
 
     # --- logging and roots ---
 
     async def set_level(self, level: t.LoggingLevel, *, timeout: float | None = None) -> None:
-        """Which log messages to send: this level and above, from now on."""
+        """Set the lowest level of the log messages that the server sends."""
         t.severity(level)
-        connection = await self._keeper.usable()
+        connection = await self._connector.usable()
         if connection.modern:
             if not _logs(connection):
                 raise NotSupported("The server did not declare the capability 'logging', so it sends no log messages")
@@ -542,15 +543,15 @@ class Client(Reading):
         self._level = level
 
     async def set_roots(self, roots: Roots) -> None:
-        """Other roots from now on; a server that knows about changes is told."""
+        """Replace the roots. A server that knows about changes is told."""
         if self._answers.roots is None:
             raise NotSupported("The client was made without roots=, so it did not declare them")
         self._answers.roots = as_roots(roots)
         for member in self._members:
             await member.set_roots(roots)
-        connection = self._keeper.connection
+        connection = self._connector.connection
         if connection is not None and not connection.modern:
-            # 1.14.1: having said listChanged, the client announces changes.
+            # 1.14.1: the client declared listChanged, so it announces changes.
             connection.session.notify("notifications/roots/list_changed", UNSET)
 
     def __repr__(self) -> str:
@@ -558,10 +559,10 @@ class Client(Reading):
         return f"<Client of {self._target.label}, {state}>"
 
 
-def _runs_tasks(connection: Connection) -> bool:
+def _runs_tasks(connection: ClientConnection) -> bool:
     core = supports(connection.revision, "core_tasks")
     return core and t.has_capability(connection.agreement.capabilities, "tasks.requests.tools.call")
 
 
-def _logs(connection: Connection) -> bool:
+def _logs(connection: ClientConnection) -> bool:
     return t.has_capability(connection.agreement.capabilities, "logging")

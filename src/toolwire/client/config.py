@@ -1,4 +1,4 @@
-"""`mcpServers` configurations, as many programs keep them: several servers by name, each a command or a URL.
+"""`mcpServers` configurations, which many programs use: servers by name, each with a command or a URL.
 
 {"mcpServers": {"files": {"command": "npx", "args": ["some-server"]}, "weather": {"url": "https://…/mcp"}}}
 
@@ -25,10 +25,10 @@ from toolwire.redaction import repr_without
 MemberT = TypeVar("MemberT", bound=Member)
 
 MAX_SERVERS: Final = 100
-# What a tool's name is not made of, and how much of one that of its server may take.
+# Characters that a tool's name does not have, and how long the server's part of the name may be.
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME: Final = 64
-# Only these forms: `$NAME` without braces is a text like any other, in passwords above all.
+# Only these forms: `$NAME` without braces is plain text, which is common in passwords.
 _VARIABLE: Final = re.compile(
     r"\$\{(?:(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?|[A-Za-z_][\w.-]*:[A-Za-z_][^}]*)\}"
 )
@@ -36,7 +36,7 @@ _TRANSPORTS: Final = frozenset({"http", "streamable-http", "sse"})
 
 
 class ServerEntry(Struct):
-    """One server of a configuration; members that other programs have besides are passed over."""
+    """One server of a configuration. Members that only other programs know are ignored."""
 
     command: str | None = None
     args: list[str] = []
@@ -58,7 +58,7 @@ class _Config(Struct):
 
 
 def read_config(source: Mapping[str, Any] | str | os.PathLike[str], *, inherit_env: bool = False) -> dict[str, Target]:
-    """The servers of a configuration, or of the file that has one, by name; `ValueError` for what is none.
+    """Return the servers of a configuration, or of a configuration file, by name. Raise `ValueError` if it is none.
 
     With `inherit_env` commands get the environment of this process.
     """
@@ -85,9 +85,9 @@ def read_config(source: Mapping[str, Any] | str | os.PathLike[str], *, inherit_e
 def expanded(name: str, entry: ServerEntry) -> ServerEntry:
     """Put the values of environment variables into an entry: `${NAME}`, `${env:NAME}`, `${NAME:-default}`.
 
-    That is how Claude Code, VS Code and Cursor write what does not belong into a file. `ValueError` for a variable that
-    is not set and has no default. What has another form, such as `${input:key}` of VS Code, is refused too: passed on
-    as it stands it would be a wrong key.
+    Claude Code, VS Code and Cursor write secrets in this form. Raise `ValueError` for a variable that is not set and
+    has no default, and for any other form, such as `${input:key}` of VS Code: passed on as it is, it would be a wrong
+    key.
     """
 
     def put(text: str, where: str) -> str:
@@ -124,9 +124,9 @@ def _value(found: re.Match[str], where: str) -> str:
 
 
 def prefixes(names: Iterable[str]) -> dict[str, str]:
-    """What the names of tools begin with when several servers are one, by the name of the server.
+    """Return the prefix of each server's tool names in a group of servers, by the name of the server.
 
-    `ValueError` for what cannot tell them apart.
+    Raise `ValueError` for names that two servers would share.
     """
     found: dict[str, str] = {}
     for name in names:
@@ -145,7 +145,7 @@ def configured(
     *,
     inherit_env: bool = False,
 ) -> tuple[Target, list[MemberT]]:
-    """What a configuration stands for: the one server it names, or a group with a `member` for each."""
+    """Return the target of a configuration: the one server in it, or a group with a `member` for each."""
     targets = read_config(source, inherit_env=inherit_env)
     if len(targets) == 1:
         return next(iter(targets.values())), []

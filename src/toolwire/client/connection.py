@@ -1,4 +1,4 @@
-"""One agreed connection to a server: requests with their metadata and rounds, and what the server sends unasked."""
+"""One agreed connection to a server: requests with their metadata and rounds, and what the server sends by itself."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ log: logging.Logger = logging.getLogger("toolwire.client")
 
 R = TypeVar("R", bound=t.Result)
 
-#: How far progress may push the deadline of a call, in seconds.
+#: How many seconds progress may extend the deadline of a call by.
 CEILING_SECONDS: Final = 600.0
-#: A round with more questions than this is not a round but an attack.
+#: A round with more questions than this is taken for an attack.
 MAX_QUESTIONS: Final = 100
-#: How long a sign of life may take.
+#: How long the answer to a ping may take.
 CHECK_SECONDS: Final = 10.0
-# A server that only wants to be asked again is given time, a little more each round.
+# The pause before asking again, where the server asks no question. It doubles each round.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
 OnProgress: TypeAlias = Callable[[t.ProgressNotificationParams], Any]
 OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
-# Told of every announced change, by its notification and what it names; of None when nobody knows what changed.
+# Called with the method and the URI of every announced change; with None when announcements were missed.
 Changed: TypeAlias = Callable[[str | None, str | None], None]
 Decode: TypeAlias = Callable[[Raw], R]
 
 
-class Stream(Protocol):
-    """Whoever listens for changes on a connection."""
+class ChangeListener(Protocol):
+    """A listener for the changes that a connection reports."""
 
     def acknowledged(self, accepted: t.SubscriptionFilter) -> None: ...
 
@@ -76,25 +76,25 @@ class Stream(Protocol):
     def end(self, error: ToolwireError | None) -> None: ...
 
 
-class _Kind(Struct):
-    """Which kind of result it is; one without a kind is complete (RPC-8)."""
+class _ResultKind(Struct):
+    """The kind of a result. One that does not name its kind is complete (RPC-8)."""
 
     result_type: str = msgspec.field(default="complete", name="resultType")
 
 
-_decode_kind = msgspec.json.Decoder(_Kind).decode
+_decode_kind = msgspec.json.Decoder(_ResultKind).decode
 _decode_questions = msgspec.json.Decoder(t.InputRequiredResult).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Connection:
-    """What the client keeps for as long as one connection lasts; also the handler of its session."""
+class ClientConnection:
+    """The state of the client for one connection. It also handles what arrives on the session."""
 
     def __init__(self, link: Link, answers: Answers, on_log: OnLog | None, changed: Changed) -> None:
         self.link = link
         self.answers = answers
         self.tools: KnownTools = KnownTools()
-        self.streams: dict[RequestId, Stream] = {}
+        self.streams: dict[RequestId, ChangeListener] = {}
         self.subscribed: dict[str, int] = {}
         # 2025-11-25 tasks: the token of a call that became a task stays valid after its answer.
         self.reports: dict[RequestId, OnProgress] = {}
@@ -134,7 +134,7 @@ class Connection:
             self.session.notify("notifications/initialized", UNSET)
 
     def _callable(self) -> frozenset[str]:
-        """The methods that may be sent: those of the revision whose capability the server declared (1.3.2.6)."""
+        """Return the methods that may be sent: those whose capability the server declared (1.3.2.6)."""
         rows = methods(self.revision).values()
         declared = self.agreement.capabilities
         return frozenset(
@@ -146,7 +146,9 @@ class Connection:
         )
 
     def set_log_level(self, level: t.LoggingLevel | None) -> None:
-        """2026-07-28: every request says who sends it and which log messages it wants. Encoded once, not per call."""
+        """2026-07-28: say in every request who sends it and which log messages it wants. Encode that once, not for each
+        call.
+        """
         if not self.modern:
             self._base: dict[str, Any] = {}
             self.meta: Any = UNSET
@@ -163,7 +165,7 @@ class Connection:
             stream.end(OutcomeUnknown("The connection ended while listening"))
 
     async def close(self) -> None:
-        """Idempotent, and finished once begun, whoever is cancelled meanwhile."""
+        """Close the connection. It closes once, and also when the task that waits for it is cancelled."""
         if self._closer is None:
             self._closer = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closer)
@@ -180,15 +182,15 @@ class Connection:
         await asyncio.wait(running)
 
     async def retire(self) -> None:
-        """Close, but not before what is in flight has come to its own end."""
+        """Close the connection when the requests in flight have ended."""
         await self.session.finished()
         await self.close()
 
     async def lost(self, error: TransportError) -> TransportError:
-        """The same error, with what is known about the end of the server."""
+        """Return the error with what is known about the end of the server."""
         if not self.link.duplex or self._closer is not None:
             return error  # It tells of one request, or of our own end, and says already all there is to know.
-        # Whoever waited for an answer learns of the end a moment before the reader does.
+        # A request may notice the end of the connection before the reader does.
         await asyncio.wait({self.reader}, timeout=1.0)
         if not self.ended:
             return error
@@ -196,14 +198,14 @@ class Connection:
         return OutcomeUnknown(f"{why}; {error}") if isinstance(error, OutcomeUnknown) else Unreachable(why)
 
     async def check(self) -> None:
-        """Ask for a sign of life; raises what any request would."""
+        """Ask the server for a sign of life. Raise what any request would raise."""
         if self.modern:
             await self.send("server/discover", t.RequestParams(meta=self.meta), timeout=CHECK_SECONDS)
         else:
             await self.send("ping", t.RequestParams(), timeout=CHECK_SECONDS)
 
     def require(self, method: str) -> None:
-        """`NotSupported` for what this server did not offer, before anything is sent."""
+        """Raise `NotSupported` for a method that the server did not offer, before anything is sent."""
         if method in self.callable:
             return
         row = methods(self.revision).get(method)
@@ -214,10 +216,10 @@ class Connection:
     # --- requests ---
 
     def metadata(self, token: RequestId | None, meta: Mapping[str, Any] | None) -> Any:
-        """`_meta` of one request; what the caller adds never replaces what the protocol says (META-1)."""
+        """Return `_meta` of one request. Members of the caller never replace those of the protocol (META-1)."""
         members = {**(meta or {}), **self._base}
         if token is not None:
-            # That of a call that is to be a task outlives the request, and so is not its id.
+            # The token of a call that becomes a task outlives the request, so it is not the id of the request.
             members.setdefault(t.PROGRESS_TOKEN_KEY, token)
         return Raw(_encode(members)) if members else UNSET
 
@@ -231,7 +233,7 @@ class Connection:
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> R:
-        """Send a request and go through its rounds, if it has any; the complete result."""
+        """Send a request, go through its rounds if it has any, and return the complete result."""
         round = 0
         while True:
             try:
@@ -252,7 +254,7 @@ class Connection:
             except (msgspec.DecodeError, RecursionError, ValueError) as error:
                 if not self.modern or _kind(method, raw) == "complete":
                     raise InvalidResponse(f"The server's answer to {method} is broken: {error}") from None
-            # MRTR-16: state and answers live in this frame alone.
+            # MRTR-16: state and answers exist in this frame only.
             params = await self._next_round(method, params, raw, round)
             round += 1
 
@@ -266,7 +268,7 @@ class Connection:
         identifier: RequestId | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Coroutine[Any, Any, Raw]:
-        """One request as it stands, one result as it came."""
+        """Send one request as it is, and return the result as it came."""
         return self._told(method, self.session.request(method, params, timeout, on_progress, identifier, headers))
 
     async def _told(self, method: str, answer: Awaitable[Raw | None]) -> Raw:
@@ -303,13 +305,13 @@ class Connection:
         return report
 
     async def _may_repeat(self, error: ProtocolError) -> None:
-        """Raises the error, unless the user mended its cause."""
+        """Raise the error, unless the user has removed its cause."""
         if error.code != URL_ELICITATION_REQUIRED or not await self._visited(error):
             raise error
         # 2025-11-25 client/elicitation: after the user agreed, the request may be sent again, with a new id. Once.
 
     async def _visited(self, error: ProtocolError) -> bool:
-        """Return whether the user agreed to open every URL that stands between this request and its result."""
+        """Say whether the user agreed to open every URL that the error names."""
         if self.revision != "2025-11-25":
             return False  # No other revision knows this code.
         try:
@@ -326,7 +328,7 @@ class Connection:
     # --- rounds (2026-07-28 basic/patterns/mrtr) ---
 
     async def _next_round(self, method: str, params: t.RequestParams, raw: Raw, round: int) -> t.RequestParams:
-        """The same request with the answers to what the server asked."""
+        """Return the same request with the answers to the server's questions."""
         _kind(method, raw)  # Raises for one that the method does not have.
         if round == MAX_ROUNDS:
             raise InvalidResponse(f"{method} asked more than {MAX_ROUNDS} rounds of questions")
@@ -339,7 +341,7 @@ class Connection:
         return cast("t.RequestParams", retry_params(cast("t.RoundRequestParams", params), questions, answers))
 
     async def answer_all(self, questions: Mapping[str, t.InputRequest]) -> dict[str, Raw]:
-        """MRTR-12: all answers before the next round, obtained together."""
+        """MRTR-12: obtain all answers together, before the next round."""
         if len(questions) > MAX_QUESTIONS:
             raise InvalidResponse(f"The server asked more than {MAX_QUESTIONS} questions at once")
         answers = await _together({key: self._answer_one(question) for key, question in questions.items()})
@@ -349,13 +351,13 @@ class Connection:
         try:
             return shape(await self.answers.answer(question.method, question.params, self.revision), self.revision)
         except ProtocolError as error:
-            # Nothing can be sent instead of an answer, so the server's mistake is the caller's to know.
+            # No error can be sent instead of an answer, so the caller is told of the server's mistake.
             raise InvalidResponse(f"The server asked what it may not ask: {error.message}") from None
 
     # --- what the server sends ---
 
     async def handle(self, request: Incoming, outlet: Outlet) -> t.Wire:
-        """A request of the server, on the revisions that have them."""
+        """Answer a request of the server, on the revisions that have such requests."""
         try:
             with self.session.answering():
                 answer = await self.answers.answer(request.method, request.params, request.revision)
@@ -396,7 +398,8 @@ class Connection:
         if not self.modern:
             streams = list(self.streams.values())
             if uri is not None:
-                # 1.10.6: the server may name a child of what was subscribed; one that is nobody's child is everybody's.
+                # 1.10.6: the server may name a child of a subscribed resource. A URI that is nobody's child goes to
+                # everybody.
                 streams = [stream for stream in streams if stream.covers(uri)] or streams
             for stream in streams:
                 stream.changed(method, uri)
@@ -405,14 +408,14 @@ class Connection:
         if listening is not None:
             listening.changed(method, uri)
 
-    def _stream(self, meta: t.MetaDict | UnsetType) -> Stream | None:
-        """STD-8: listen notifications are told apart by the id of the request that opened the stream."""
+    def _stream(self, meta: t.MetaDict | UnsetType) -> ChangeListener | None:
+        """STD-8: find the listener by the id of the request that opened the stream."""
         identifier = None if meta is UNSET else meta.get(t.SUBSCRIPTION_ID_KEY)
-        # Ours are integers; True would pass for 1, and "1" is not 1 (SUB-1).
+        # Our ids are integers. True would pass for 1, and "1" is not 1 (SUB-1).
         return self.streams.get(identifier) if type(identifier) is int else None
 
     def missed(self) -> None:
-        """Nobody knows what changed meanwhile, so everything counts as changed."""
+        """Report everything as changed, because announcements were missed."""
         if not self.modern:
             self._changed(None, None)
             for stream in list(self.streams.values()):
@@ -427,13 +430,13 @@ def _cancelled(method: str) -> InvalidResponse:
 
 
 def _naming(params: t.RequestParams, late: Timeout) -> Timeout:
-    """Which tool, prompt or resource it was that took too long."""
+    """Put the name of the tool, prompt or resource into the text of a timeout."""
     named = getattr(params, "name", None) or getattr(params, "uri", None)
     return Timeout(f"{named}: {late}") if named else late
 
 
 def _for_task(answer: t.Wire, asked: t.RequestMeta | UnsetType) -> t.Wire:
-    """2025-11-25 tasks: the answer to a question of a task names the task, too."""
+    """2025-11-25 tasks: name the task in the answer to a question that it asked."""
     if asked is not UNSET and asked.related_task is not UNSET:
         named: Any = answer
         meta = {} if named.meta is UNSET else named.meta
@@ -448,7 +451,7 @@ def _kind(method: str, raw: Raw) -> str:
         kind = ""
     if kind == "complete" or (kind == "input_required" and methods("2026-07-28")[method].rounds):
         return kind
-    # RPC-7: a kind that is unknown, or that this method does not have, is no valid response.
+    # RPC-7: a response of an unknown kind, or of a kind that this method does not have, is invalid.
     raise InvalidResponse(f"The server answered {method} with the result type {kind[:50]!r}")
 
 
@@ -463,7 +466,9 @@ def _questions(method: str, raw: Raw) -> t.InputRequiredResult:
 
 
 async def _together(work: Mapping[str, Coroutine[Any, Any, t.Wire]]) -> dict[str, t.Wire]:
-    """The results of several coroutines; the first failure stops the others and is raised as it is, not in a group."""
+    """Return the results of several coroutines. The first failure stops the others and is raised as it is, not in a
+    group.
+    """
     tasks = {key: asyncio.ensure_future(coroutine) for key, coroutine in work.items()}
     try:
         done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)

@@ -1,4 +1,4 @@
-"""What only a client raises; everything else is in `toolwire.protocol.errors`."""
+"""The errors that only a client raises. All others are in `toolwire.protocol.errors`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def is_resource_not_found(error: ProtocolError) -> bool:
-    """Return whether an error of `resources/read` means that there is no such resource.
+    """Say whether an error of `resources/read` means that there is no such resource.
 
     2026-07-28 server/resources: -32602 that names the URI, and -32002 from older servers (RES-3).
     """
@@ -35,23 +35,23 @@ def is_resource_not_found(error: ProtocolError) -> bool:
 
 
 class Rejected(ToolwireError):
-    """Raise it in a `sample` or `roots` callback when the user says no.
+    """The error that a `sample` or `roots` callback raises when the user says no.
 
-    Before 2026-07-28 the server is told with code -1. On 2026-07-28 nothing is sent and the call that led to the
-    question is given up: this error reaches its caller.
+    Before 2026-07-28 the server gets the code -1. On 2026-07-28 nothing is sent: the call that led to the question ends
+    with this error.
     """
 
 
 class Denied(ToolwireError):
-    """The call was not made: whoever had to approve it did not."""
+    """The call was not made, because it was not approved."""
 
 
 class BudgetExceeded(ToolwireError):
-    """The call was not made: there is nothing left of the budget that it would use."""
+    """The call was not made, because its budget is used up."""
 
 
 class ToolChanged(ToolwireError):
-    """The call was not made: the tool is no longer what was pinned. `report` has all that changed."""
+    """The call was not made, because the tool is not what was pinned. `report` has all that changed."""
 
     def __init__(self, message: str, report: Any = None) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
-"""Tools as the interfaces of model vendors take them: OpenAI, Anthropic, Google.
+"""Tools in the formats of model vendors: OpenAI, Anthropic, Google.
 
-The schemas are written in the keywords that every vendor takes, whatever server they come from. Names that vendors
-refuse are changed; `by_vendor_name` finds the tool that a model means.
+The schemas use only keywords that every vendor accepts. Names that vendors refuse are changed; `by_vendor_name` finds
+the tool that a model means.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toolwire.schemas.walking import listed, mapped
 # OpenAI, Anthropic and Google all take these names; MCP allows more (2025-11-25 server/tools, tool names).
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST: Final = 64
-# What is written anew at the top, and what means nothing or is refused there.
+# Keywords at the top of a schema that are rewritten, or that vendors refuse there.
 _AT_THE_TOP: Final = frozenset(
     (
         "$schema",
@@ -66,7 +66,7 @@ def for_google(tools: Iterable[Tool]) -> list[dict[str, Any]]:
 
 
 def by_vendor_name(tools: Iterable[Tool]) -> dict[str, Tool]:
-    """Find tools by the names that models know them by."""
+    """Return the tools by the names that models know them by."""
     kept = list(tools)
     found: dict[str, Tool] = {tool.name: tool for tool in kept if _is_taken(tool.name)}
     for tool in kept:
@@ -96,7 +96,7 @@ def _parameters(tool: Tool) -> dict[str, Any]:
     try:
         return schemas.portable(_one_object(tool.input_schema))
     except RecursionError:
-        # No vendor takes a schema of this depth, and one that is refused costs the request with all tools in it.
+        # No vendor accepts a schema of this depth, and one refused schema fails the request with all tools in it.
         return {"type": "object", "properties": {}}
 
 

@@ -1,7 +1,7 @@
-"""The client's answers to what a server asks: forms and URLs for the user, model output, roots.
+"""The client's answers to a server's questions: forms and URLs for the user, model output, roots.
 
-The same callbacks serve both eras: as requests of the server before 2026-07-28, as input requests of a round from then
-on. Which callbacks there are decides which capabilities are declared.
+The same callbacks serve both eras: requests of the server before 2026-07-28, input requests of a round from then on. A
+client declares the capabilities that it has callbacks for.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from toolwire.protocol.sampling import check_tool_turns
 from toolwire.protocol.shaping import shape
 from toolwire.wire.thread_workers import ThreadWorkers
 
-# Ids of URL elicitations whose completion may still be announced; a server does not make us remember more.
+# How many ids of URL elicitations are remembered until their completion is announced.
 MAX_OPEN_URLS: Final = 1_000
-# Questions that wait for callbacks that are not `async`; what is beyond is refused.
+# How many questions wait for callbacks that are not `async`. More are refused.
 MAX_WAITING: Final = 1_000
 
 
 class Accept(Struct, frozen=True):
-    """The user agreed; for a form, with this content."""
+    """The answer of a user who agreed; for a form, with its content."""
 
     content: dict[str, Any] | None = None
 
 
 class Decline(Struct, frozen=True):
-    """The user said no."""
+    """The answer of a user who said no."""
 
 
 class Cancel(Struct, frozen=True):
-    """The user closed the question without an answer."""
+    """The answer of a user who closed the question."""
 
 
 ElicitCallback: TypeAlias = Callable[[str, t.ElicitRequestParams], Any]
@@ -51,12 +51,12 @@ Given = TypeVar("Given", bound=Roots)
 
 
 class Elicitation:
-    """Which ways of asking the user there are: `form`, `url` or both; each is declared to the server.
+    """The ways to ask the user: `form`, `url` or both. Each is declared to the server.
 
     Both are called with the message and the full params, and may be `async`. `form` returns the content (a dict,
-    dataclass or model), `Decline()` or `Cancel()`. `url` has to show the whole URL and returns `Accept()` (or True) if
-    the user agreed to open it, which does not mean that they are done there. `completed` is called with the
-    elicitation's id when a 2025-11-25 server says that they are.
+    dataclass or model), `Decline()` or `Cancel()`. `url` has to show the whole URL, and returns `Accept()` (or True) if
+    the user agreed to open it; the user need not be done there. `completed` is called with the elicitation's id when a
+    2025-11-25 server says that the user is done.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Elicitation:
 
 
 class Sampling:
-    """A model to ask, with what it can do: `tools` for tool use, `context` for `includeContext`."""
+    """A model that the server may ask, with its abilities: `tools` for tool use, `context` for `includeContext`."""
 
     def __init__(self, sample: SampleCallback, *, tools: bool = False, context: bool = False) -> None:
         self.sample = sample
@@ -82,7 +82,7 @@ class Sampling:
 
 
 class Answers:
-    """Everything that a server may ask this client."""
+    """The client's answers to everything that a server may ask."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Answers:
         self._thread: ThreadWorkers | None = None
 
     def close(self) -> None:
-        """Let go of the thread; a question after that has another."""
+        """End the thread of the callbacks. The next question starts another."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.shutdown()
@@ -108,7 +108,7 @@ class Answers:
     # --- what is declared ---
 
     def capabilities(self, revision: str) -> dict[str, Any]:
-        """The client capabilities, in the words of one revision."""
+        """Return the client capabilities in the form of one revision."""
         declared = self._declared.get(revision)
         if declared is None:
             everything = t.InitializeRequestParams(
@@ -116,7 +116,7 @@ class Answers:
             )
             declared = shape(everything, revision).capabilities
             if supports(revision, "tasks_extension"):
-                # TSK-3: a call is driven to its result, whichever shape its answer has.
+                # TSK-3: the client waits for the result of a call, also when the answer is a task.
                 declared = {**declared, "extensions": {t.TASKS_EXTENSION: {}}}
             self._declared[revision] = declared
         return declared
@@ -136,7 +136,9 @@ class Answers:
     # --- the answers ---
 
     async def answer(self, method: str, params: Any, revision: str) -> t.Wire:
-        """The result of one question; -32602 or -32601 for what may not be asked, `Rejected` if the user refused."""
+        """Return the answer to one question. Raise -32602 or -32601 for what may not be asked, `Rejected` if the user
+        refused.
+        """
         if method == "elicitation/create" and self.elicitation is not None:
             return await self._elicit(self.elicitation, params, revision)
         if method == "sampling/createMessage" and self.sampling is not None:
@@ -195,13 +197,13 @@ class Answers:
             del self._open_urls[next(iter(self._open_urls))]
 
     def completes(self, elicitation_id: str) -> Callable[[str], Any] | None:
-        """Whom to tell that a URL elicitation is done; None for ids that are unknown or were announced already."""
+        """Return the callback for the end of a URL elicitation; None if the id is unknown or was announced before."""
         known = elicitation_id in self._open_urls
         self._open_urls.pop(elicitation_id, None)
         return self.elicitation.completed if known and self.elicitation is not None else None
 
     async def ask_urls(self, elicitations: list[t.ElicitRequestParams]) -> bool:
-        """The entries of a -32042 error, one after the other; whether the user agreed to all of them."""
+        """Ask for the entries of a -32042 error one after the other, and say whether the user agreed to all of them."""
         callback = None if self.elicitation is None else self.elicitation.url
         if callback is None or not elicitations:
             return False
@@ -223,7 +225,7 @@ class Answers:
         if isinstance(answer, str):
             answer = t.TextContent(answer)
         if isinstance(answer, t.Wire):
-            # The protocol requires a model's name, and a callback that returns only text has not told it.
+            # The protocol requires a model's name, and a callback that returns only text does not give one.
             return t.CreateMessageResult(role="assistant", content=answer, model="unknown")  # type: ignore[arg-type]
         raise TypeError(f"a sample callback returns text or a CreateMessageResult, not {type(answer).__name__}")
 
@@ -240,9 +242,10 @@ class Answers:
             return Decline()  # A refusal of an elicitation is a result, never an error (T-50).
 
     async def _called(self, callback: Callable[..., Any], *arguments: Any) -> Any:
-        """The value of a callback. One that is not `async` may block, as `input()` does: it runs in a thread.
+        """Call a callback and return its value. One that is not `async` may block, as `input()` does: it runs in a
+        thread.
 
-        They have one thread, because two that ask the same person at once would be in each other's way.
+        All callbacks share one thread, because two that ask the same person at once would disturb each other.
         """
         if iscoroutinefunction(callback):
             return await callback(*arguments)
@@ -252,7 +255,7 @@ class Answers:
 
 
 async def settle(value: Any) -> Any:
-    """The value of a callback, `async` or not."""
+    """Return the value of a callback, `async` or not."""
     return await value if hasattr(value, "__await__") else value
 
 
@@ -273,7 +276,7 @@ def _plain(value: Any) -> Any:
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """1.16.2.5: a field that the user left alone has its default."""
+    """1.16.2.5: fill in the default of each field that the user left empty."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return {}
@@ -283,12 +286,12 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _validate(content: dict[str, Any], schema: dict[str, Any]) -> None:
-    # Imported here because only a client that is asked something needs it.
+    # Imported here because only a client that gets questions needs it.
     from toolwire import schemas
 
     problems = schemas.compile(schema, what="the schema of the form").check(content)
     if problems:
-        # ELI-10: what does not fit is not sent.
+        # ELI-10: content that does not fit the schema is not sent.
         raise ToolwireError("The answer does not fit the form: " + "; ".join(schemas.sentence(one) for one in problems))
 
 
@@ -301,7 +304,7 @@ def _is_absolute(url: str) -> bool:
 
 
 def as_roots(roots: Given) -> Given:
-    """The same; `TypeError` for one path, whose characters would be taken for several."""
+    """Return the roots unchanged. Raise `TypeError` for a single path, whose characters would be taken for several."""
     if isinstance(roots, str | bytes | PathLike):
         raise TypeError(f"roots are a list of paths and file:// URIs: write [{roots!r:.200}]")
     return roots

@@ -1,4 +1,4 @@
-"""A server that is reached by URL: which transport it speaks there, and what is remembered of it."""
+"""A server that is reached by URL: the transport that it speaks there, and what the client remembers of it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from toolwire.protocol.lifecycle import Ask, ClientLifecycle, Outcome
 from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.tapped_channel import Tap
 
-# ERA-10: what an endpoint turned out to be, for every client of this process. Modern ones are asked anyway.
+# ERA-10: the kind of server at each endpoint, for all clients of this process. Modern servers are not listed.
 _verdicts: OrderedDict[str, str] = OrderedDict()
 _MAX_VERDICTS: Final = 1_000
-# How long a server may take to say what it is, because its silence would say nothing.
+# How long a server may take to say what it is: over HTTP, silence says nothing about the revision.
 SILENCE_SECONDS: Final = 30.0
 
 
@@ -60,7 +60,7 @@ class HttpTarget(Target):
         self._on_response = on_response
         self._limit = limit
 
-        # A URL of somebody's own pool need not mean the same server elsewhere.
+        # With a pool of the user's own, a URL need not mean the same server elsewhere.
         self._verdicts = _verdicts if pool is None else OrderedDict[str, str]()
 
     @property
@@ -126,7 +126,7 @@ class _SseLink(Link):
 
 
 class _HttpLink(Link):
-    """Not one connection but as many as there are requests, so nothing that fails in one is the end of all."""
+    """A link with a connection for each request, so that a failure in one ends no other."""
 
     duplex = False
     carries_headers = True
@@ -150,9 +150,9 @@ class _HttpLink(Link):
             await self._pool.close()
 
     async def probe(self, session: Session, ask: Ask, seconds: float, timeout: float | None) -> Outcome:
-        """2026-07-28 basic/versioning, HTTP: a status without a modern error is a server from before.
+        """2026-07-28 basic/versioning, HTTP: take a status without a modern error for an older server.
 
-        Silence and failures of the network or the server are an outage, and no verdict.
+        Silence, and failures of the network or the server, are outages. They say nothing about the revision.
         """
         longest = max(seconds, SILENCE_SECONDS)
         try:

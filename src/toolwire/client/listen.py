@@ -1,7 +1,7 @@
 """Changes on a server as an async iterator, the same on both eras.
 
-2026-07-28 has one request that opens a stream of changes (basic/patterns/subscriptions); before, list changes come
-unasked and updates of a resource after `resources/subscribe`.
+2026-07-28 has one request that opens a stream of changes (basic/patterns/subscriptions). Before that, servers announce
+changes of lists by themselves, and updates of a resource after `resources/subscribe`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, Final, Literal, Self
 from msgspec import UNSET, Struct
 
 from toolwire.backoff import Backoff
-from toolwire.client.connection import Connection
+from toolwire.client.connection import ClientConnection
 from toolwire.client.errors import InvalidResponse
-from toolwire.client.reconnect import Keeper
+from toolwire.client.reconnect import Connector
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import NotSupported, Timeout, ToolwireError, TransportError
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
-# Equal changes that nobody has taken yet count once, so only a server that names ever new resources comes this far.
+# Equal changes count once, so only a server that keeps naming new resources reaches this limit.
 MAX_WAITING: Final = 10_000
-#: A stream that lasted this long was no failure, whoever cut it: many a proxy cuts those that are quiet.
+#: A stream that lasted this long counts as a success: many proxies cut quiet streams.
 SETTLED_SECONDS: Final = 1.0
 
 _KINDS: Final[dict[str, Literal["tools", "prompts", "resources", "resource"]]] = {
@@ -44,14 +44,14 @@ _CAPABILITIES: Final = {
 
 
 class Change(Struct, frozen=True):
-    """Something changed: the list of tools, prompts or resources, or (`resource`) the contents of one, by `uri`."""
+    """A change: of the list of tools, prompts or resources, or (`resource`) of the contents at `uri`."""
 
     kind: Literal["tools", "prompts", "resources", "resource"]
     uri: str | None = None
 
 
-class _Stream:
-    """The changes of one subscription on one connection, until they are taken."""
+class _ChangeStream:
+    """The changes of one subscription on one connection that nobody has taken yet."""
 
     def __init__(self, kinds: frozenset[str], uris: tuple[str, ...]) -> None:
         self.kinds = kinds
@@ -92,7 +92,7 @@ class _Stream:
         return [*lists, *(Change("resource", uri) for uri in self.uris)]
 
     def age(self) -> float:
-        """For how many seconds it has been there."""
+        """Return how many seconds it has existed."""
         return self._loop.time() - self._began
 
     def covers(self, uri: str) -> bool:
@@ -106,7 +106,7 @@ class _Stream:
             self.opened.set()
 
     def finished(self, task: asyncio.Task[Any]) -> None:
-        """The request is over: by its result, by the server's cancellation (no result), or by an error."""
+        """Note the end of the request: by its result, by the server's cancellation (no result), or by an error."""
         if task.cancelled():
             self.end(None)
             return
@@ -118,7 +118,7 @@ class _Stream:
             raise self._error
 
     async def next(self) -> Change | None:
-        """The next change; None when the server ended the stream."""
+        """Return the next change; None when the server ended the stream."""
         while not self._waiting:
             self.raise_error()
             if self._over:
@@ -131,24 +131,24 @@ class _Stream:
 
 
 class Subscription:
-    """What `Client.listen` returns: iterate over it, or enter it first to know that it is open.
+    """The result of `Client.listen`: iterate over it, or enter it first to know that it is open.
 
-    `accepted` is what the server agreed to tell, known once it is open. The iteration ends when the server ends the
-    stream. When a server process that the client started dies, it is started again. A stream that broke is opened
-    again, and everything listened for counts as changed, since nobody knows what was missed.
+    `accepted` is what the server agreed to announce, known once it is open. The iteration ends when the server ends the
+    stream. If a server process that the client started dies, the client starts it again. A stream that broke is opened
+    again, and then everything that it listens for counts as changed, because announcements may have been missed.
     """
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: Connector,
         wanted: t.SubscriptionFilter,
         timeout: float | None,
     ) -> None:
-        self._keeper = keeper
+        self._connector = keeper
         self._wanted = wanted
         self._timeout = timeout
-        self._open_on: Connection | None = None
-        self._stream: _Stream | None = None
+        self._open_on: ClientConnection | None = None
+        self._stream: _ChangeStream | None = None
         self.accepted: t.SubscriptionFilter | None = None
 
     async def __aenter__(self) -> Self:
@@ -164,7 +164,7 @@ class Subscription:
         return self._changes()
 
     async def close(self) -> None:
-        """Stop listening; an iteration that waits comes to its end."""
+        """Stop listening. An iteration that waits ends."""
         connection, stream = self._open_on, self._stream
         self._open_on = self._stream = None
         if connection is None or stream is None:
@@ -178,8 +178,8 @@ class Subscription:
     async def _changes(self) -> AsyncIterator[Change]:
         try:
             stream = self._stream or await self._open()
-            # A server that dies every time it is listened to is not started for ever.
-            backoff = Backoff(1 + self._keeper.attempts)
+            # A server that dies at every subscription is not started without end.
+            backoff = Backoff(1 + self._connector.attempts)
             while True:
                 try:
                     change = await stream.next()
@@ -202,9 +202,9 @@ class Subscription:
         finally:
             await self.close()
 
-    async def _open(self, *, lost: bool = False) -> _Stream:
-        connection = await (self._keeper.recovered() if lost else self._keeper.usable())
-        stream = _Stream(*_selection(self._wanted))
+    async def _open(self, *, lost: bool = False) -> _ChangeStream:
+        connection = await (self._connector.recovered() if lost else self._connector.usable())
+        stream = _ChangeStream(*_selection(self._wanted))
         _require(connection, stream.kinds)
         self._open_on, self._stream = connection, stream
         try:
@@ -231,7 +231,7 @@ def _selection(wanted: t.SubscriptionFilter) -> tuple[frozenset[str], tuple[str,
     return frozenset(kind for kind, chosen in flags.items() if chosen), uris
 
 
-def _require(connection: Connection, kinds: frozenset[str]) -> None:
+def _require(connection: ClientConnection, kinds: frozenset[str]) -> None:
     for kind in sorted(kinds):
         capability = _CAPABILITIES[kind]
         if not t.has_capability(connection.agreement.capabilities, capability):
@@ -241,7 +241,7 @@ def _require(connection: Connection, kinds: frozenset[str]) -> None:
 
 
 def _compare(wanted: t.SubscriptionFilter, accepted: t.SubscriptionFilter | None) -> None:
-    """SUB-4: say so when the server agreed to less than it was asked for."""
+    """SUB-4: log what the server will not announce although it was asked to."""
     asked, uris = _selection(wanted)
     given, given_uris = _selection(accepted or t.SubscriptionFilter())
     missing = [*sorted(asked - given), *sorted(set(uris) - set(given_uris))]
@@ -250,7 +250,7 @@ def _compare(wanted: t.SubscriptionFilter, accepted: t.SubscriptionFilter | None
 
 
 async def _open_modern(
-    connection: Connection, stream: _Stream, wanted: t.SubscriptionFilter, timeout: float | None
+    connection: ClientConnection, stream: _ChangeStream, wanted: t.SubscriptionFilter, timeout: float | None
 ) -> None:
     session = connection.session
     # SUB-1: the id of the request names the stream.
@@ -267,7 +267,7 @@ async def _open_modern(
     stream.raise_error()
 
 
-async def _stop_modern(connection: Connection, stream: _Stream) -> None:
+async def _stop_modern(connection: ClientConnection, stream: _ChangeStream) -> None:
     for identifier, other in list(connection.streams.items()):
         if other is stream:
             del connection.streams[identifier]
@@ -276,17 +276,17 @@ async def _stop_modern(connection: Connection, stream: _Stream) -> None:
         await asyncio.wait({stream.task})
 
 
-async def _open_legacy(connection: Connection, stream: _Stream, timeout: float | None) -> None:
+async def _open_legacy(connection: ClientConnection, stream: _ChangeStream, timeout: float | None) -> None:
     connection.streams[f"legacy-{id(stream)}"] = stream
     for uri in stream.uris:
         await subscribe(connection, uri, timeout)
         stream.subscribed.append(uri)
     if not stream.uris:
-        # Before it has read `initialized` a server announces nothing; its answer shows that it has.
+        # A server announces nothing before it has read `initialized`. Its answer to a ping shows that it has.
         await connection.send("ping", t.RequestParams(), timeout=timeout)
 
 
-async def _stop_legacy(connection: Connection, stream: _Stream) -> None:
+async def _stop_legacy(connection: ClientConnection, stream: _ChangeStream) -> None:
     connection.streams.pop(f"legacy-{id(stream)}", None)
     for uri in stream.subscribed:
         if connection.ended:
@@ -297,16 +297,16 @@ async def _stop_legacy(connection: Connection, stream: _Stream) -> None:
             log.debug("the subscription to %s could not be ended: %s", uri, error)
 
 
-async def subscribe(connection: Connection, uri: str, timeout: float | None) -> None:
-    """`resources/subscribe`, once for as many as want it (1.10.5)."""
+async def subscribe(connection: ClientConnection, uri: str, timeout: float | None) -> None:
+    """Send `resources/subscribe`, once for all who want it (1.10.5)."""
     connection.require("resources/subscribe")
     if uri not in connection.subscribed:
         await connection.send("resources/subscribe", t.SubscribeRequestParams(uri=uri), timeout=timeout)
     connection.subscribed[uri] = connection.subscribed.get(uri, 0) + 1
 
 
-async def unsubscribe(connection: Connection, uri: str, timeout: float | None) -> None:
-    """`resources/unsubscribe`, when the last one who wanted it is gone."""
+async def unsubscribe(connection: ClientConnection, uri: str, timeout: float | None) -> None:
+    """Send `resources/unsubscribe`, when the last one who wanted it is gone."""
     connection.require("resources/unsubscribe")
     remaining = connection.subscribed.get(uri, 1) - 1
     if remaining > 0:

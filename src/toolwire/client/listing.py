@@ -1,4 +1,4 @@
-"""Listings: page by page, or all of them within bounds that no honest server reaches."""
+"""Lists of a server: page by page, or all pages within limits that no honest server reaches."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 from msgspec import UNSET, Raw
 
 from toolwire.client.errors import InvalidResponse
-from toolwire.client.requests import Asking, Read, reader
+from toolwire.client.requests import Read, Requests, reader
 from toolwire.protocol import types as t
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
-#: A listing with more pages, entries or bytes than this is given up.
+#: A list with more pages, entries or bytes than this is an error.
 MAX_PAGES: Final = 1_000
 MAX_ENTRIES: Final = 50_000
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -29,7 +29,7 @@ read_templates: Read[t.ListResourceTemplatesResult] = reader(t.ListResourceTempl
 read_prompts: Read[t.ListPromptsResult] = reader(t.ListPromptsResult)
 
 
-class Lists(Asking):
+class Lists(Requests):
     """The part of a client that lists."""
 
     async def list_resources(self, *, timeout: float | None = None) -> list[t.Resource]:
@@ -69,7 +69,7 @@ class Lists(Asking):
     async def _pages(
         self, method: str, read: Read[Page], timeout: float | None, entries: Callable[[Page], list[Any]]
     ) -> AsyncIterator[list[Any]]:
-        """The entries of every page. Only an absent cursor ends a listing, "" is a cursor like any other (PAG-1)."""
+        """Yield the entries of every page. Only an absent cursor ends a list, "" is a cursor like any other (PAG-1)."""
         bounds = _Bounds(method)
         cursor: str | None = None
         while True:
@@ -90,7 +90,7 @@ def _page(cursor: str | None) -> t.PaginatedRequestParams:
 
 
 class _Bounds:
-    """How much of a listing there has been."""
+    """A count of the pages, entries and bytes of one list."""
 
     def __init__(self, method: str) -> None:
         self._method = method

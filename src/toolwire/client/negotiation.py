@@ -1,4 +1,4 @@
-"""Which revision to speak with a server: the negotiation of `protocol.lifecycle`, carried out over a link."""
+"""The negotiation of a revision (`protocol.lifecycle`), carried out over a link."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolwire.wire.session import Session
 
 
 class DiedOnProbe(ToolwireError):
-    """The server went away when it was asked for its revision: some from before 2026-07-28 do."""
+    """The server ended when it was asked for its revision, as some servers from before 2026-07-28 do."""
 
 
 async def agree(
@@ -32,12 +32,12 @@ async def agree(
         try:
             outcome = await _put(link, session, lifecycle, ask, probe, timeout)
         except TransportError:
-            # Some need a while to die, so the handshake that follows a probe counts too.
+            # Some servers need a while to die, so a failure of the handshake after the probe counts as well.
             if link.duplex and (probed or ask.method == "server/discover"):
                 raise DiedOnProbe(ask.method) from None
             raise
         if silent and isinstance(outcome, ProtocolError) and outcome.code == UNSUPPORTED_PROTOCOL_VERSION:
-            # ERA-10: it was only slow to start, and has meanwhile taken the probe for a modern opening. Ask again.
+            # ERA-10: the server was only slow to start, and has taken the probe for a modern opening. Ask again.
             silent, lifecycle.revision = False, None
             steps = begin()
             ask = next(steps)

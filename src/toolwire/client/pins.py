@@ -1,7 +1,7 @@
-"""Remembers what tools were when they were first seen, and says what has changed since.
+"""Pins: the definitions of tools as they were when first seen, and what has changed since.
 
 A server can change what a tool does, or what its description tells the model, after somebody has looked at it and
-agreed. With pins a tool that is not what it was is not called until the change is accepted.
+agreed. With pins, a tool that has changed is not called until the change is accepted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Definitions = dict[str, dict[str, Any]]
 _SHOWN: Final = 200
 
 
-class Change(Struct, frozen=True):
-    """One member of a definition that is not what it was; None where there is none."""
+class ToolChange(Struct, frozen=True):
+    """A change of one member of a tool's definition. None stands for a member that does not exist."""
 
     tool: str
     member: str
@@ -35,12 +35,12 @@ class Change(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What changed between what is pinned and what the server lists now."""
+    """The differences between what is pinned and what the server lists now."""
 
     server: str
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    changed: tuple[Change, ...] = ()
+    changed: tuple[ToolChange, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
@@ -52,11 +52,10 @@ class Report(Struct, frozen=True):
 
 
 class Pins:
-    """`Pins("pins.json")` keeps them in a file, `Pins()` while the object lives. One object may serve several clients.
+    """The pinned tools of servers. `Pins("pins.json")` keeps them in a file. One object may serve several clients.
 
-    What a server lists the first time is pinned. From then on `on_change` is told of every difference, and the tools
-    that are new or changed are refused (`ToolChanged`) until `accept()`. A name that stands for two tools is always
-    refused.
+    The first list of a server is pinned. From then on `on_change` is told of every difference, and tools that are new
+    or changed are refused (`ToolChanged`) until `accept()`. A name that stands for two tools is always refused.
     """
 
     def __init__(
@@ -67,17 +66,17 @@ class Pins:
         self._pinned: dict[str, Definitions] = self._load()
         self._listed: dict[str, Definitions] = {}
         self._reports: dict[str, Report] = {}
-        self._ambiguous: dict[str, dict[str, Change]] = {}
+        self._ambiguous: dict[str, dict[str, ToolChange]] = {}
 
     def report(self, server: str) -> Report:
-        """What had changed when the server listed its tools the last time."""
+        """Return what had changed when the server listed its tools the last time."""
         return self._reports.get(server, Report(server))
 
     def listed(self, server: str, tools: Iterable[t.Tool]) -> Report:
-        """Compare what a server lists with what is pinned; the first listing is pinned as it is.
+        """Compare what a server lists with what is pinned. The first list is pinned as it is.
 
-        A name that is listed with two definitions means neither of them: it is not pinned, and its tool is refused for
-        as long as the server lists it so.
+        A name that is listed with two definitions is not pinned, and its tool is refused for as long as the server
+        lists it so.
         """
         now, ambiguous = _by_name(tools)
         self._listed[server], self._ambiguous[server] = now, ambiguous
@@ -91,22 +90,22 @@ class Pins:
         return report
 
     def check(self, server: str, name: str, tool: t.Tool | None) -> None:
-        """`ToolChanged` for a tool that is not what it was, or was not there; `tool` is what the caller was shown."""
+        """Raise `ToolChanged` for a tool that changed or is new; `tool` is the definition that the caller was shown."""
         pinned = self._pinned.get(server, {})
         ambiguous = self._ambiguous.get(server, {}).get(name)
         if ambiguous is not None:
             raise ToolChanged(f"The server lists two tools of this name: {ambiguous}", self.report(server))
         before = {name: pinned[name]} if name in pinned else {}
-        # Not what was listed last: that may be what another client of the same server was shown.
+        # Not the last list, which another client of the same server may have fetched.
         change = _compare(server, before, {} if tool is None else {name: _definition(tool)})
         if change:  # What is neither pinned nor listed is the server's to refuse.
             told = str(change).replace("\n", "; ")
             raise ToolChanged(f"The tool is not what was agreed to: {told}", self.report(server))
 
     def accept(self, server: str, *names: str) -> None:
-        """Agree to what was listed last: to these tools, or to all of them.
+        """Accept what was listed last: these tools, or all of them.
 
-        There is no agreeing to a name that stands for two tools.
+        A name that stands for two tools cannot be accepted.
         """
         listed, pinned = self._listed.get(server, {}), self._pinned.setdefault(server, {})
         ambiguous = self._ambiguous.get(server, {})
@@ -132,11 +131,11 @@ class Pins:
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=dict[str, Definitions])
         except msgspec.DecodeError:
-            # Not taken for an empty one: whoever broke it would have everything accepted anew.
+            # Not taken for an empty file: whoever broke it would get everything accepted anew.
             raise ValueError(f"{self._path} is not a file of pins") from None
 
     def _save(self) -> None:
-        """The whole file or nothing of it, for the owner alone."""
+        """Write the whole file or nothing, for the owner alone."""
         if self._path is None:
             return
         # Imported here because most clients write no pins.
@@ -155,27 +154,27 @@ class Pins:
 
 def _definition(tool: t.Tool) -> dict[str, Any]:
     members: dict[str, Any] = msgspec.json.decode(t.encode(tool))
-    # Neither a person nor a model is shown it, and servers put there what changes with every answer.
+    # Neither people nor models see `_meta`, and servers put values there that change with every answer.
     members.pop("_meta", None)
     return members
 
 
-def _by_name(tools: Iterable[t.Tool]) -> tuple[Definitions, dict[str, Change]]:
-    """The definition of each name, and for a name with two of them how they differ. The first one counts."""
+def _by_name(tools: Iterable[t.Tool]) -> tuple[Definitions, dict[str, ToolChange]]:
+    """Return the definition of each name, and for a name with two definitions how they differ. The first one counts."""
     found: Definitions = {}
-    ambiguous: dict[str, Change] = {}
+    ambiguous: dict[str, ToolChange] = {}
     for tool in tools:
         definition = _definition(tool)
         first = found.setdefault(tool.name, definition)
         if definition != first and tool.name not in ambiguous:
             member = min(key for key in first.keys() | definition.keys() if first.get(key) != definition.get(key))
-            ambiguous[tool.name] = Change(tool.name, member, first.get(member), definition.get(member))
+            ambiguous[tool.name] = ToolChange(tool.name, member, first.get(member), definition.get(member))
     return found, ambiguous
 
 
 def _compare(server: str, before: Definitions, after: Definitions) -> Report:
     changed = [
-        Change(name, member, before[name].get(member), after[name].get(member))
+        ToolChange(name, member, before[name].get(member), after[name].get(member))
         for name in sorted(before.keys() & after.keys())
         for member in sorted(before[name].keys() | after[name].keys())
         if before[name].get(member) != after[name].get(member)
@@ -185,7 +184,7 @@ def _compare(server: str, before: Definitions, after: Definitions) -> Report:
 
 
 def _show(value: Any) -> str:
-    """Short, and on one line: it was written by the server that is being doubted."""
+    """Write a value short and on one line, because the server that is doubted chose it."""
     if value is None:
         return "not there"
     text = ascii(value)

@@ -1,4 +1,4 @@
-"""A Python file as a server: the words that start it, whether it starts its server by itself or only defines one."""
+"""The command that serves a Python file, whether the file starts its server or only defines one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-# A program that needs more of its own files than this to come to its server is started as it is.
+# How many files of a program are read to find its server. A larger program is started as it is.
 _MOST_FILES: Final = 100
 
 
 def python_command(path: str, cwd: str | os.PathLike[str] | None = None) -> list[str]:
-    """Name the words that serve a file: `python FILE`, or `toolwire run FILE` where Python alone would not serve it.
+    """Return the command that serves a file: `python FILE`, or `toolwire run FILE` where Python alone would not serve
+    it.
 
-    `FILE:OBJECT` names a server in it, which takes `toolwire run`.
+    `FILE:OBJECT` names a server in the file, which needs `toolwire run`.
     """
     if path.endswith(".py") and not _needs_us(Path(cwd or ".", path)):
         return [sys.executable, path]
@@ -24,10 +25,10 @@ def python_command(path: str, cwd: str | os.PathLike[str] | None = None) -> list
 
 
 def _needs_us(file: Path) -> bool:
-    """Return whether a file uses this library, and either starts nothing or imports from its package by a dot.
+    """Say whether a file uses this library, and either starts nothing or imports from its package by a dot.
 
-    A file uses it that imports it, or imports another of the program's own files that does. A file starts something
-    if it calls a `run`, a `main` or the like, or asks whether it is the main program.
+    A file uses the library if it imports it, or imports another of the program's own files that does. A file starts
+    something if it calls a `run`, a `main` or the like, or asks whether it is the main program.
     """
     nodes = _nodes(file)
     if any(_is_relative(node) for node in nodes):
@@ -36,7 +37,7 @@ def _needs_us(file: Path) -> bool:
 
 
 def _nodes(file: Path) -> list[ast.AST]:
-    """List what a file does when it is imported; nothing for one that cannot be read, since starting it tells why."""
+    """Return what a file does when it is imported; nothing for one that cannot be read, since starting it tells why."""
     try:
         statements = ast.parse(file.read_bytes()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -54,7 +55,7 @@ def _uses_us(file: Path) -> bool:
         for module, level in _imports(_nodes(one)):
             if level == 0 and module.partition(".")[0] == "toolwire":
                 return True
-            # An import by a dot starts at the file's own folder, any other at that of the program.
+            # A relative import starts at the folder of the file, any other at that of the program.
             start = one.parents[level - 1] if 0 < level <= len(one.parents) else main.parent
             found = {each.resolve() for each in _files_of(start, module)} - seen
             seen |= found
@@ -65,19 +66,19 @@ def _uses_us(file: Path) -> bool:
 
 
 def _imports(nodes: list[ast.AST]) -> Iterator[tuple[str, int]]:
-    """Name the modules that are imported, each with the number of its dots."""
+    """Return the modules that are imported, each with the number of its dots."""
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((each.name, 0) for each in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             yield module, node.level
-            # What is imported may be a module as well.
+            # An imported name may be a module as well.
             yield from ((f"{module}.{each.name}".lstrip("."), node.level) for each in node.names)
 
 
 def _files_of(folder: Path, module: str) -> Iterator[Path]:
-    """Find the files of a module and of the packages above it, from a folder on."""
+    """Return the files of a module and of the packages above it, starting at a folder."""
     for step in module.split("."):
         if folder.joinpath(f"{step}.py").is_file():
             yield folder / f"{step}.py"

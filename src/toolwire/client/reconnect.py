@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from toolwire.backoff import LONGEST_SECONDS, Backoff
-from toolwire.client.connection import Changed, Connection, OnLog
+from toolwire.client.connection import Changed, ClientConnection, OnLog
 from toolwire.client.handlers import Answers
 from toolwire.client.negotiation import DiedOnProbe
 from toolwire.client.target import START_SECONDS, Target
@@ -37,7 +37,7 @@ from toolwire.wire.tapped_channel import Direction, Tap
 
 log: logging.Logger = logging.getLogger("toolwire.client")
 
-#: How often a server that went away is looked for before a call is given up: about six seconds.
+#: How often the client tries to reach a server again before a call fails. This takes about six seconds.
 ATTEMPTS: Final = 6
 #: Requests that only read, by definition of the protocol.
 READING: Final = frozenset(
@@ -59,16 +59,16 @@ READING: Final = frozenset(
 )
 
 
-class Keeper:
-    """The one connection of a client. However many need it at once, it is opened, or looked for, once."""
+class Connector:
+    """The one connection of a client. However many tasks need it at once, it is opened, or opened again, once."""
 
     def __init__(self, opener: Opener) -> None:
-        self.connection: Connection | None = None
+        self.connection: ClientConnection | None = None
         self._opener = opener
         self._target = opener.target
         self._opening = _Shared(self._open)
         self._recovering = _Shared(self._recover)
-        self._retiring: dict[asyncio.Task[None], Connection] = {}
+        self._retiring: dict[asyncio.Task[None], ClientConnection] = {}
 
     @property
     def connected(self) -> bool:
@@ -76,11 +76,11 @@ class Keeper:
 
     @property
     def attempts(self) -> int:
-        """Return how often it is worth looking for a server that went away, beyond starting it again."""
+        """The number of attempts to reach a server again that somebody else restarts."""
         return ATTEMPTS if self._target.comes_back else 0
 
-    async def live(self) -> Connection:
-        """A connection that works, opened if there is none."""
+    async def live(self) -> ClientConnection:
+        """Return a connection that works; open one if there is none."""
         connection = self.connection
         if connection is not None and not connection.ended:
             return connection
@@ -98,20 +98,20 @@ class Keeper:
             await retiring.close()
             await asyncio.wait({task})
 
-    def current(self) -> Connection:
+    def current(self) -> ClientConnection:
         if self.connection is None:
             raise Unreachable("The client is not connected: use `async with Client(...)` or `await client.connect()`")
         return self.connection
 
-    async def usable(self) -> Connection:
-        """The current connection; if it was lost, a new one to a server that is there again (STD-12)."""
+    async def usable(self) -> ClientConnection:
+        """Return the current connection, or a new one if it was lost (STD-12)."""
         connection = self.current()
         if not connection.ended:
             return connection
         return await self.recovered()
 
-    async def recovered(self, timeout: float | None = None) -> Connection:
-        """A connection that works after one that did not; waits for a server that is on its way back."""
+    async def recovered(self, timeout: float | None = None) -> ClientConnection:
+        """Return a connection that works after one that did not. Wait for a server that is coming back."""
         connection = self.current()
         if not self._target.restartable:
             raise await connection.lost(Unreachable("The connection ended"))
@@ -123,24 +123,24 @@ class Keeper:
                 raise
             raise Unreachable(f"{self._target.label} did not come back in time") from None
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> ClientConnection:
         before = self.connection
         if before is not None:
             await self._replace(before)
         connection = await self._opener.open()
         if before is not None:
-            # What was listed is what is known until it is listed again.
+            # The definitions are valid until the tools are listed again.
             connection.tools = before.tools
         self.connection = connection
         if before is not None:
             self._opener.changed(None, None)
         return connection
 
-    async def _replace(self, before: Connection) -> None:
+    async def _replace(self, before: ClientConnection) -> None:
         if before.link.duplex:
             await before.close()
             return
-        # Others may still read answers there.
+        # Other requests may still read their answers there.
         retiring = asyncio.get_running_loop().create_task(before.retire())
         self._retiring[retiring] = before
         retiring.add_done_callback(self._retired)
@@ -148,7 +148,7 @@ class Keeper:
     def _retired(self, task: asyncio.Task[None]) -> None:
         self._retiring.pop(task, None)
 
-    async def _recover(self) -> Connection:
+    async def _recover(self) -> ClientConnection:
         backoff = Backoff(self.attempts)
         while True:
             try:
@@ -162,15 +162,15 @@ class Keeper:
                 log.info("%s is not back yet: %s", self._target.label, error)
                 await asyncio.sleep(pause)
 
-    async def _present(self) -> Connection:
-        """The connection, once the server has shown that it is there."""
+    async def _present(self) -> ClientConnection:
+        """Return the connection, once the server has shown that it is there."""
         connection = self.connection
         if connection is not None and not connection.ended:
             try:
                 await connection.check()
                 return connection
             except Unreachable:
-                # A session that the server has ended is begun again.
+                # The server has ended the session, so a new one is opened.
                 if not connection.session.over:
                     raise
                 await asyncio.wait({connection.reader})
@@ -179,14 +179,14 @@ class Keeper:
 
 
 class _Shared:
-    """Work that any number wait for and that runs once; it is given up when nobody waits any more."""
+    """A coroutine that runs once for any number of waiters. It is cancelled when nobody waits any more."""
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, Connection]]) -> None:
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, ClientConnection]]) -> None:
         self._work = work
-        self._task: asyncio.Task[Connection] | None = None
+        self._task: asyncio.Task[ClientConnection] | None = None
         self._waiting = 0
 
-    async def wait(self) -> Connection:
+    async def wait(self) -> ClientConnection:
         task = self._task
         if task is None or task.done():
             task = self._task = asyncio.get_running_loop().create_task(self._work())
@@ -213,21 +213,21 @@ class _Shared:
 
 
 class Opener(Struct, eq=False):
-    """Makes connections to one target; `take_up` is given each one before anybody else uses it."""
+    """The opener of connections to one target. `take_up` sees each connection before anybody else uses it."""
 
     target: Target
     answers: Answers
     identity: t.Implementation
     on_log: OnLog | None
     changed: Changed
-    take_up: Callable[[Connection], Awaitable[None]]
+    take_up: Callable[[ClientConnection], Awaitable[None]]
     timeout: float | None
     probe_timeout: float
     pinned: str | None
     tap: Tap | None = None
 
-    async def open(self) -> Connection:
-        """An agreed connection."""
+    async def open(self) -> ClientConnection:
+        """Open a connection and agree on a revision."""
         connection = await self._negotiated()
         if self.pinned is None and connection.modern:
             self.target.verdict = None
@@ -235,10 +235,10 @@ class Opener(Struct, eq=False):
             self.target.verdict = "legacy"
         return connection
 
-    async def _negotiated(self) -> Connection:
+    async def _negotiated(self) -> ClientConnection:
         verdict = self.target.verdict
         if verdict == "sse" or (verdict is not None and self.pinned is None):
-            # ERA-10: what the server turned out to be is remembered, so that a restart does not ask again.
+            # ERA-10: the client remembers the kind of server, so that it does not ask again after a restart.
             try:
                 return await self._attempt(self.pinned or LATEST_LEGACY)
             except (ProtocolError, TransportError) as error:
@@ -250,17 +250,19 @@ class Opener(Struct, eq=False):
             connection = await self._attempt(self.pinned)
             if not connection.agreement.late or not self.target.restartable:
                 return connection
-            # It was not silent but slow to start, which must not decide what it speaks. This time it is waited for.
+            # The server was not silent but slow to start. That must not decide the revision, so wait longer this time.
             await connection.close()
             return await self._attempt(None, probe=self.timeout or START_SECONDS)
         except DiedOnProbe:
-            # 2026-07-28 basic/versioning: a legacy server may exit on what it does not know. Asked once, not twice.
+            # 2026-07-28 basic/versioning: a legacy server may exit on an unknown request. Do not send it again.
             return await self._attempt(LATEST_LEGACY)
         except NotStreamable as refusal:
             return await self._over_sse(refusal)
 
-    async def _over_sse(self, refusal: NotStreamable) -> Connection:
-        """2025-11-25 basic/transports, backwards compatibility: the last resort. Its failure does not count."""
+    async def _over_sse(self, refusal: NotStreamable) -> ClientConnection:
+        """2025-11-25 basic/transports, backwards compatibility: try HTTP+SSE last. If it fails, raise the earlier
+        refusal.
+        """
         before, self.target.verdict = self.target.verdict, "sse"
         try:
             return await self._attempt(self.pinned or LATEST_LEGACY)
@@ -270,11 +272,11 @@ class Opener(Struct, eq=False):
                 raise refusal from None
             raise
 
-    async def _attempt(self, revision: str | None, *, probe: float | None = None) -> Connection:
+    async def _attempt(self, revision: str | None, *, probe: float | None = None) -> ClientConnection:
         link = await self.target.open()
         if self.tap is not None:
             link.tap(_harmless(self.tap))
-        connection = Connection(link, self.answers, self.on_log, self.changed)
+        connection = ClientConnection(link, self.answers, self.on_log, self.changed)
         try:
             longest = self.probe_timeout if probe is None else probe
             await connection.agree(self.identity, revision, probe=longest, timeout=self.timeout)
@@ -310,7 +312,7 @@ def name_card(
     website_url: str | None,
     icons: Iterable[t.Icon | Mapping[str, Any]],
 ) -> t.Implementation:
-    """What a client says about itself; `ValueError` for an icon that a server would not show.
+    """Return what a client says about itself. Raise `ValueError` for an icon that a server would not show.
 
     Each revision is sent the members that it knows.
     """
@@ -319,7 +321,7 @@ def name_card(
     except msgspec.ValidationError as error:
         raise ValueError(f"An icon is a mapping such as {{'src': 'https://...'}}: {error}") from None
     for icon in shown:
-        # ICN-2: other schemes are not fetched.
+        # ICN-2: servers fetch no other schemes.
         if not icon.src.startswith(("https://", "http://", "data:")):
             raise ValueError(f"An icon is an http, https or data address, not {icon.src[:60]!r}")
     return t.Implementation(
@@ -333,14 +335,14 @@ def name_card(
 
 
 def _denies(error: ProtocolError | TransportError) -> bool:
-    """Return whether the server answers, but speaks something else. A server that is down or busy proves nothing."""
+    """Say whether an error shows that the server is of another kind. One that is down or busy shows nothing."""
     if isinstance(error, ProtocolError | NotStreamable):
         return True
     return error.status is not None and error.status < 500 and error.status not in (408, 425, 429)
 
 
 def _harmless(tap: Tap) -> Tap:
-    """A tap whose failure is its own: the message goes on to whom it is for."""
+    """Return the tap in a form that logs its failures, so that the message goes on."""
 
     def told(direction: Direction, message: bytes) -> None:
         try:
@@ -354,10 +356,10 @@ def _harmless(tap: Tap) -> Tap:
 # --- Repeating --------------------------------------------------------------------------------------------------------
 
 
-def may_repeat(error: TransportError, connection: Connection, method: str, params: t.RequestParams) -> bool:
-    """Return whether a request that failed with `error` may be sent again."""
+def may_repeat(error: TransportError, connection: ClientConnection, method: str, params: t.RequestParams) -> bool:
+    """Say whether a request that failed with `error` may be sent again."""
     if isinstance(error, Unreachable):
-        # It never reached the server, or the server turned it away before it did anything.
+        # The request never reached the server, or the server refused it before it did anything.
         return is_passing(error)
     if not isinstance(error, OutcomeUnknown):
         return False
@@ -367,10 +369,10 @@ def may_repeat(error: TransportError, connection: Connection, method: str, param
 
 
 def is_passing(error: Unreachable) -> bool:
-    """Return whether another try may reach the server: it is down, or busy (429, 503)."""
+    """Say whether a server that was not reached may be reached a moment later: it is down, or busy (429, 503)."""
     return error.status is None or error.status in (429, 503)
 
 
 def pause_after(error: TransportError, pause: float) -> float:
-    """Return how long to leave a server alone: at least for as long as it asked to be."""
+    """Return how long to leave a server alone: at least as long as it asked for."""
     return pause if error.retry_after is None else max(pause, error.retry_after)

@@ -1,4 +1,6 @@
-"""Requests of a client: sent on a connection that works, kept where the server allows it, repeated where it is safe."""
+"""Requests of a client: sent on a connection that works, cached where the server allows it, repeated where that is
+safe.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from msgspec import UNSET, Raw
 from toolwire.backoff import LONGEST_SECONDS, Backoff
 from toolwire.client.cache import CACHEABLE, CacheView
 from toolwire.client.connection import OnProgress
-from toolwire.client.reconnect import Keeper, may_repeat, pause_after
+from toolwire.client.reconnect import Connector, may_repeat, pause_after
 from toolwire.client.target import Target
 from toolwire.protocol import types as t
 from toolwire.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, ProtocolError, TransportError, Unreachable
@@ -22,7 +24,7 @@ from toolwire.protocol.trace import check_trace
 R = TypeVar("R", bound=t.Result)
 Read: TypeAlias = Callable[[Raw], R]
 
-# Errors that what is kept of a server may have led to.
+# Errors that a stale cache may have led to.
 _SUSPICIOUS: Final = frozenset({INVALID_PARAMS, HEADER_MISMATCH})
 
 
@@ -37,7 +39,7 @@ encode_arguments: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=_encode
 
 
 def reader(type_: type[R]) -> Read[R]:
-    """Reads results of a type in the open-world way: what they say beyond what we know is kept (JSC-5)."""
+    """Return a function that reads results of a type. It keeps members that this library does not know (JSC-5)."""
     return partial(t.decode, type_)
 
 
@@ -48,7 +50,7 @@ Arguments: TypeAlias = Mapping[str, Any] | None
 
 
 class CallOptions(TypedDict, total=False):
-    """What a call of a tool can be told beside its arguments."""
+    """The options of a tool call."""
 
     timeout: float | None
     """Seconds that it may take, instead of the client's."""
@@ -61,9 +63,10 @@ class CallOptions(TypedDict, total=False):
 
 
 async def _waited(error: TransportError, deadline: float | None) -> float | None:
-    """Leave a server that is busy alone for a while, and tell what is left of the deadline; raises when that is less.
+    """Give a busy server time to recover, and return what is left of the deadline.
 
-    One that wants to be left alone for longer than anybody waits is not asked again.
+    Raise the error when the deadline is shorter than the pause, or when the server asks for a longer pause than a
+    client makes.
     """
     if error.status is None:
         return deadline
@@ -74,11 +77,11 @@ async def _waited(error: TransportError, deadline: float | None) -> float | None
     return None if deadline is None else deadline - pause
 
 
-class Asking:
+class Requests:
     """The part of a client that sends requests."""
 
     _target: Target
-    _keeper: Keeper
+    _connector: Connector
     _cache: CacheView | None
     _timeout: float | None
     _on_progress: OnProgress | None
@@ -96,9 +99,9 @@ class Asking:
     ) -> R:
         if meta is not None:
             check_trace(meta)
-        connection = self._keeper.connection
+        connection = self._connector.connection
         if connection is None or connection.ended:
-            connection = await self._keeper.usable()
+            connection = await self._connector.usable()
         if method not in connection.callable:
             connection.require(method)
         if headers is not None:
@@ -121,7 +124,7 @@ class Asking:
             if not (self._target.restartable and may_repeat(error, connection, method, params)):
                 raise
             deadline = await _waited(error, deadline)
-        connection = await self._keeper.recovered(deadline)
+        connection = await self._connector.recovered(deadline)
         connection.require(method)
         return await connection.ask(method, params, decode, deadline, report, meta, headers)
 
@@ -133,14 +136,16 @@ class Asking:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> dict[str, Any]:
-        """Send any request and return its result as it came; nothing is checked. For what has no method here."""
-        connection = await self._keeper.usable()
+        """Send any request, for methods that have no function here. The result is returned as it came, and nothing is
+        checked.
+        """
+        connection = await self._connector.usable()
         identifier = connection.session.peer.next_id()
         given = dict(params or {})
         meta = connection.metadata(None if on_progress is None else identifier, given.pop("_meta", None))
         raw = await connection.send(
             method,
-            # Encoded here, so that what has no JSON form fails before anything is sent.
+            # Encoded here, so that a value without a JSON form fails before anything is sent.
             Raw(encode_arguments(given if meta is UNSET else {**given, "_meta": meta})),
             timeout=self._timeout if timeout is None else timeout,
             on_progress=on_progress,
@@ -149,14 +154,14 @@ class Asking:
         return cast("dict[str, Any]", msgspec.json.decode(raw))
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send any notification. On 2026-07-28 a client has none to send but cancellations, which calls send."""
-        connection = await self._keeper.usable()
+        """Send any notification. On 2026-07-28 a client sends only cancellations, and calls send those."""
+        connection = await self._connector.usable()
         if not connection.session.notify(method, UNSET if params is None else params):
             raise await connection.lost(Unreachable("The connection is closed"))
 
     async def ping(self, *, timeout: float | None = None) -> None:
-        """Ask for a sign of life; where there is no `ping` any more, by `server/discover`."""
-        connection = await self._keeper.usable()
+        """Ask the server for a sign of life, by `server/discover` where `ping` no longer exists."""
+        connection = await self._connector.usable()
         if connection.modern:
             await self._ask("server/discover", t.RequestParams(), _read_discover, timeout=timeout)
         else:

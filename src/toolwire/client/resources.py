@@ -1,4 +1,4 @@
-"""What a client reads of its server: resources, prompts and completions, and what it is told when they change."""
+"""The resources, prompts and completions of a server, and subscriptions to their changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _as_text(value: Any) -> str:
 
 
 class Reading(Lists):
-    """The part of a client that reads."""
+    """The part of a client that reads resources, prompts and completions."""
 
     _subscribed: dict[str, None]
 
@@ -43,9 +43,9 @@ class Reading(Lists):
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> list[t.ResourceContents]:
-        """The contents of a resource: usually one, several for something like a directory.
+        """Return the contents of a resource: usually one, several for something like a directory.
 
-        `ResourceNotFound` when the server has none of this URI.
+        Raise `ResourceNotFound` when the server has no resource at this URI.
         """
         params = t.ReadResourceRequestParams(uri=uri)
         try:
@@ -65,14 +65,14 @@ class Reading(Lists):
         return result.contents
 
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        """Before 2026-07-28: ask to be told of updates of a resource. They arrive at `listen(resources=[...])`."""
-        connection = await self._keeper.usable()
+        """Subscribe to updates of a resource, before 2026-07-28. They arrive at `listen(resources=[...])`."""
+        connection = await self._connector.usable()
         if uri not in self._subscribed:
             await subscribe(connection, uri, self._timeout if timeout is None else timeout)
             self._subscribed[uri] = None
 
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        connection = await self._keeper.usable()
+        connection = await self._connector.usable()
         if uri not in self._subscribed and uri in connection.subscribed:
             return  # It is one of `listen()`, which ends it.
         self._subscribed.pop(uri, None)
@@ -86,7 +86,7 @@ class Reading(Lists):
         resources_list: bool = False,
         resources: Sequence[str] = (),
     ) -> Subscription:
-        """Changes as they happen, on every revision: `async for change in client.listen(tools=True): ...`.
+        """Listen for changes, on every revision: `async for change in client.listen(tools=True): ...`.
 
         Enter it with `async with` to be sure that it is open before you go on.
         """
@@ -100,7 +100,7 @@ class Reading(Lists):
             resources_list_changed=resources_list or UNSET,
             resource_subscriptions=list(resources) or UNSET,
         )
-        return Subscription(self._keeper, wanted, self._timeout)
+        return Subscription(self._connector, wanted, self._timeout)
 
     # --- prompts and completion ---
 
@@ -114,7 +114,7 @@ class Reading(Lists):
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> t.GetPromptResult:
-        """The messages of a prompt. Arguments travel as strings; other values are written as JSON."""
+        """Return the messages of a prompt. Arguments are sent as strings; other values are written as JSON."""
         texts = UNSET if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
         params = t.GetPromptRequestParams(
             name=name, arguments=UNSET if texts is UNSET else Raw(encode_arguments(texts))
@@ -131,11 +131,11 @@ class Reading(Lists):
         *,
         timeout: float | None = None,
     ) -> t.Completion:
-        """Suggestions for an argument (name and what was typed so far) of a prompt or resource template.
+        """Return suggestions for an argument (name and what was typed so far) of a prompt or resource template.
 
-        `context` has the arguments chosen already; servers before 2025-06-18 do not get it.
+        `context` has the arguments that were chosen before; servers before 2025-06-18 do not get it.
         """
-        connection = await self._keeper.usable()
+        connection = await self._connector.usable()
         params = t.CompleteRequestParams(
             ref=ref,
             argument=t.CompletionArgument(*argument),

@@ -1,4 +1,4 @@
-"""What stands between a model and the tools it wants to call: pins, budgets, a person who may say no, and a record."""
+"""The checks between a model and the tools that it wants to call: pins, budgets, approval, and an audit record."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ToolFailed
 
 _MAX_NAME: Final = 200
-#: Makes the call: with these arguments, within this time.
+#: A function that makes the call, with these arguments and this timeout.
 Make: TypeAlias = Callable[[Arguments | None, float | None], Awaitable[Any]]
-#: Finds the definition of a tool.
+#: A function that returns the definition of a tool.
 Find: TypeAlias = Callable[[str], Awaitable[t.Tool | None]]
 
 
 class Safety:
-    """Everything that one client was told to be careful about."""
+    """The checks of one client."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class Safety:
             self._pins.listed(self._address, tools)
 
     def check(self, name: str, tool: t.Tool | None) -> None:
-        """`ToolChanged` for a tool that is not what was agreed to."""
+        """Raise `ToolChanged` for a tool that differs from its pin."""
         if self._pins is not None:
             self._pins.check(self._address, name, tool)
 
     async def call(self, name: str, arguments: Arguments | None, timeout: float | None, find: Find, make: Make) -> Any:
-        """Make a call if nothing speaks against it, and record it either way."""
+        """Make a call if every check passes, and record it either way."""
         if self._audit is None:
             return await self._call(name, arguments, timeout, find, make, None)
         if self._audit.required and not self._audit.ready:
@@ -79,7 +79,7 @@ class Safety:
     ) -> Any:
         tool = await find(name) if self._pins is not None or self._approve is not None else None
         self.check(name, tool)
-        # Before anybody is asked: nobody has to think about a call that there is no budget for.
+        # First, so that nobody is asked to approve a call that the budget forbids.
         held = None if self._budget is None else self._budget.hold(name)
         try:
             if self._approve is not None:
@@ -87,7 +87,7 @@ class Safety:
                 if record is not None:
                     record.arguments = arguments
                 if self._pins is not None:
-                    # Who approves takes time, in which the tool may have become another.
+                    # The tool may have changed while somebody decided.
                     self.check(name, await find(name))
         except BaseException:
             if held is not None:
@@ -103,12 +103,12 @@ class Safety:
 
     async def close(self) -> None:
         if self._audit is not None:
-            # In a thread, because where the log goes may not answer.
+            # In a thread, because the target of the log may not answer.
             await asyncio.to_thread(self._audit.close)
 
 
 class CallRecord:
-    """Begun when the call is wanted, written when it has ended or was not made."""
+    """The audit record of one call: begun when the call is wanted, written when it has ended or was not made."""
 
     def __init__(self, log: AuditLog, server: str, name: str, arguments: Mapping[str, Any] | None) -> None:
         self.arguments = arguments
@@ -131,7 +131,7 @@ class CallRecord:
                 outcome = "cancelled"
             case _:
                 outcome = "failed"
-        # Only its kind: what it says may quote the arguments.
+        # Only the type of the error, because its text may quote the arguments.
         self._write({"outcome": outcome, "error": type(error).__name__})
 
     def _write(self, outcome: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ class CallRecord:
         self._log.record(self._entry | outcome)
 
     def _shown(self) -> Any:
-        # Imported here because it is about types that plain arguments do not have.
+        # Imported here because plain arguments do not need it.
         from toolwire.adapters import encode_hook
 
         try:

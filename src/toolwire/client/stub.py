@@ -1,4 +1,4 @@
-"""A typed face for a server: the methods of a Protocol become tool calls."""
+"""Stubs: the methods of a Protocol become tool calls."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 P = TypeVar("P")
 
-# Gives an awaitable, or the result itself where the client blocks.
+# Returns an awaitable, or the result itself where the client blocks.
 Call = Callable[[str, Mapping[str, Any], Any], Any]
 
 
 def make_stub(protocol: Callable[..., P], call: Call, *, blocking: bool = False) -> P:
-    """An object with a method for each public method of `protocol`, which calls the tool of that name.
+    """Return an object with a method for each public method of `protocol`, which calls the tool of that name.
 
     Methods are `async`, and plain where the client blocks.
 
-    Arguments are matched by the method's signature; those left out are left to the tool's own defaults. The return
-    annotation says what to make of the result, as `returns=` does; without one it is the `ToolResult`.
+    Arguments are matched by the method's signature; those left out get the tool's own defaults. The return annotation
+    works as `returns=` does; without one the result is the `ToolResult`.
 
-    (`protocol` is a class. It is typed as something that makes a P, because type checkers accept no Protocol where
-    they read `type[P]`.)
+    (`protocol` is a class. It is typed as something that makes a P, because type checkers accept no Protocol where they
+    read `type[P]`.)
     """
     members: dict[str, Any] = {}
     for name in dir(protocol):

@@ -171,7 +171,9 @@ class Client:
         return self._wait(self._client.call_tool(name, arguments, **options))
 
     def stub(self, protocol: Callable[..., S]) -> S:
-        """An object with the methods of `protocol` (a class), each of which calls the tool of its name and waits."""
+        """Return an object with the methods of `protocol` (a class), each of which calls the tool of its name and
+        waits.
+        """
 
         def call(name: str, arguments: Mapping[str, Any], returns: Any) -> Any:
             return self.call_tool(name, arguments, returns=returns)
@@ -180,7 +182,7 @@ class Client:
 
     @contextlib.contextmanager
     def listen(self, **selection: Any) -> Iterator[Iterator[Change]]:
-        """Changes as they happen: `with client.listen(tools=True) as changes: for change in changes: ...`."""
+        """Listen for changes: `with client.listen(tools=True) as changes: for change in changes: ...`."""
         subscription = self._client.listen(**selection)
         self._wait(subscription.__aenter__())
         try:
@@ -200,12 +202,12 @@ class Client:
         ttl: float | None = None,
         **options: Unpack[CallOptions],
     ) -> BlockingTaskHandle:
-        """Call a tool and return as soon as the server has taken it on; as `Client.call_tool_as_task` does."""
+        """Call a tool and return a handle of its task, as `Client.call_tool_as_task` does."""
         handle = self._wait(self._client.call_tool_as_task(name, arguments, ttl=ttl, **options))
         return BlockingTaskHandle(handle, self._wait)
 
     def task(self, id: str, tool: str | None = None) -> BlockingTaskHandle:
-        """A handle of a task that was made earlier."""
+        """Return a handle of a task that was made earlier."""
         return BlockingTaskHandle(self._client.task(id, tool), self._wait)
 
     def __repr__(self) -> str:
@@ -213,7 +215,7 @@ class Client:
 
 
 class BlockingTaskHandle:
-    """One task; as `toolwire.client.TaskHandle`, blocking."""
+    """One task, as `toolwire.client.TaskHandle`, with methods that wait."""
 
     def __init__(self, handle: TaskHandle, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._handle = handle
@@ -264,7 +266,7 @@ class _Home:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the loop has ended. It has, too, in a child that was forked: its thread stayed with the parent."""
+        """True when the loop has ended, and in a forked child, because the thread stays with the parent."""
         return self._loop.is_closed() or self._process != os.getpid()
 
     def check_thread(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a server is, and an open way to it: what every kind of target has in common."""
+"""Targets and links: the place of a server, and an open way to it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from toolwire.wire.channel import Channel
 from toolwire.wire.session import ClientHandler, Session
 from toolwire.wire.tapped_channel import Tap, TappedChannel
 
-#: How long a server may take to start where requests have no limit.
+#: How long a server may take to start where requests have no timeout.
 START_SECONDS: Final = 120.0
-# How often a server that starts is looked at, whether it reads by now.
+# How often to check whether a starting server has read the question.
 _LOOK_SECONDS: Final = 0.2
 
 
 class Link:
-    """An open way to a server, and whatever has to be let go together with it.
+    """An open way to a server, with everything that closes together with it.
 
-    `duplex` when it is one connection, which lives or dies as a whole; `carries_headers` when every request has its
+    `duplex`: it is one connection, which works or fails as a whole. `carries_headers`: each request has headers of its
     own.
     """
 
     duplex = True
     carries_headers = False
-    # The question for the revision that had no answer in time, by its id.
+    # The id of the question for the revision that got no answer in time.
     _probe: RequestId = 0
     _late: asyncio.Task[Any] | None = None
 
@@ -42,20 +42,20 @@ class Link:
         self.channel = TappedChannel(self.channel, tap)
 
     def require_headers(self) -> None:
-        """`NotSupported` where requests have no headers of their own."""
+        """Raise `NotSupported` where requests have no headers of their own."""
         if not self.carries_headers:
             raise NotSupported(f"headers= is for servers reached by HTTP, and {self.label} is not")
 
     def session(self, lifecycle: ClientLifecycle, handler: ClientHandler, ceiling: float) -> Session:
-        """What requests are sent by; progress may push a deadline back by at most `ceiling` seconds."""
+        """Return the session that requests are sent by. Progress extends a deadline by at most `ceiling` seconds."""
         return Session(self.channel, Peer(lifecycle), handler, ceiling=ceiling)
 
     async def probe(self, session: Session, ask: Ask, seconds: float, timeout: float | None) -> Outcome:
-        """Ask, but not for ever. Silence is an answer (ERA-7), so no cancellation follows it.
+        """Ask for the revision, for a limited time. Silence is an answer (ERA-7), so no cancellation follows it.
 
-        A server that waits for `initialize` would take the notification for one more violation. It is not asked for
-        longer than `timeout`, which any request has. A server that has not even read the question is still starting:
-        that is no silence, and its time begins when it has.
+        A server that waits for `initialize` would take the notification for one more violation. The question gets at
+        most `timeout` seconds, as any request does. A server that has not read the question yet is still starting: its
+        time begins when it has read it.
         """
         loop = asyncio.get_running_loop()
         last = loop.time() + (START_SECONDS if timeout is None else timeout)
@@ -83,7 +83,7 @@ class Link:
         return None
 
     async def heard_late(self, session: Session) -> Outcome:
-        """The answer to a question that was taken for unanswered, if it came after all. Nobody waits for it longer."""
+        """Return the answer to a question that came too late, if it came at all. Stop waiting for it."""
         asking, self._late = self._late, None
         if asking is None:
             return None
@@ -104,21 +104,21 @@ class Link:
         await self.channel.close()
 
     async def last_words(self) -> str:
-        """Why the connection ended, as far as anybody knows."""
+        """Say why the connection ended, as far as that is known."""
         return f"The connection to {self.label} ended"
 
 
 def _heard(asking: asyncio.Task[Any]) -> None:
-    """Take note of how a question ended that nobody may come to ask about."""
+    """Retrieve the outcome of a question that nobody waits for."""
     if not asking.cancelled():
         asking.exception()
 
 
 class Target(ABC):
-    """Where a server is. `restartable` when opening it again may help; `comes_back` when somebody else restarts it,
-    so that it is worth waiting for.
+    """The place of a server.
 
-    `verdict` is what it turned out to be, where that is not of 2026-07-28 (ERA-10).
+    `restartable`: opening it again may help. `comes_back`: somebody else restarts it, so that it is worth waiting for.
+    `verdict`: the kind of server that it turned out to be, unless it speaks 2026-07-28 (ERA-10).
     """
 
     label: str
@@ -128,17 +128,17 @@ class Target(ABC):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that a client of it has to live on; None where any will do."""
+        """The event loop that a client of it has to run on; None where any will do."""
         return None
 
     @property
     def identity(self) -> object:
-        """What tells this server from all others, for what is kept of it."""
+        """The key of this server in a cache: it differs from that of every other server."""
         return self
 
     @property
     def address(self) -> str:
-        """What tells this server from all others in what outlives the process, for which `label` may be too short."""
+        """The key of this server in a file, for which `label` may be too short."""
         return self.label
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Target(ABC):
 
 
 def fingerprint(*texts: str) -> str:
-    """Stands for texts that may hold secrets."""
+    """Return a hash that stands for texts that may hold secrets."""
     # Imported here because few targets need it.
     import hashlib
 

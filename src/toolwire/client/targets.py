@@ -1,4 +1,4 @@
-"""From what the user names to a target: a server in this process, a child process, a channel, a URL."""
+"""Targets: a server in this process, a child process, a channel, a URL."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from toolwire.client.target import Link, Target, fingerprint
 from toolwire.redaction import repr_without
 from toolwire.wire.channel import Channel, memory_pair
 
-# How long a server may take to let go of an in-process connection.
+# How long a server may take to close an in-process connection.
 GRACE_SECONDS: Final = 2.0
 _STDERR_SHOWN: Final = 500
 
 
 @runtime_checkable
-class Serves(Protocol):
-    """A server object: it serves one connection until that ends."""
+class InProcessServer(Protocol):
+    """A server object in this process: it serves one connection until that ends."""
 
     def serve(self, channel: Channel, /) -> Awaitable[None]: ...
 
 
-TargetLike: TypeAlias = Serves | Channel | str | os.PathLike[str] | Sequence[str] | Mapping[str, Any] | Target
+TargetLike: TypeAlias = InProcessServer | Channel | str | os.PathLike[str] | Sequence[str] | Mapping[str, Any] | Target
 
 SUPPORTED: Final = (
     "A client takes a URL, a Server object, the path of a server (.py, .py:OBJECT or .js), "
@@ -59,7 +59,7 @@ class _MemoryLink(Link):
 
 
 class ServerTarget(Target):
-    def __init__(self, server: Serves) -> None:
+    def __init__(self, server: InProcessServer) -> None:
         self._server = server
         self.label: str = f"the server {getattr(server, 'name', '')!r}"
 
@@ -84,7 +84,7 @@ class ServerTarget(Target):
 
 class _ProcessLink(Link):
     async def last_words(self) -> str:
-        # Only a child that was waited for has an exit status.
+        # A child has an exit status only after it was waited for.
         await self.channel.close()
         status: int | None = self.channel.returncode  # type: ignore[attr-defined]
         how = "went away"
@@ -102,7 +102,7 @@ class _ProcessLink(Link):
         return f"{self.label} {how}" + (f": {said[:_STDERR_SHOWN]}" if said else "")
 
     def _line(self, tail: str) -> str | None:
-        """Where in the server's own file Python says that something is wrong, if that is what it said."""
+        """Return the line of the server's own file at which Python reports an error, if it does."""
         found = re.findall(rf'^ *File "(?:[^"]*[/\\])?{re.escape(self.label)}", line (\d+)', tail, re.MULTILINE)
         return found[-1] if found else None
 
@@ -130,7 +130,9 @@ class CommandTarget(Target):
 
     @property
     def address(self) -> str:
-        """The server's file, or the whole command with its files in full, and where it runs if that was said."""
+        """The server's file; or the command with the full paths of its files, and the working directory if one was
+        given.
+        """
         if self._file is not None:
             return str(self._file.resolve())
         program, *words = [self._in_full(word) for word in self.command]
@@ -141,7 +143,7 @@ class CommandTarget(Target):
         return str(path.resolve()) if os.path.isfile(path) else word  # noqa: PTH113 - it takes any text for a path
 
     async def open(self) -> Link:
-        # Imported here because a client of a server in the same process starts no other.
+        # Imported here because a client of a server in this process starts no other process.
         from toolwire.wire.subprocess import ProcessChannel
 
         channel = await ProcessChannel.spawn(
@@ -163,8 +165,8 @@ class ChannelTarget(Target):
         return Link(self._channel, self.label)
 
 
-class Options(Struct, frozen=True):
-    """How to reach a target, as far as its kind needs to be told."""
+class TargetOptions(Struct, frozen=True):
+    """The options of a target. Each kind of target takes some of them."""
 
     env: Mapping[str, str] | None = None
     cwd: str | os.PathLike[str] | None = None
@@ -178,25 +180,27 @@ class Options(Struct, frozen=True):
         return repr_without(self, "env", "headers", "auth", "proxy")
 
     def only(self, *names: str, kind: str) -> None:
-        """`ValueError` for what was given and has no meaning for this kind of target."""
+        """Raise `ValueError` for an option that was given and has no meaning for this kind of target."""
         for name in self.__struct_fields__:
             if name not in names and getattr(self, name) is not None:
                 raise ValueError(f"{name}= is not for {kind}")
 
 
 def is_config(target: TargetLike) -> TypeGuard[Mapping[str, Any] | str | os.PathLike[str]]:
-    """Return whether a target is a configuration of servers, or the file of one."""
+    """Say whether a target is a configuration of servers, or the file of one."""
     if isinstance(target, str | os.PathLike):
         path = os.fspath(target)
         return "://" not in path and path.lower().endswith(".json")
     return isinstance(target, Mapping)
 
 
-_NO_OPTIONS: Final = Options()
+_NO_OPTIONS: Final = TargetOptions()
 
 
-def resolve(target: TargetLike, options: Options = _NO_OPTIONS) -> Target:
-    """What the user meant by `target`; `ValueError` or `TypeError` with what is supported otherwise."""
+def resolve(target: TargetLike, options: TargetOptions = _NO_OPTIONS) -> Target:
+    """Return the target that the user means. Raise `ValueError` or `TypeError`, with what is supported, for anything
+    else.
+    """
     if isinstance(target, Channel):
         options.only(kind="a channel")
         return ChannelTarget(target)
@@ -211,13 +215,13 @@ def resolve(target: TargetLike, options: Options = _NO_OPTIONS) -> Target:
     if isinstance(target, list | tuple) and target and all(isinstance(word, str) for word in target):
         options.only("env", "cwd", "inherit_env", kind="a server that the client starts")
         return CommandTarget(target, Path(target[0]).name, options.env, options.cwd, None, bool(options.inherit_env))
-    if isinstance(target, Serves) and not isinstance(target, type):
+    if isinstance(target, InProcessServer) and not isinstance(target, type):
         options.only(kind="a server in this process")
         return ServerTarget(target)
     raise TypeError(f"{SUPPORTED}, not {target!r:.100}")
 
 
-def _url(url: str, options: Options) -> Target:
+def _url(url: str, options: TargetOptions) -> Target:
     options.only("headers", "auth", "tls", "proxy", kind="a server that is reached by URL")
     # Imported here because most servers are not reached by URL.
     from toolwire.client.http_target import HttpTarget
@@ -225,7 +229,7 @@ def _url(url: str, options: Options) -> Target:
     return HttpTarget(url, headers=options.headers, auth=options.auth, tls=options.tls, proxy=options.proxy)
 
 
-def _script(path: str, options: Options) -> Target:
+def _script(path: str, options: TargetOptions) -> Target:
     # From the right, since a Windows path has a colon of its own.
     before, _, name = path.rpartition(":")
     script = before if before.endswith(".py") and name.isidentifier() else path

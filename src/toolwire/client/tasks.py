@@ -1,8 +1,8 @@
-"""Tasks of a server as a client sees them, the same in both dialects.
+"""Tasks of a server as a client sees them, the same on both revisions that have them.
 
 On 2025-11-25 a client asks for a task, and `tasks/result` waits for its outcome while the server asks its questions by
-requests. On 2026-07-28 the server decides, and `tasks/get` carries status, questions and outcome. A handle needs
-no more than the id: it can be kept and taken up by another process.
+requests. On 2026-07-28 the server decides, and `tasks/get` carries status, questions and outcome. A handle needs no
+more than the id: another process can continue with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Protocol, TypedDict, TypeVar, Unpack, o
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from toolwire.client.connection import CEILING_SECONDS, Connection, OnProgress
+from toolwire.client.connection import CEILING_SECONDS, ClientConnection, OnProgress
 from toolwire.client.errors import InvalidResponse
 from toolwire.client.handlers import Accept, Cancel, Decline
 from toolwire.client.tools import decode_result, decode_typed
@@ -34,7 +34,7 @@ from toolwire.protocol.tasks import PROGRESS_KEY, TERMINAL
 
 T = TypeVar("T")
 
-# How long to wait between two looks where the server does not say, and at least and at most whatever it says.
+# Seconds between two looks at a task: by default, at least, and at most.
 _POLL: Final = 1.0
 _SHORTEST_POLL: Final = 0.01
 _LONGEST_POLL: Final = 60.0
@@ -73,7 +73,7 @@ class TaskState(Struct, frozen=True):
 
 
 class WaitOptions(TypedDict, total=False):
-    """How to wait for a task."""
+    """The options of a wait for a task."""
 
     timeout: float | None
     """How many seconds at most."""
@@ -82,9 +82,9 @@ class WaitOptions(TypedDict, total=False):
 
 
 class Caller(Protocol):
-    """What a handle needs of its client."""
+    """The part of a client that a handle needs."""
 
-    async def _usable(self) -> Connection: ...
+    async def _usable(self) -> ClientConnection: ...
 
     async def _ask(
         self,
@@ -103,7 +103,7 @@ class Caller(Protocol):
 
 
 class TaskHandle:
-    """One task. Keep `id`, and `tool` if results are to be checked, to take it up elsewhere with `client.task(id)`."""
+    """One task. Keep `id`, and `tool` if results are to be checked, to continue elsewhere with `client.task(id)`."""
 
     def __init__(self, client: Caller, identifier: str, tool: str | None = None) -> None:
         self.id = identifier
@@ -117,7 +117,7 @@ class TaskHandle:
         return f"<TaskHandle {self.id!r}>"
 
     async def status(self, *, timeout: float | None = None) -> TaskState:
-        """How the task is doing now."""
+        """Ask for the state of the task now."""
         if self._inline is not None:
             return TaskState(self.id, "completed", None, "", "", None, 0.0, result=self._inline)
         connection = await self._client._usable()
@@ -130,11 +130,11 @@ class TaskHandle:
         return state
 
     async def updates(self) -> AsyncIterator[TaskState]:
-        """The task now and whenever it has changed, until it is over."""
+        """Yield the state of the task now and whenever it has changed, until it is over."""
         last: TaskState | None = None
         while last is None or not last.over:
             state = await self.status()
-            # The ttl may grow while the task runs, which is no news of the task.
+            # A longer ttl is no change of the task.
             seen = msgspec.structs.replace(state, ttl=None)
             if seen != last:
                 last = seen
@@ -151,10 +151,10 @@ class TaskHandle:
     async def wait(
         self, *, returns: Any = None, timeout: float | None = None, on_progress: OnProgress | None = None
     ) -> Any:
-        """The result, as `call_tool` would have returned it; questions are answered by the client's callbacks.
+        """Return the result that `call_tool` would have returned. The client's callbacks answer questions meanwhile.
 
-        Raises what the call would have raised, `TaskCancelled` when it was cancelled, and `Timeout` when `timeout`
-        seconds have passed; the task itself goes on then.
+        Raise what the call would have raised, `TaskCancelled` when it was cancelled, and `Timeout` when `timeout`
+        seconds have passed. The task itself continues then.
         """
         try:
             async with asyncio.timeout(None if timeout == math.inf else timeout):
@@ -171,7 +171,7 @@ class TaskHandle:
         return self._client._made(self.tool, result, returns)
 
     async def cancel(self, *, timeout: float | None = None) -> None:
-        """Ask the server to stop; does nothing for a task that is over."""
+        """Ask the server to stop the task. This does nothing for a task that is over."""
         if self._inline is not None:
             return
         try:
@@ -185,7 +185,7 @@ class TaskHandle:
                 raise
 
     async def provide_input(self, answers: Mapping[str, Any], *, timeout: float | None = None) -> None:
-        """Answer what `TaskState.questions` asks by hand: content, `Accept`, `Decline`, `Cancel` or a wire result."""
+        """Answer `TaskState.questions` by hand: with content, `Accept`, `Decline`, `Cancel` or a wire result."""
         connection = await self._client._usable()
         if not connection.modern:
             raise NotSupported("On 2025-11-25 questions come as requests while wait() runs, to the client's callbacks")
@@ -206,18 +206,18 @@ class TaskHandle:
             try:
                 return await self._fetched()
             except TransportError:
-                # The wait was lost, not the task: whoever is reached next knows it too.
+                # The request was lost, not the task: any other process of the server knows it too.
                 state = await self.status()
                 if state.over:
                     return await self._fetched()
-                # What lost it, a proxy perhaps, may do so every time.
+                # A proxy may cut the request every time.
                 await asyncio.sleep(state.poll_interval)
 
     async def _fetched(self) -> Raw:
-        """2025-11-25: one long request, during which the server asks its questions."""
+        """2025-11-25: wait for the result with one long request, during which the server asks its questions."""
         params = t.TaskRequestParams(task_id=self.id)
         try:
-            # Whoever waits has a deadline of their own.
+            # The caller has a deadline of its own.
             raw: Raw = (await self._client._ask("tasks/result", params, _keep, timeout=math.inf)).raw
         except ProtocolError:
             if (await self.status()).status == "cancelled":
@@ -228,7 +228,7 @@ class TaskHandle:
         return raw
 
     async def _polled(self, on_progress: OnProgress | None) -> Raw:
-        """2026-07-28: look, answer what is asked, and look again."""
+        """2026-07-28: look at the task, answer its questions, and look again."""
         report = on_progress if on_progress is None or isinstance(on_progress, Rising) else Rising(on_progress)
         said: Any = None
         while True:
@@ -244,7 +244,7 @@ class TaskHandle:
             await asyncio.sleep(state.poll_interval)
 
     async def _answer(self, questions: Mapping[str, t.InputRequest]) -> None:
-        """TSK-13: each question is answered once, however often it is seen."""
+        """TSK-13: answer each question once, however often it is seen."""
         fresh = {key: question for key, question in questions.items() if key not in self._answered}
         if not fresh:
             return
@@ -257,7 +257,7 @@ class TaskHandle:
     async def _report(self, report: Rising, state: TaskState) -> None:
         if state.message is None and state.progress is None:
             return
-        # The extension has no progress; without numbers, what it says instead counts as one step further.
+        # The extension has no progress. A new message without numbers counts as one step.
         params = t.ProgressNotificationParams(
             progress_token=self.id,
             progress=report.last + 1 if state.progress is None else state.progress,
@@ -268,14 +268,14 @@ class TaskHandle:
             (await self._client._usable()).callbacks.call(report, params)
 
     def _reported(self) -> None:
-        """2025-11-25: a task that is over reports no more."""
+        """2025-11-25: stop reporting progress, because the task is over."""
         if self._stop_reports is not None:
             self._stop_reports()
             self._stop_reports = None
 
 
 class Rising:
-    """The progress callback of one call, which remembers how far the call was when it became a task."""
+    """The progress callback of one call. It remembers how far the call was when it became a task."""
 
     def __init__(self, callback: OnProgress) -> None:
         self.__wrapped__ = callback
@@ -291,14 +291,14 @@ class Rising:
 
 async def start_task(
     client: Caller,
-    connection: Connection,
+    connection: ClientConnection,
     params: t.CallToolRequestParams,
     ttl: float | None,
     on_progress: OnProgress | None,
     meta: Mapping[str, Any] | None,
     **options: Any,
 ) -> TaskHandle:
-    """Call a tool as a task, in the words of the connection's revision; the server may answer at once all the same."""
+    """Call a tool as a task, in the form of the connection's revision. The server may still answer at once."""
     stop: Callable[[], None] | None = None
     if supports(connection.revision, "core_tasks"):
         if not t.has_capability(connection.agreement.capabilities, "tasks.requests.tools.call"):
@@ -327,9 +327,9 @@ async def start_task(
 
 
 def _with_token(
-    connection: Connection, on_progress: OnProgress, meta: Mapping[str, Any] | None
+    connection: ClientConnection, on_progress: OnProgress, meta: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], Callable[[], None]]:
-    """A progress token of its own, which outlives the answer to the call (T-12)."""
+    """Add a progress token that remains valid after the answer to the call (T-12)."""
     token = f"task-{connection.session.peer.next_id()}"
     connection.reports[token] = on_progress
     return {**(meta or {}), t.PROGRESS_TOKEN_KEY: token}, lambda: _discard(connection.reports.pop(token, None))
@@ -340,7 +340,7 @@ def _discard(_: object) -> None:
 
 
 async def driven(handle: TaskHandle, timeout: float | None, on_progress: OnProgress | None, returns: Any) -> Any:
-    """Drive a task to its result for a caller who knows nothing of it; if they give up, so does the server."""
+    """Wait for the result of a task on behalf of a caller. Cancel the task when the caller gives up."""
     try:
         return await handle.wait(returns=returns, timeout=timeout, on_progress=on_progress)
     except (Timeout, asyncio.CancelledError):
@@ -356,7 +356,7 @@ async def _given_up(cancelling: Awaitable[None]) -> None:
 
 
 def patience(explicit: float | None, default: float | None) -> float | None:
-    """Return how long to drive a task: as long as the caller said; else as long as progress may extend a call."""
+    """Return how long to wait for a task: as long as the caller said, or as long as progress may extend a call."""
     if explicit is not None:
         return explicit
     return None if default is None else max(CEILING_SECONDS, default)
@@ -365,17 +365,17 @@ def patience(explicit: float | None, default: float | None) -> float | None:
 # --- reading what servers say ----------------------------------------------------------------------------------------
 
 
-class _Named(Struct, rename="camel"):
+class _TaskName(Struct, rename="camel"):
     task_id: str = ""
 
 
-class _Answer(_Named, rename="camel"):
+class _Answer(_TaskName, rename="camel"):
     result_type: str = "complete"
-    task: _Named | UnsetType = UNSET
+    task: _TaskName | UnsetType = UNSET
 
 
 class _Started(Struct):
-    """The answer to a call that may be a task, in either dialect."""
+    """The answer to a call that may be a task, on either revision."""
 
     id: str
     result_type: str
@@ -385,7 +385,7 @@ class _Started(Struct):
 def _decode_started(raw: Raw) -> _Started:
     answer = msgspec.json.decode(raw, type=_Answer)
     identifier = answer.task_id if answer.task is UNSET else answer.task.task_id
-    # A task completes the request as much as a result does.
+    # A task completes the request as a result does.
     kind = "complete" if identifier and answer.result_type == "task" else answer.result_type
     return _Started(identifier, kind, raw.copy())
 
@@ -420,7 +420,7 @@ def _decode_detailed(raw: Raw) -> TaskState:
     return TaskState(
         **_common(task, task.ttl_ms, task.poll_interval_ms),
         questions={} if task.input_requests is UNSET else task.input_requests,
-        # A view into the message would keep all of it alive.
+        # A view into the message would keep the whole message in memory.
         result=UNSET if task.result is UNSET else task.result.copy(),
         error=task.error,
         **_numbers(task.meta),
@@ -428,7 +428,7 @@ def _decode_detailed(raw: Raw) -> TaskState:
 
 
 def _numbers(meta: Any) -> dict[str, Any]:
-    """How far a task is, if the server says so; nothing for what are no numbers."""
+    """Return how far a task is, if the server says so in numbers."""
     told = meta.get(PROGRESS_KEY) if isinstance(meta, dict) else None
     if not isinstance(told, dict):
         return {}

@@ -1,7 +1,7 @@
-"""What a client knows about the tools of its server, and how a result becomes a value.
+"""The tools that a client knows of its server, and the way from a result to a value.
 
 Definitions are known after `list_tools()`, until the server says that they changed. A result is checked against the
-output schema of its tool. For that the tools are listed once in a connection, with its first structured result.
+output schema of its tool. For that the tools are listed once in a connection, at its first structured result.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ log: logging.Logger = logging.getLogger("toolwire.client")
 # The name under which servers of 2025-06-18 and 2025-11-25 wrap a value that is not an object.
 _WRAPPED: Final = "result"
 
-#: How many bytes the compiled schemas of a server's results may take, about. Those used last are kept.
+#: About how many bytes the compiled output schemas of a server may take. The ones used last are kept.
 MAX_KEPT: Final = 32 * 1024 * 1024
 
 
 class _TypedResult(t.CallToolResult, kw_only=True):
-    """A result whose structured value is kept as it came, for the reader of the type that the caller wants."""
+    """A result whose structured value stays as it came, for the reader of the type that the caller wants."""
 
     structured_content: Raw | UnsetType = UNSET
 
@@ -46,7 +46,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def decode_result(raw: Raw) -> t.CallToolResult:
-    """The fast reader where every block is known, the open-world one where a block is not."""
+    """Decode a result: fast where every block is known, keeping unknown blocks otherwise."""
     try:
         return _decode_result(raw)
     except msgspec.ValidationError:
@@ -54,7 +54,7 @@ def decode_result(raw: Raw) -> t.CallToolResult:
 
 
 class TaskAnswer(Struct, frozen=True):
-    """What a call became that the server made a task. It completes the request as much as a result does."""
+    """The answer to a call that the server made a task. It completes the request as a result does."""
 
     result_type: ClassVar[str] = "complete"
 
@@ -62,7 +62,7 @@ class TaskAnswer(Struct, frozen=True):
 
 
 def decode_called(raw: Raw) -> Any:
-    """The answer to a call: a result, or on 2026-07-28 a task."""
+    """Decode the answer to a call: a result, or on 2026-07-28 a task."""
     try:
         return _decode_result(raw)
     except msgspec.ValidationError:
@@ -97,7 +97,7 @@ class _Known:
     def __init__(self, definition: t.Tool, paths: Paths) -> None:
         self.definition = definition
         self.checked = definition.output_schema is not UNSET
-        # The arguments that travel in headers too, where there are headers.
+        # The arguments that headers repeat.
         self.paths = paths
 
 
@@ -105,13 +105,13 @@ _NO_PATHS: Final[Paths] = {}
 
 
 class KnownTools:
-    """The definitions of the last listing, each with its output validator, compiled when first needed."""
+    """The definitions of the last list, each with its output validator, compiled when first needed."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
-        # The one that was used last is the last one.
+        # Ordered by their last use.
         self._validators: dict[str, Validator] = {}
-        # The tool whose result was checked last, and how: most results come from the same one.
+        # The tool whose result was checked last, and its check: most results come from the same tool.
         self._latest: str | None = None
         self._fits: Callable[[Any], bool] = bool
         self.listed: bool = False
@@ -123,7 +123,7 @@ class KnownTools:
         """Tools of 2025-11-25 that refuse to be called otherwise."""
 
     def learn(self, tools: Iterable[t.Tool], *, with_headers: bool = False) -> None:
-        """From now on these are the tools; `with_headers` when their arguments may have to travel in headers too."""
+        """Replace all definitions. `with_headers`: arguments may have to be repeated in headers."""
         tools = tuple(tools)
         self.only_tasks = frozenset(
             tool.name for tool in tools if tool.execution is not UNSET and tool.execution.task_support == "required"
@@ -135,7 +135,7 @@ class KnownTools:
         self.listed = self.current = True
 
     def headers(self, name: str, arguments: Raw | UnsetType) -> dict[str, str]:
-        """XMH-2: the headers that repeat the arguments of a call."""
+        """XMH-2: return the headers that repeat the arguments of a call."""
         known = self._known.get(name)
         if known is None or not known.paths or arguments is UNSET:
             return {}
@@ -155,7 +155,7 @@ class KnownTools:
         self._latest = None
 
     def is_repeatable(self, name: str) -> bool:
-        """Return whether the tool says that a second call does no harm (`readOnlyHint`, `idempotentHint`)."""
+        """Say whether the tool claims that a second call does no harm (`readOnlyHint`, `idempotentHint`)."""
         known = self._known.get(name)
         annotations = UNSET if known is None else known.definition.annotations
         if annotations is UNSET:
@@ -163,7 +163,9 @@ class KnownTools:
         return annotations.read_only_hint is True or annotations.idempotent_hint is True
 
     def check(self, name: str, result: t.CallToolResult) -> None:
-        """OUT-2: structured content fits the output schema. A tool's error is exempt (T-19)."""
+        """OUT-2: raise `InvalidResponse` unless structured content fits the output schema. Errors of tools are exempt
+        (T-19).
+        """
         structured = result.structured_content
         if name == self._latest and type(structured) is not Raw:
             try:
@@ -207,7 +209,9 @@ class KnownTools:
         return validator
 
     def wraps(self, name: str) -> bool:
-        """Return whether the output schema is an object with `result` alone, as servers make it for other values."""
+        """Say whether the tool's output schema is an object with nothing but `result`, which wraps a value that is no
+        object.
+        """
         known = self._known.get(name)
         schema = None if known is None else known.definition.output_schema
         if not isinstance(schema, dict):
@@ -217,7 +221,7 @@ class KnownTools:
 
 
 def one_of_each(tools: Iterable[t.Tool]) -> list[t.Tool]:
-    """Leave one tool of each name: the first, which is also the one that is checked, shown and approved.
+    """Return one tool of each name: the first, which is also the one that is checked, shown and approved.
 
     2026-07-28 server/tools, tool names: they should be unique within a server. A call names one tool, so a second
     definition could only tell the model something that no call is checked against.
@@ -231,7 +235,7 @@ def one_of_each(tools: Iterable[t.Tool]) -> list[t.Tool]:
 
 
 def with_valid_headers(tools: Iterable[t.Tool]) -> list[t.Tool]:
-    """XMH-1: over HTTP, a tool whose header annotations break the rules is not there."""
+    """XMH-1: over HTTP, leave out tools whose header annotations break the rules."""
     valid: list[t.Tool] = []
     for tool in tools:
         try:
@@ -247,7 +251,7 @@ def with_valid_headers(tools: Iterable[t.Tool]) -> list[t.Tool]:
 
 
 def value_of(name: str, result: t.CallToolResult, returns: Any, wrapped: bool) -> Any:
-    """The result of a tool as a value of the type `returns`."""
+    """Return the result of a tool as a value of the type `returns`."""
     if result.is_error is True:
         failed = ToolResult.from_wire(_readable(result))
         raise ToolFailed(failed.text or f"The tool {name!r} failed without a message", failed)
@@ -274,7 +278,7 @@ def _structured(name: str, raw: Raw, reader: Adapter, wrapped: bool) -> Any:
 
 
 def _textual(name: str, result: t.CallToolResult, reader: Adapter, returns: Any) -> Any:
-    """Before 2025-06-18 there is only text: the text itself for `str`, JSON for everything else."""
+    """Read a value from text, which is all there is before 2025-06-18: as it is for `str`, as JSON otherwise."""
     texts = [block.text for block in result.content if isinstance(block, t.TextContent)]
     if returns is str:
         return "\n".join(texts)
@@ -292,14 +296,14 @@ def _first_fit(name: str, reader: Adapter, attempts: list[tuple[Callable[..., An
 
 
 def _readings(texts: list[str]) -> list[bytes]:
-    """What a text may stand for, or several: some servers send a list as one block for each item."""
+    """Return the values that texts may stand for. Some servers send a list as one block for each item."""
     as_json, as_strings = [text.encode() for text in texts], [msgspec.json.encode(text) for text in texts]
     lists = [b"[" + b",".join(items) + b"]" for items in (as_json, as_strings)]
     return [as_json[0], as_strings[0], *lists] if len(texts) == 1 else lists
 
 
 def _inside(raw: Raw) -> Raw | None:
-    """What is wrapped, if the value is an object with the single member `result`."""
+    """Return the wrapped value, if the value is an object with the single member `result`."""
     try:
         members = msgspec.json.decode(raw, type=dict[str, Raw])
     except msgspec.DecodeError:
@@ -312,7 +316,7 @@ def _type_name(tp: Any) -> str:
 
 
 def _readable(result: t.CallToolResult) -> t.CallToolResult:
-    """The same with the structured value decoded, for people."""
+    """Decode the structured value of a result, for people."""
     if isinstance(result.structured_content, Raw):
         result.structured_content = msgspec.json.decode(result.structured_content)
     return result

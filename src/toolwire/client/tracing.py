@@ -1,4 +1,4 @@
-"""A span of OpenTelemetry for every request of a client, and its trace context in what is sent."""
+"""Tracing: a span of OpenTelemetry for every request of a client, and its trace context in the request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolwire.protocol.trace import trace_in
 
 
 def traced(ask: Any, provider: Any) -> Any:
-    """`ask` with a span around it; `provider` is a `TracerProvider`, or True for the one that the process has set."""
+    """Return `ask` with a span around it; `provider` is a `TracerProvider`, or True for the one of the process."""
     trace = require("opentelemetry.trace", extra="otel", what="Tracing")
     inject = require("opentelemetry.propagate", extra="otel", what="Tracing").inject
     tracer = trace.get_tracer("toolwire", __version__, tracer_provider=None if provider is True else provider)
@@ -32,7 +32,7 @@ def traced(ask: Any, provider: Any) -> Any:
             carried: dict[str, str] = {}
             inject(carried)
             try:
-                # SEP-414: under the names of W3C, and nothing else that a propagator may write.
+                # SEP-414: only the W3C names, whatever else a propagator writes.
                 result = await ask(method, params, *rest, meta={**trace_in(carried), **(meta or {})}, **options)
             except BaseException as error:
                 _failed(span, trace, str(error.code) if isinstance(error, ProtocolError) else type(error).__name__)
@@ -45,7 +45,7 @@ def traced(ask: Any, provider: Any) -> Any:
 
 
 def _described(method: str, params: t.RequestParams) -> tuple[str, dict[str, str]]:
-    # The names of OpenTelemetry's conventions for MCP. Arguments and results are in no span.
+    # The names of OpenTelemetry's conventions for MCP. Spans hold neither arguments nor results.
     attributes = {"mcp.method.name": method}
     if isinstance(params, t.CallToolRequestParams):
         attributes |= {"gen_ai.tool.name": params.name, "gen_ai.operation.name": "execute_tool"}

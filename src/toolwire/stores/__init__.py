@@ -1,4 +1,4 @@
-"""Where state lives between requests: three small protocols and their in-process form."""
+"""Stores: the state of a server between requests. Three small protocols and their in-process form."""
 
 from toolwire.stores.memory import (
     KV,

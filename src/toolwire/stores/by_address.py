@@ -1,4 +1,4 @@
-"""Stores by their address, for those who write it into a setting: a file, or a Redis."""
+"""Stores by their address, as it stands in a setting: a file, or a Redis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from toolwire.stores.memory import Stores
 
-#: What a server that is given no stores looks at.
+#: The environment variable that a server without `stores=` reads.
 STORES_VARIABLE: Final = "TOOLWIRE_STORES"
 
 
@@ -17,9 +17,10 @@ def stores_of_environment() -> Stores | None:
 
 
 def open_stores(address: str | os.PathLike[str]) -> Stores:
-    """`redis://`, `rediss://` or `unix://` for a Redis; everything else is the path of a SQLite file.
+    """Return the stores at an address: `redis://`, `rediss://` or `unix://` for a Redis, the path of a SQLite file
+    otherwise.
 
-    Nothing is opened yet. `ServerError`, which repeats no password, for an address that is none.
+    Nothing is opened yet. Raise `ServerError`, which repeats no password, for an address that is wrong.
     """
     text = os.fspath(address)
     if "://" in text:

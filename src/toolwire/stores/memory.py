@@ -1,10 +1,10 @@
 """The three store protocols, and their in-process form.
 
-`KV` holds what must be found again, `Log` what must be told again, `Bus` carries what others must hear at once. They
-are small so that a file or a server can stand in for memory without anybody noticing.
+`KV` holds values by key, `Log` holds streams of events that can be read again, `Bus` carries messages to everybody who
+listens now. They are small, so that a file or a server can take the place of memory.
 
-The in-process forms may be used from any thread and by several event loops at once. None of them waits for anything:
-each method holds a lock for a few steps and returns.
+One store may serve several servers, each on an event loop and in a thread of its own. So the in-process forms are safe
+in any thread: each method holds a lock for a few steps, and none of them waits.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from toolwire.protocol.errors import ServerError, ToolwireError
 
 _logger = logging.getLogger("toolwire.stores")
 
-#: A place in a stream. Opaque: hand back what `append` or `read_after` gave.
+#: A place in a stream, as `append` and `read_after` return it. It is opaque.
 Position: TypeAlias = int | str
 
 
 class StoreFull(ToolwireError):
-    """A limit of the store is reached and nothing in it has expired: new state is refused, live state is kept."""
+    """The store has reached a limit and nothing in it has expired: new state is refused, live state is kept."""
 
 
 class StoreFailed(ServerError):
-    """The store cannot be used: its file or its server is not there, refuses, or does not answer."""
+    """The store cannot be used: its file or its server is missing, refuses, or does not answer."""
 
 
 class PositionLost(ToolwireError):
-    """The log cannot continue after this position: what followed it was dropped, or the log never knew it."""
+    """The log cannot continue after this position: it dropped what followed, or never knew the position."""
 
 
 class KV(Protocol):
@@ -56,26 +56,28 @@ class KV(Protocol):
         if_absent: bool = False,
         expect: bytes | None = None,
     ) -> bool:
-        """Store the value and its time to live (None: for good), and say whether it was stored.
+        """Store a value with a time to live (None: no limit), and say whether it was stored.
 
-        `if_absent`: only when there is none. `expect`: only when this is the value now. Raises `StoreFull`.
+        `if_absent`: only when there is no value. `expect`: only when this is the value now. Raise `StoreFull`.
         """
 
     async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
-        """Add to a number, in one step whoever else does, and return the sum.
+        """Add to a number in one atomic step, and return the sum.
 
-        Where there is no value it begins at 0, and lives for `ttl` seconds from then on. Raises `StoreFull`, and
-        `ValueError` where the value is no number.
+        Without a value it begins at 0, with a time to live of `ttl` seconds. Raise `StoreFull`, and `ValueError` where
+        the value is no number.
         """
 
     async def delete(self, key: str) -> bool:
-        """Say whether there was a value."""
+        """Delete the value, and say whether there was one."""
 
     async def expire(self, key: str, ttl: float | None) -> bool:
-        """Give the value a new time to live (None: for good), and say whether there was one."""
+        """Give the value a new time to live (None: no limit), and say whether there was one."""
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        """At most `limit` keys that begin with `prefix` and come after `after`, in the order of their UTF-8 bytes."""
+        """Return at most `limit` keys that begin with `prefix` and come after `after`, in the order of their UTF-8
+        bytes.
+        """
 
 
 class Log(Protocol):
@@ -84,30 +86,31 @@ class Log(Protocol):
     async def append(self, stream: str, data: bytes) -> Position: ...
 
     async def read_after(self, stream: str, position: Position | None, limit: int) -> list[tuple[Position, bytes]]:
-        """At most `limit` events after a position (None: from the oldest that is kept). Raises `PositionLost`."""
+        """Return at most `limit` events after a position (None: from the oldest that is kept). Raise `PositionLost`."""
 
     async def delete(self, stream: str) -> bool:
-        """Forget the stream, and say whether there was one. All its positions are lost."""
+        """Delete the stream, and say whether there was one. All its positions are lost."""
 
 
 class Bus(Protocol):
-    """Messages to whoever listens now. Each subscriber hears a topic's messages in order, on its own event loop."""
+    """Messages to all who listen now. Each subscriber gets a topic's messages in order, on its own event loop."""
 
     async def publish(self, topic: str, data: bytes) -> None: ...
 
     def subscribe(
         self, topic: str, callback: Callable[[bytes], None], *, on_lost: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Call `callback` on the running loop for each message; returns what ends it, at once and from any thread.
+        """Call `callback` on the running loop for each message. Return a function that ends this at once, from any
+        thread.
 
-        `on_lost` is called, before the messages that follow, when messages were dropped: whoever mirrors a state
-        should look at all of it again. Raises `StoreFull`.
+        `on_lost` is called when messages were dropped, before the messages that follow: a subscriber that mirrors a
+        state should read all of it again. Raise `StoreFull`.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What a server keeps its state in."""
+    """The stores that a server keeps its state in."""
 
     kv: KV
     log: Log
@@ -122,12 +125,12 @@ class Stores:
         await self.kv.get("toolwire:check")
 
     def close(self) -> None:
-        """Let go of what they hold: files, connections, threads. Nothing can be asked of them afterwards."""
+        """Close files and connections, and end threads. The stores cannot be used afterwards."""
 
 
 # --- KV -------------------------------------------------------------------------------------------
 
-#: How many expired values one call clears away: the work of expiry is spread over the calls that come anyway.
+#: How many expired values one call removes, so that no call has to remove all of them.
 _SWEEP_STEPS = 16
 
 
@@ -145,9 +148,9 @@ class MemoryKV:
         self._lock = threading.Lock()
         self._items: dict[str, tuple[bytes, float | None]] = {}
         self._bytes = 0
-        # Every deadline ever set; one that is no longer its key's own is skipped when its turn comes.
+        # Every deadline that was set. One that its key no longer has is skipped when its turn comes.
         self._deadlines: list[tuple[float, str]] = []
-        # The keys in order, from the first time on that somebody asks for them.
+        # The keys in order, kept from the first call of `keys()` on.
         self._sorted: list[str] | None = None
 
     async def get(self, key: str) -> bytes | None:
@@ -212,7 +215,7 @@ class MemoryKV:
             return found
 
     def _store(self, key: str, value: bytes, present: bytes | None) -> None:
-        """Put a value in the place of one that lives, or of none; it has no deadline yet."""
+        """Store a value in place of one that lives, or of none. It has no deadline yet."""
         self._make_room(key, value, present)
         if present is not None:
             self._bytes -= len(key) + len(present)
@@ -245,7 +248,7 @@ class MemoryKV:
         self._items[key] = (self._items[key][0], deadline)
         if deadline is not None:
             heapq.heappush(self._deadlines, (deadline, key))
-        # A value that is renewed all the time leaves a deadline behind each time; never keep more of those than values.
+        # Each renewal of a value leaves an old deadline behind. Keep no more of those than values.
         if len(self._deadlines) > 2 * len(self._items) + 64:
             self._deadlines = [(d, k) for k, (_, d) in self._items.items() if d is not None]
             heapq.heapify(self._deadlines)
@@ -260,7 +263,7 @@ class MemoryKV:
             raise StoreFull("The key-value store is full.")
 
     def _fits(self, items: int, size: int) -> bool:
-        # What shrinks or only replaces is never refused.
+        # A change that needs no more room is never refused.
         return (items <= 0 or len(self._items) + items <= self._max_items) and (
             size <= 0 or self._bytes + size <= self._max_bytes
         )
@@ -281,16 +284,19 @@ class MemoryKV:
 
 
 @dataclass(slots=True)
-class _Stream:
-    #: The position that the oldest kept event follows.
+class _LogStream:
+    #: The position before the oldest event that is kept.
     floor: int
     events: deque[tuple[int, bytes]] = field(default_factory=deque)
     size: int = 0
 
 
 class MemoryLog:
-    """Positions count up over all streams and start at the time of day in microseconds, so that a position from before
-    a restart, or from a stream that was dropped and began anew, is recognised as lost."""
+    """Streams in memory.
+
+    Positions count up over all streams and start at the time of day in microseconds. So the log recognises a position
+    from before a restart, or from a stream that was dropped and began anew, as lost.
+    """
 
     def __init__(
         self,
@@ -307,13 +313,13 @@ class MemoryLog:
         self._max_total_bytes = max_total_bytes
         self._last = time.time_ns() // 1000 if first_position is None else first_position - 1
         self._lock = threading.Lock()
-        # The stream that was appended to last is the last.
-        self._streams: dict[str, _Stream] = {}
+        # Ordered by the last append.
+        self._streams: dict[str, _LogStream] = {}
         self._total = 0
 
     async def append(self, stream: str, data: bytes) -> int:
         with self._lock:
-            kept = self._streams.pop(stream, None) or _Stream(self._last)
+            kept = self._streams.pop(stream, None) or _LogStream(self._last)
             self._streams[stream] = kept
             self._last += 1
             kept.events.append((self._last, bytes(data)))
@@ -344,7 +350,7 @@ class MemoryLog:
         with self._lock:
             return self._forget(stream)
 
-    def _drop_oldest(self, kept: _Stream) -> None:
+    def _drop_oldest(self, kept: _LogStream) -> None:
         kept.floor, data = kept.events.popleft()
         kept.size -= len(data)
         self._total -= len(data)
@@ -392,7 +398,7 @@ class MemoryBus:
         return lambda: self._remove(topic, subscriber)
 
     def _tell_lost(self) -> None:
-        """Tell every subscriber, from a thread without a loop, that messages were dropped before they came here."""
+        """Tell every subscriber, from a thread without a loop, that messages were dropped before they arrived here."""
         with self._lock:
             everyone = [
                 (topic, subscriber) for topic, subscribers in self._topics.items() for subscriber in subscribers
@@ -429,7 +435,7 @@ class _Subscriber:
         self._pending: deque[bytes] = deque()
         self._lost = False
         self._woken = False
-        # Otherwise a callback would run in the context of whoever publishes, with that request's principal.
+        # Otherwise a callback would run in the context of the publisher, with that request's principal.
         self._context = contextvars.copy_context()
 
     def offer(self, data: bytes, max_pending: int) -> bool:
@@ -448,8 +454,8 @@ class _Subscriber:
         return waking
 
     def wake(self, running: asyncio.AbstractEventLoop | None, lock: threading.Lock) -> bool:
-        """Schedule the delivery; False when the subscriber's loop is gone."""
-        # Waking another thread's loop costs a system call, which the loop we are on does not need.
+        """Schedule the delivery. Return False when the subscriber's loop has ended."""
+        # Only the loop of another thread needs the system call that wakes it.
         schedule = self._loop.call_soon if self._loop is running else self._loop.call_soon_threadsafe
         try:
             schedule(self._deliver, lock, context=self._context)

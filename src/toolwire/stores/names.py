@@ -1,4 +1,4 @@
-"""Names of keys, streams and topics as bytes: any text will do, even what is not valid Unicode."""
+"""Names of keys, streams and topics as bytes. Any text is allowed, even text that is not valid Unicode."""
 
 from __future__ import annotations
 

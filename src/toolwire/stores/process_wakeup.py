@@ -1,8 +1,7 @@
-"""Waking a thread that waits: from its own process, and from the others that use the same file.
+"""Wake-up calls between the processes that use one SQLite file, and for the thread of the file within a process.
 
-A process that can hear others has a socket in a folder which they all know; a byte sent there says that there is
-something to look at. A ring that is lost costs nothing but time, because whoever waits also looks by itself now and
-then.
+Each process has a socket in a folder that all of them know; a byte sent there asks it to look at the file. A byte that
+is lost only costs time, because each process also looks at intervals.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 
 
 class Doorbell:
-    """What one process waits at."""
+    """The sockets that one process waits at."""
 
     def __init__(self, folder: Path) -> None:
         self._inner, self._outer = socket.socketpair()
@@ -25,7 +24,7 @@ class Doorbell:
         self._folder = folder
         self._address: Path | None = None
         self._others: socket.socket | None = None
-        # Not `select`, which knows no descriptor above 1023: a busy server has more connections than that.
+        # Not `select`, which takes no descriptor above 1023: a busy server has more connections than that.
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._inner, selectors.EVENT_READ)
         with contextlib.suppress(OSError):
@@ -54,17 +53,17 @@ class Doorbell:
                 heard.bind(str(address))
                 return
             except FileNotFoundError:
-                # The last of the others closed, and took the folder away between these two steps.
+                # Another process closed and removed the folder between these two steps.
                 if attempt == 2:
                     raise
 
     @property
     def audible(self) -> bool:
-        """Return whether the other processes can ring here."""
+        """Whether the other processes can wake this one."""
         return self._others is not None
 
     def wait(self, timeout: float) -> None:
-        """Return when it rings, or when the time is up."""
+        """Return when a wake-up call comes, or when the time is up."""
         for key, _ in self._selector.select(timeout):
             ringing = key.fileobj
             assert isinstance(ringing, socket.socket)
@@ -74,7 +73,7 @@ class Doorbell:
 
     def ring(self) -> None:
         """Wake the thread of this process."""
-        # When there is no room for another byte, it rings already.
+        # A full buffer already wakes the thread.
         with contextlib.suppress(OSError):
             self._outer.send(b"\0")
 
@@ -92,7 +91,7 @@ class Doorbell:
             try:
                 self._others.sendto(b"\0", str(address))
             except (ConnectionRefusedError, FileNotFoundError):
-                # Its process is gone without having closed it.
+                # Its process ended without closing it.
                 with contextlib.suppress(OSError):
                     address.unlink()
             except OSError:

@@ -24,17 +24,17 @@ __all__ = ["RedisBus", "RedisKV", "RedisLog", "RedisStores", "StoreFailed"]
 _logger = logging.getLogger("toolwire.stores")
 
 _TIMEOUT: Final = 5.0
-#: Positions are counted in numbers that Redis' scripts hold exactly up to here.
+#: Scripts in Redis hold integers exactly up to here.
 _LARGEST: Final = 2**53
 
 
 class RedisStores(Stores):
     """`KV`, `Log` and `Bus` on the Redis at `url`: `redis://`, `rediss://` for TLS, or `unix://` for a socket.
 
-    `prefix` keeps those apart who share a Redis ("toolwire" unless told otherwise); each operation ends within about
-    twice `timeout` seconds (5). Both can be part of the address: `redis://host/0?prefix=notes&timeout=2`.
+    `prefix` (by default "toolwire") separates programs that share a Redis. Each operation ends within about twice
+    `timeout` seconds (5). Both can be part of the address: `redis://host/0?prefix=notes&timeout=2`.
 
-    Nothing is opened before the first use, so that it can be made before a process forks and used afterwards.
+    Nothing is opened before the first use, so the stores can be made before a process forks and used afterwards.
     """
 
     _link: RedisLink
@@ -77,15 +77,15 @@ class RedisStores(Stores):
             ),
             bus,
         )
-        # The container is frozen, and this is its making.
+        # The dataclass is frozen.
         object.__setattr__(self, "_link", link)
 
     async def open(self) -> None:
-        """Connect now instead of at the first use; raises `StoreFailed` when Redis cannot be used."""
+        """Connect now instead of at the first use. Raise `StoreFailed` when Redis cannot be used."""
         await self.check()
 
     def close(self) -> None:
-        """Finish what is under way and let go of the connections. Nothing can be asked of the stores afterwards."""
+        """Finish what is under way and close the connections. The stores cannot be used afterwards."""
         self._link.close()
 
 
@@ -156,7 +156,7 @@ class RedisKV:
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         first, last = encode_name(prefix), encode_name(after)
-        # Of the two places to begin, the later one.
+        # Start at the later of the two.
         is_after = int(last >= first and after != "")
         found: list[str] = await self._link.ask(
             scripts.LIST, self._now(), first, last, max(limit, 0), is_after, then=_decode_names
@@ -214,19 +214,23 @@ class RedisLog:
 
 
 class RedisBus(MemoryBus):
-    """A message is written down first. Each process reads what was written, in that order, and hands it out to its own
-    subscribers the way the bus in memory does. Numbers are given without a gap, so that a process which lost its
-    connection finds what it missed, or learns that there was more."""
+    """A bus on Redis.
+
+    Each message is stored first. Each process reads the stored messages in their order, and gives them to its own
+    subscribers as the bus in memory does. Numbers have no gaps, so a process that lost its connection finds what it
+    missed, or learns that it missed more.
+    """
 
     def __init__(self, link: RedisLink, *, max_subscribers: int, max_pending: int) -> None:
         super().__init__(max_subscribers=max_subscribers, max_pending=max_pending)
         self._link = link
-        #: The last message that was handed out here; None before the first look. Changed in the thread of the link.
+        #: The number of the last message that was handed out; None before the first look. The thread of the link
+        #: changes it.
         self._seen: int | None = None
 
     async def publish(self, topic: str, data: bytes) -> None:
         if self._seen is None:
-            # Before any question of ours the link asks for the first look.
+            # The link runs the first look before any other script.
             await self._link.ask(scripts.LOOK, "")
         seen = self._seen
         # The answer brings what was sent until then, so that it is handed out before anybody hears that it is done:
@@ -248,12 +252,12 @@ class RedisBus(MemoryBus):
     # --- in the thread of the link ---
 
     def first_look(self) -> tuple[scripts.Script, Sequence[Any], Callable[[Any], None]]:
-        """What is asked before anything else: from then on no message is missed."""
+        """Return the script that runs before all others. From then on no message is missed."""
         seen = self._seen
         return scripts.LOOK, ["" if seen is None else seen], lambda reply: self._look(seen, reply)
 
     async def listen(self, ask: Ask) -> None:
-        """Hand out what others send."""
+        """Hand out what other processes send."""
         key = self._link.prefix + b":bus"
         while True:
             while True:
@@ -268,7 +272,7 @@ class RedisBus(MemoryBus):
                 self._take(messages)
 
     def _look(self, seen: int | None, reply: Any) -> None:
-        """Take what followed `seen`, and compare with the number of the last message."""
+        """Hand out the messages that followed `seen`, and compare with the number of the last message."""
         last, *messages = reply
         newest = int(last)
         if self._seen is None or seen is None:
@@ -276,7 +280,7 @@ class RedisBus(MemoryBus):
             return
         self._take(messages)
         if newest < seen or (newest > self._seen and not messages):
-            # Redis came back without what it had, or what we have not seen is no longer kept.
+            # Redis lost its data, or no longer has the messages that follow `seen`.
             self._seen = newest
             self._tell_lost()
 

@@ -1,4 +1,4 @@
-"""The address of a Redis: what it may say, and how it is shown to people, who never see the password in it."""
+"""The address of a Redis: its parts, and how it is shown to people, who never see the password."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SCHEMES: Final = ("redis", "rediss", "unix")
 DEFAULT_PREFIX: Final = "toolwire"
 
 _FORM: Final = "write it as redis://user:password@host:6379/0, with %40 for an @ and %2F for a / in the password"
-#: What may follow the question mark beside what concerns TLS; the rest would change how the client library behaves.
+#: The options of an address, beside those for TLS. Others would change how the client library behaves.
 _OPTIONS: Final = frozenset({"db", "username", "password", "prefix", "timeout"})
 
 
 class RedisAddress(Struct, frozen=True):
-    """An address, taken apart."""
+    """The parts of an address."""
 
     url: str
     """For the client library, secrets included."""
@@ -38,7 +38,7 @@ class RedisAddress(Struct, frozen=True):
 
 
 def read_address(url: str) -> RedisAddress:
-    """Take an address apart; `ServerError`, which repeats nothing of it, for one that cannot be meant."""
+    """Return the parts of an address. Raise `ServerError`, which repeats none of it, for one that is wrong."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -46,7 +46,7 @@ def read_address(url: str) -> RedisAddress:
     except ValueError:
         raise _unreadable() from None
     scheme = parts.scheme.lower()
-    # A slash or a question mark in a password moves its end, and the host, to where they are not looked for.
+    # An unquoted slash or question mark in a password ends the host too early.
     if scheme not in SCHEMES or parts.fragment or "@" in parts.path or "@" in parts.query:
         raise _unreadable()
     if scheme == "unix":

@@ -1,4 +1,4 @@
-"""What goes wrong with a Redis, in words that say what to do and hold no secret."""
+"""Errors of Redis, in texts that say what to do and hold no secret."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolwire.stores.redis_address import RedisAddress
 
 
 class AnswerLost(Exception):
-    """A command left, and no reply to it came."""
+    """A command was sent, and no reply to it came."""
 
 
 class RedisErrors:
@@ -32,12 +32,12 @@ class RedisErrors:
         return self._address.shown
 
     def failure(self, error: BaseException) -> ToolwireError:
-        """What whoever asked is told."""
+        """Return the error that the caller of the store gets."""
         error = self._root(error)
         if isinstance(error, self._kinds.OutOfMemoryError) or "OOM command" in str(error):
             return StoreFull("The Redis of the store has no memory left: raise its maxmemory.")
         failed = StoreFailed(f"The store {self.store} cannot be used: {self.reason(error)}")
-        # Not the error itself, whose text is not ours and goes to logs.
+        # The error itself is left out: its text may hold secrets, and the context goes to logs.
         failed.__suppress_context__ = True
         return failed
 
@@ -66,7 +66,7 @@ class RedisErrors:
         return text or type(error).__name__
 
     def is_temporary(self, error: BaseException) -> bool:
-        """Return whether waiting may help."""
+        """Say whether waiting may help."""
         kinds = self._kinds
         error = self._root(error)
         if isinstance(error, kinds.AuthenticationError):
@@ -74,7 +74,7 @@ class RedisErrors:
         return isinstance(error, OSError | kinds.ConnectionError | kinds.TimeoutError)
 
     def _root(self, error: BaseException) -> BaseException:
-        """The library wraps what happens while it connects."""
+        """Return the cause, because the library wraps errors that happen while it connects."""
         while isinstance(error.__cause__, self.base):
             error = error.__cause__
         return error

@@ -1,6 +1,6 @@
-"""One Redis and the one thread that talks to it, for whoever wants something done there from an event loop.
+"""One Redis and the thread that talks to it on behalf of event loops.
 
-What is asked for while an answer is awaited is sent together afterwards, so that many small questions cost one round
+Scripts that are asked for while a reply is awaited are sent together afterwards, so that many small ones cost one round
 trip. A second connection waits for messages.
 """
 
@@ -22,21 +22,21 @@ from toolwire.protocol.errors import ServerError
 from toolwire.stores.memory import StoreFailed
 from toolwire.stores.redis_address import RedisAddress
 from toolwire.stores.redis_errors import RedisErrors
-from toolwire.stores.redis_pipeline import LONGEST_PAUSE, Connection, Question, Questions, Speaker, Then
+from toolwire.stores.redis_pipeline import LONGEST_PAUSE, RedisConnection, RedisPipeline, ScriptCall, ScriptQueue, Then
 from toolwire.stores.redis_scripts import Script
 
 _logger = logging.getLogger("toolwire.stores")
 
-#: How long one wait for messages lasts; between two of them we see whether everything is as we left it.
+#: How long one wait for messages lasts. After each one the bus compares its number with that of Redis.
 LISTEN_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 30
 
-#: Sends one command on the connection that waits, and gives its reply.
+#: A function that sends one command on the second connection, and returns its reply.
 Ask: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class RedisLink:
-    """The connections, opened by the first who wants something of them."""
+    """The connections to one Redis, opened at the first use."""
 
     def __init__(
         self,
@@ -47,8 +47,11 @@ class RedisLink:
         first: Callable[[], tuple[Script, Sequence[Any], Then]],
         listen: Callable[[Ask], Coroutine[Any, Any, None]],
     ) -> None:
-        """`first` is asked before anything else; `listen` runs all the time after that, on a connection of its own, and
-        is started again when that is lost."""
+        """Prepare the connections and open none.
+
+        `first` names the script that runs before all others. `listen` runs after that on a connection of its own, and
+        is started again when that connection is lost.
+        """
         self.prefix: bytes = b"{" + prefix.encode() + b"}"
         self._client = require("redis", extra="redis", what="A store on Redis")
         self._asyncio = require("redis.asyncio", extra="redis", what="A store on Redis")
@@ -61,7 +64,7 @@ class RedisLink:
         self._closed = False
         self._process: int | None = None
         self._thread: threading.Thread | None = None
-        self._questions: Questions | None = None
+        self._queue: ScriptQueue | None = None
         try:
             self._connect(timeout)
         except (TypeError, ValueError):
@@ -70,61 +73,61 @@ class RedisLink:
     # --- on the event loops ---
 
     async def ask(self, script: Script, *arguments: Any, then: Then = lambda reply: reply) -> Any:
-        """Run a script; `then` makes the result of its reply, in the thread."""
+        """Run a script. `then` turns its reply into the result, in the thread."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._open().add(Question(script, arguments, then, time.monotonic() + self._timeout, loop, future))
+        self._open().add(ScriptCall(script, arguments, then, time.monotonic() + self._timeout, loop, future))
         return await future
 
     def wake(self) -> None:
-        """Begin to listen, without wanting anything else."""
+        """Start to listen, without running a script."""
         self._open()
 
-    def _open(self) -> Questions:
+    def _open(self) -> ScriptQueue:
         with self._lock:
             if self._closed:
                 raise StoreFailed("The store is closed")
             if self._process is not None and self._process != os.getpid():
-                # Parent and child would read each other's answers.
+                # Parent and child would read each other's replies.
                 raise StoreFailed("The store was in use when the process forked: use it only afterwards")
-            if self._thread is None or self._questions is None:
+            if self._thread is None or self._queue is None:
                 if self._process is None:
                     atexit.register(self.close)
                 self._process = os.getpid()
-                self._questions = Questions(asyncio.new_event_loop())
+                self._queue = ScriptQueue(asyncio.new_event_loop())
                 self._thread = threading.Thread(
-                    target=self._run, args=(self._questions,), name="toolwire redis", daemon=True
+                    target=self._run, args=(self._queue,), name="toolwire redis", daemon=True
                 )
                 self._thread.start()
-            return self._questions
+            return self._queue
 
     def close(self) -> None:
-        """Finish what was asked for, and let go of the connections."""
+        """Finish the scripts that were asked for, and close the connections."""
         with self._lock:
             self._closed = True
-            thread, questions = self._thread, self._questions
-        if thread is None or questions is None or self._process != os.getpid():
+            thread, queue = self._thread, self._queue
+        if thread is None or queue is None or self._process != os.getpid():
             return
-        questions.close()
+        queue.close()
         thread.join()
         atexit.unregister(self.close)
 
     # --- in the thread ---
 
-    def _run(self, questions: Questions) -> None:
+    def _run(self, queue: ScriptQueue) -> None:
         try:
-            with asyncio.Runner(loop_factory=lambda: questions.loop) as runner:
-                runner.run(self._serve(questions))
+            with asyncio.Runner(loop_factory=lambda: queue.loop) as runner:
+                runner.run(self._serve(queue))
         except Exception as error:
             _logger.exception("the thread of the store %s failed", self._errors.store)
             with self._lock:
                 self._thread = None  # The next to come tries anew.
-            questions.fail(self._errors.failure(error))
+            queue.fail(self._errors.failure(error))
 
-    async def _serve(self, questions: Questions) -> None:
-        # Both exist before anything can go wrong, so that both are let go of.
+    async def _serve(self, queue: ScriptQueue) -> None:
+        # Both exist before anything can fail, so that both are closed.
         speaking, waiting = self._connect(self._timeout), self._connect(self._timeout + LISTEN_SECONDS)
-        speaker = Speaker(questions, speaking, self._errors, self.prefix, self._timeout, self._first)
+        speaker = RedisPipeline(queue, speaking, self._errors, self.prefix, self._timeout, self._first)
         listening = asyncio.create_task(self._hear(waiting, speaker))
         try:
             await speaker.run()
@@ -136,11 +139,11 @@ class RedisLink:
             await self._let_go(speaking)
             await self._let_go(waiting)
 
-    def _connect(self, timeout: float) -> Connection:
-        """A connection that is not open yet."""
-        # The library's own repetitions would send again what may have been done.
+    def _connect(self, timeout: float) -> RedisConnection:
+        """Make a connection that is not open yet."""
+        # The library's own retries would send again a script that may have run.
         never = self._asyncio.retry.Retry(self._client.backoff.NoBackoff(), 0)
-        return Connection(
+        return RedisConnection(
             self._asyncio.ConnectionPool.from_url(
                 self._address.url,
                 retry=never,
@@ -151,7 +154,7 @@ class RedisLink:
             )
         )
 
-    async def _hear(self, connection: Connection, speaker: Speaker) -> None:
+    async def _hear(self, connection: RedisConnection, speaker: RedisPipeline) -> None:
         await speaker.begun.wait()
         backoff = Backoff(longest=LONGEST_PAUSE)
         is_lost = False
@@ -162,7 +165,7 @@ class RedisLink:
             await connection.send([command])
             reply = await connection.read()
             if is_lost:
-                # Before anybody is told that messages were missed, and wants to know what has changed.
+                # Before subscribers learn that messages were missed, and read the store again.
                 is_lost = False
                 speaker.hope()
             return reply
@@ -182,6 +185,6 @@ class RedisLink:
                 await self._let_go(connection)
             await asyncio.sleep(backoff.after(None))
 
-    async def _let_go(self, connection: Connection) -> None:
+    async def _let_go(self, connection: RedisConnection) -> None:
         with contextlib.suppress(OSError, self._errors.base):
             await connection.disconnect()

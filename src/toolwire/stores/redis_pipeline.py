@@ -1,7 +1,7 @@
-"""Asks Redis what the event loops want to know, many questions in one round trip, and tells them how it went.
+"""The pipeline to Redis: it runs the scripts that event loops ask for, many in one round trip.
 
-Every question ends within a bounded time: while Redis is away questions wait for it for a while, then they fail, and as
-long as it stays away new ones fail at once. What may have been done is never asked for a second time.
+Every script ends within a bounded time. While Redis is away scripts wait for a while, then they fail; as long as it
+stays away, new ones fail at once. A script that may have changed something is never sent a second time.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LONGEST_PAUSE: Final = 2.0
 Then: TypeAlias = Callable[[Any], Any]
 
 
-class Question(Job):
-    """A script to be run; `then` makes the result of its reply. After `due` it is not asked again."""
+class ScriptCall(Job):
+    """A script to run. `then` turns its reply into the result. After `due` it is not sent again."""
 
     __slots__ = ("arguments", "due", "script", "then")
 
@@ -49,52 +49,52 @@ class Question(Job):
         self.due: float = due
 
 
-class Questions:
-    """What waits to be asked: put in from any thread, taken out on the loop of the store."""
+class ScriptQueue:
+    """The scripts that wait to be sent. Any thread adds to it; the loop of the store takes from it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.closed: bool = False
         self._lock = threading.Lock()
-        self._waiting: list[Question] = []
+        self._waiting: list[ScriptCall] = []
         self._bell = asyncio.Event()
-        self._bell.set()  # There is something to do before the first question.
+        self._bell.set()  # There is something to do before the first call.
 
-    def add(self, question: Question) -> None:
+    def add(self, call: ScriptCall) -> None:
         with self._lock:
             if self.closed:
                 raise StoreFailed("The store is closed")
             is_first = not self._waiting
-            self._waiting.append(question)
+            self._waiting.append(call)
         if is_first:
             self._ring()
 
     def close(self) -> None:
-        """Nothing more comes; what is there is to be asked yet."""
+        """Accept no more scripts. Those that wait are still sent."""
         with self._lock:
             self.closed = True
         self._ring()
 
     def fail(self, error: Exception) -> None:
-        """There is nobody to ask them any more."""
+        """Fail everything that waits, because nobody is left to send it."""
         with self._lock:
             self.closed = True
         waiting = self.take()
-        for question in waiting:
-            question.fail(error)
+        for call in waiting:
+            call.fail(error)
         settle_all(waiting)
 
     def _ring(self) -> None:
         with contextlib.suppress(RuntimeError):  # The loop has ended, and with it whoever would have listened.
             self.loop.call_soon_threadsafe(self._bell.set)
 
-    def take(self) -> list[Question]:
+    def take(self) -> list[ScriptCall]:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         return waiting
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Return when there is something new, or when the time is up."""
+        """Return when a script was added, or when the time is up."""
         try:
             async with asyncio.timeout(seconds):
                 await self._bell.wait()
@@ -103,7 +103,7 @@ class Questions:
         self._bell.clear()
 
 
-class Connection:
+class RedisConnection:
     """One connection of the client library, used for one exchange at a time."""
 
     def __init__(self, pool: Any) -> None:
@@ -125,20 +125,20 @@ class Connection:
         await self._connection.disconnect()
 
 
-class Speaker:
-    """`begun` is set when Redis was reached and `first` was answered."""
+class RedisPipeline:
+    """The connection that scripts are sent on. `begun` is set when Redis was reached and `first` was answered."""
 
     def __init__(
         self,
-        questions: Questions,
-        connection: Connection,
+        queue: ScriptQueue,
+        connection: RedisConnection,
         errors: RedisErrors,
         prefix: bytes,
         timeout: float,
         first: Callable[[], tuple[Script, Sequence[Any], Then]],
     ) -> None:
         self.begun: asyncio.Event = asyncio.Event()
-        self._questions = questions
+        self._queue = queue
         self._connection = connection
         self._errors = errors
         self._prefix = prefix
@@ -146,42 +146,42 @@ class Speaker:
         self._first = first
         self._knows_scripts = False
         self._backoff = Backoff(longest=LONGEST_PAUSE)
-        # Since when, and why, there is no connection, and before when it is not worth trying again.
+        # Since when there is no connection, why, and when to try again.
         self._away_since: float | None = None
         self._trouble: BaseException = AnswerLost()
         self._try_at = 0.0
 
     async def run(self) -> None:
-        """Until the questions are closed."""
-        while not self._questions.closed:
-            await self._questions.wait()
-            await self._answer(self._questions.take())
-        # Those that came before it was closed.
-        await self._answer(self._questions.take())
+        """Send scripts until the queue is closed."""
+        while not self._queue.closed:
+            await self._queue.wait()
+            await self._answer(self._queue.take())
+        # Scripts that were added before the queue was closed.
+        await self._answer(self._queue.take())
 
     def hope(self) -> None:
-        """Redis was reached on another connection: the next question need not wait to find out."""
+        """Try again at once, because Redis was reached on another connection."""
         self._try_at = 0.0
 
-    async def _answer(self, questions: list[Question]) -> None:
-        while questions or not (self.begun.is_set() or self._questions.closed):
+    async def _answer(self, calls: list[ScriptCall]) -> None:
+        while calls or not (self.begun.is_set() or self._queue.closed):
             if await self._is_connected():
-                questions = await self._exchange(questions[:MAX_BATCH]) + questions[MAX_BATCH:]
+                calls = await self._exchange(calls[:MAX_BATCH]) + calls[MAX_BATCH:]
                 continue
             if not self._is_worth_waiting():
-                self._fail(questions, self._trouble)
-                questions = []
-            await self._questions.wait(max(self._try_at - time.monotonic(), 0.001))
-            questions += self._questions.take()
+                self._fail(calls, self._trouble)
+                calls = []
+            await self._queue.wait(max(self._try_at - time.monotonic(), 0.001))
+            calls += self._queue.take()
 
     def _is_worth_waiting(self) -> bool:
-        if self._away_since is None or self._questions.closed:
+        if self._away_since is None or self._queue.closed:
             return False
         waited = time.monotonic() - self._away_since
         return waited < self._timeout and self._errors.is_temporary(self._trouble)
 
     async def _is_connected(self) -> bool:
-        """Connect where needed; what keeps us from it is remembered."""
+        """Connect where needed, and remember the error if that fails."""
         if time.monotonic() < self._try_at:
             return False
         try:
@@ -220,47 +220,47 @@ class Speaker:
         then(await self._connection.read())
         self.begun.set()
 
-    async def _exchange(self, questions: list[Question]) -> list[Question]:
-        """One round trip; returns what came to nothing and can be asked again."""
-        answered: list[Question] = []
-        again: list[Question] = []
+    async def _exchange(self, calls: list[ScriptCall]) -> list[ScriptCall]:
+        """Make one round trip, and return the scripts that did not run and can be sent again."""
+        answered: list[ScriptCall] = []
+        again: list[ScriptCall] = []
         try:
-            await self._connection.send([each.script.by_name(self._prefix, each.arguments) for each in questions])
-            for question in questions:
-                (answered if await self._read(question) else again).append(question)
+            await self._connection.send([each.script.by_name(self._prefix, each.arguments) for each in calls])
+            for call in calls:
+                (answered if await self._read(call) else again).append(call)
         except (OSError, self._errors.base) as error:
-            again += self._give_up(questions[len(answered) + len(again) :], error)
+            again += self._give_up(calls[len(answered) + len(again) :], error)
             await self._lose(error)
         settle_all(answered)
         return again
 
-    async def _read(self, question: Question) -> bool:
-        """Return whether this was the answer; False where Redis has forgotten the script, and has done nothing."""
+    async def _read(self, call: ScriptCall) -> bool:
+        """Read one reply. Return False where Redis has forgotten the script and did nothing."""
         try:
-            question.succeed(question.then(await self._connection.read()))
+            call.succeed(call.then(await self._connection.read()))
         except self._errors.unknown_script:
             self._knows_scripts = False
             return False
         except self._errors.response as error:
-            question.fail(self._errors.failure(error))
+            call.fail(self._errors.failure(error))
         except self._errors.base:
             raise
         except Exception as error:
-            # What the reply holds is not ours, and must not keep the others from theirs.
-            question.fail(self._errors.failure(error))
+            # A reply that cannot be read fails its own script only.
+            call.fail(self._errors.failure(error))
         return True
 
-    def _give_up(self, questions: list[Question], error: BaseException) -> list[Question]:
-        """Fail what may have been done and what takes too long; the rest can be asked again."""
+    def _give_up(self, calls: list[ScriptCall], error: BaseException) -> list[ScriptCall]:
+        """Fail scripts that may have run or take too long, and return the others, which can be sent again."""
         now = time.monotonic()
-        again = [each for each in questions if each.script.repeatable and each.due > now]
-        for question in questions:
-            if question not in again:
-                is_told = question.script.repeatable or isinstance(error, self._errors.timeout)
-                self._fail([question], error if is_told else AnswerLost())
+        again = [each for each in calls if each.script.repeatable and each.due > now]
+        for call in calls:
+            if call not in again:
+                is_told = call.script.repeatable or isinstance(error, self._errors.timeout)
+                self._fail([call], error if is_told else AnswerLost())
         return again
 
-    def _fail(self, questions: list[Question], error: BaseException) -> None:
-        for question in questions:
-            question.fail(self._errors.failure(error))
-        settle_all(questions)
+    def _fail(self, calls: list[ScriptCall], error: BaseException) -> None:
+        for call in calls:
+            call.fail(self._errors.failure(error))
+        settle_all(calls)

@@ -1,19 +1,19 @@
-"""What the stores do in Redis, each as one script, so that nothing can come in between.
+"""The operations of the stores in Redis. Each is one script, so that it is atomic.
 
 All keys begin with the prefix in braces, which puts them into one slot of a cluster. The clock is that of Redis, the
-only one that all machines share; a clock that is given instead, in milliseconds, is for tests. A full Redis refuses a
-script only if its first change needs room, so that a script begins with such a change where it is to be refused.
+only one that all machines share; tests give a clock of their own, in milliseconds. A full Redis refuses a script only
+if its first change needs room, so a script that may be refused begins with such a change.
 
-    {prefix}:kv:<name>    a value, which Redis itself removes a while after its time
-    {prefix}:kv-names     the names in the order of their bytes
-    {prefix}:kv-deadlines the names that have a deadline, in its order
-    {prefix}:kv-sizes     how many bytes each name stands for; {prefix}:kv-bytes is their sum
-    {prefix}:log:<name>   the events of a stream, under their positions
-    {prefix}:log-streams  the streams in the order in which they were last appended to
-    {prefix}:log-state    floor, last position and bytes of each stream; {prefix}:log-bytes is the sum of those
-    {prefix}:log-position the last position that was given
-    {prefix}:bus          the messages of the last minute, numbered without a gap; {prefix}:bus-bytes is their size
-    {prefix}:bus-last     the number of the last message
+{prefix}:kv:<name>    a value, which Redis itself removes a while after its time
+{prefix}:kv-names     the names in the order of their bytes
+{prefix}:kv-deadlines the names that have a deadline, in its order
+{prefix}:kv-sizes     how many bytes each name stands for; {prefix}:kv-bytes is their sum
+{prefix}:log:<name>   the events of a stream, under their positions
+{prefix}:log-streams  the streams in the order in which they were last appended to
+{prefix}:log-state    floor, last position and bytes of each stream; {prefix}:log-bytes is the sum of those
+{prefix}:log-position the last position that was given
+{prefix}:bus          the messages of the last minute, numbered without a gap; {prefix}:bus-bytes is their size
+{prefix}:bus-last     the number of the last message
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 
 class Script:
-    """A script, and what a change of its outcome by repetition would mean: `repeatable` ones only read."""
+    """A script of Redis. A `repeatable` one only reads, so that running it twice does no harm."""
 
     __slots__ = ("repeatable", "sha", "text")
 
@@ -40,11 +40,11 @@ class Script:
         return ("EVAL", self.text, 1, prefix, *arguments)
 
 
-#: How long a value stays in Redis after its time: until then the next script finds it, and takes it out of the sums.
+#: How long a value stays in Redis after its time, so that the next script finds it and corrects the sums.
 _SLACK_MS: Final = 60_000
-#: A stream that nothing was appended to for this long is gone.
+#: A stream without an append for this long is deleted.
 _LOG_MS: Final = 24 * 3600 * 1000
-#: Messages of the bus are kept for processes that are behind: this long, and no more than this.
+#: How long messages of the bus are kept for processes that are behind, and how many.
 _BUS_MS: Final = 60_000
 _BUS_MESSAGES: Final = 10_000
 _BUS_BYTES: Final = 64 * 1024 * 1024

@@ -1,8 +1,8 @@
-"""The three stores in one SQLite file: for several processes on one machine, and for what has to survive a restart.
+"""The three stores in one SQLite file: for several processes on one machine, and for state that survives a restart.
 
-    server = Server("notes", stores=SqliteStores("state.db"))
+server = Server("notes", stores=SqliteStores("state.db"))
 
-The limits hold for all processes together. Times to live are counted by the clock on the wall, since the file outlives
+The limits hold for all processes together. Times to live are measured by the wall clock, because the file outlives
 every other clock.
 """
 
@@ -21,9 +21,9 @@ from toolwire.stores.sqlite_file import SqliteFile
 __all__ = ["SqliteBus", "SqliteKV", "SqliteLog", "SqliteStores", "StoreFailed"]
 
 _VERSION: Final = 1
-#: How many expired values one transaction clears away beside its own work.
+#: How many expired values one transaction removes beside its own work.
 _SWEEP_STEPS: Final = 64
-#: Messages of the bus are kept for processes that are behind: this long, and no more than this.
+#: How long messages of the bus are kept for processes that are behind, and how many.
 _BUS_SECONDS: Final = 60.0
 _BUS_MESSAGES: Final = 10_000
 _BUS_BYTES: Final = 64 * 1024 * 1024
@@ -93,9 +93,9 @@ END
 
 
 class SqliteStores(Stores):
-    """`KV`, `Log` and `Bus` in the file at `path`, which is made when it is missing, readable by its owner alone.
+    """`KV`, `Log` and `Bus` in the file at `path`. A missing file is created, readable by its owner alone.
 
-    Nothing is opened before the first use, so that it can be made before a process forks and used afterwards. Beside
+    Nothing is opened before the first use, so the stores can be made before a process forks and used afterwards. Beside
     the file there are SQLite's own (`-wal`, `-shm`) and, while a process uses it, the folder `-sockets`, through which
     the processes wake one another.
     """
@@ -137,15 +137,15 @@ class SqliteStores(Stores):
             ),
             bus,
         )
-        # The container is frozen, and this is its making.
+        # The dataclass is frozen.
         object.__setattr__(self, "_file", file)
 
     async def open(self) -> None:
-        """Open the file now instead of at the first use; raises `StoreFailed` when it cannot be used."""
+        """Open the file now instead of at the first use. Raise `StoreFailed` when it cannot be used."""
         await self._file.read(_nothing)
 
     def close(self) -> None:
-        """Finish what is under way and let go of the file. Nothing can be asked of the stores afterwards."""
+        """Finish what is under way and close the file. The stores cannot be used afterwards."""
         self._file.close()
 
 
@@ -281,7 +281,7 @@ class SqliteKV:
             raise StoreFull("The key-value store is full.")
 
     def _fits(self, connection: sqlite3.Connection, items: int, size: int) -> bool:
-        # What shrinks or only replaces is never refused.
+        # A change that needs no more room is never refused.
         kept_items, kept_bytes = connection.execute("SELECT kv_items, kv_bytes FROM totals").fetchone()
         return (items <= 0 or kept_items + items <= self._max_items) and (
             size <= 0 or kept_bytes + size <= self._max_bytes
@@ -379,14 +379,17 @@ class SqliteLog:
 
 
 class SqliteBus(MemoryBus):
-    """A message is written down first. Each process reads what was written, in that order, and hands it out to its own
-    subscribers the way the bus in memory does."""
+    """A bus in a SQLite file.
+
+    Each message is written to the file first. Each process reads the messages in their order, and gives them to its own
+    subscribers as the bus in memory does.
+    """
 
     def __init__(self, file: SqliteFile, *, max_subscribers: int, max_pending: int, clock: Callable[[], float]) -> None:
         super().__init__(max_subscribers=max_subscribers, max_pending=max_pending)
         self._file = file
         self._clock = clock
-        #: The last message that was handed out here; None before the first look.
+        #: The number of the last message that was handed out; None before the first look.
         self._seen: int | None = None
 
     async def publish(self, topic: str, data: bytes) -> None:
@@ -410,7 +413,7 @@ class SqliteBus(MemoryBus):
         return super().subscribe(topic, callback, on_lost=on_lost)
 
     def look(self, connection: sqlite3.Connection) -> None:
-        """Hand out what was written since the last look; called in the thread of the file."""
+        """Hand out what was written since the last look, in the thread of the file."""
         while True:
             (last,) = connection.execute(
                 "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'bus'), 0)"
@@ -422,7 +425,7 @@ class SqliteBus(MemoryBus):
             rows = connection.execute(
                 "SELECT id, topic, data FROM bus WHERE id > ? ORDER BY id LIMIT ?", (self._seen, _BUS_PAGE)
             ).fetchall()
-            # Numbers are given without a gap: one that is missing was dropped before this process came to read it.
+            # Numbers have no gaps: a missing one was dropped before this process read it.
             if (rows[0][0] if rows else last + 1) != self._seen + 1:
                 self._tell_lost()
             for _, topic, data in rows:

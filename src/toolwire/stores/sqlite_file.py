@@ -1,8 +1,8 @@
-"""One SQLite file and the one thread that touches it, for whoever wants something done there from an event loop.
+"""One SQLite file and the thread that works on it on behalf of event loops.
 
-What is asked for while the thread is at work becomes its next transaction, so that many small changes cost one. The
-file is in WAL mode: readers never wait, several processes may use it at once, and a process that is killed leaves
-nothing behind that the next one could not read.
+Jobs that arrive while the thread is busy become its next transaction, so that many small changes cost one. The file is
+in WAL mode: readers never wait, several processes may use it at once, and the next process can read everything that a
+killed one has written.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _logger = logging.getLogger("toolwire.stores")
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
-#: "twst" in the header of the file says whose it is.
+#: "twst" in the header of the file marks it as ours.
 APPLICATION_ID: Final = 0x74777374
 BUSY_SECONDS: Final = 30.0
 MAX_BATCH: Final = 500
 TIDY_SECONDS: Final = 30.0
-#: How often to look for what other processes wrote: when they ring, that is a precaution.
+#: How often to look for changes of other processes: seldom where they can wake this one.
 LOOK_SECONDS_AUDIBLE: Final = 1.0
 LOOK_SECONDS: Final = 0.05
 
 
 class SqliteFile:
-    """The file, opened by the first who wants something of it."""
+    """The file, opened at the first use."""
 
     def __init__(
         self,
@@ -50,14 +50,17 @@ class SqliteFile:
         look: Work[None],
         tidy: Work[None],
     ) -> None:
-        """`look` is called after every change, whoever made it; `tidy` in a transaction, now and then."""
+        """Prepare the file and open nothing.
+
+        `look` is called after every change of any process; `tidy` in a transaction, at intervals.
+        """
         self.path: Path = Path(path).absolute()
         self._schema = schema
         self._version = version
         self._look = look
         self._tidy = tidy
         self._lock = threading.Lock()
-        self._jobs: list[_Job] = []
+        self._jobs: list[_SqliteJob] = []
         self._rung = False
         self._closed = False
         self._process: int | None = None
@@ -70,7 +73,7 @@ class SqliteFile:
         return await self._submit(work, False)
 
     async def write(self, work: Work[T], *, ring: bool = False) -> T:
-        """`ring`: other processes should look at once."""
+        """Run a job that changes the file. `ring`: wake the other processes."""
         return await self._submit(work, True, ring)
 
     def _submit(self, work: Work[T], writes: bool, ring: bool = False) -> asyncio.Future[T]:
@@ -78,14 +81,14 @@ class SqliteFile:
         future: asyncio.Future[T] = loop.create_future()
         with self._lock:
             self._ensure_thread()
-            self._jobs.append(_Job(work, writes, ring, loop, future))
+            self._jobs.append(_SqliteJob(work, writes, ring, loop, future))
             waking, self._rung = not self._rung, True
             if waking and self._bell is not None:
                 self._bell.ring()
         return future
 
     def wake(self) -> None:
-        """Start to look at what others write, without wanting anything else."""
+        """Start to look for changes of other processes, without a job."""
         with self._lock:
             self._ensure_thread()
 
@@ -93,7 +96,7 @@ class SqliteFile:
         if self._closed:
             raise StoreFailed("The store is closed")
         if self._process is not None and self._process != os.getpid():
-            # SQLite's own account of its locks would be wrong in the child.
+            # SQLite's record of its locks would be wrong in the child.
             raise StoreFailed("The store was in use when the process forked: use it only afterwards")
         if self._bell is None:
             self._process = os.getpid()
@@ -105,7 +108,7 @@ class SqliteFile:
             self._thread.start()
 
     def close(self) -> None:
-        """Finish what was asked for, and let go of the file."""
+        """Finish the jobs, and close the file."""
         with self._lock:
             self._closed = True
             thread, bell = self._thread, self._bell
@@ -146,8 +149,8 @@ class SqliteFile:
                 tidied = time.monotonic()
                 self._guarded(self._tidy_alone, connection)
 
-    def _transact(self, connection: sqlite3.Connection, bell: Doorbell, jobs: Sequence[_Job]) -> None:
-        """Do the jobs in one transaction; where one of them breaks it, each in its own."""
+    def _transact(self, connection: sqlite3.Connection, bell: Doorbell, jobs: Sequence[_SqliteJob]) -> None:
+        """Run the jobs in one transaction; if one of them breaks it, run each in its own."""
         writes = any(job.writes for job in jobs)
         try:
             connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
@@ -165,7 +168,7 @@ class SqliteFile:
                 return
             jobs[0].fail(_failure(self.path, error) if isinstance(error, sqlite3.Error) else error)
         if writes:
-            # Before anybody hears that it is done: who subscribes after a message was sent does not get it.
+            # Before the publisher hears that it is done: a later subscriber must not get the message.
             self._guarded(self._look, connection)
         settle_all(jobs)
         if any(job.ring for job in jobs):
@@ -185,7 +188,7 @@ class SqliteFile:
             _logger.exception("The store %s could not be looked at", self.path.name)
 
     def _fail(self, error: Exception) -> None:
-        """Tell everyone who waits; the next to come tries anew."""
+        """Fail everything that waits. The next job tries again."""
         with self._lock:
             jobs, self._jobs = self._jobs, []
             self._bell = None
@@ -196,7 +199,7 @@ class SqliteFile:
     # --- opening ---
 
     def _open(self) -> sqlite3.Connection:
-        # Readable by its owner alone; the files that SQLite puts beside it get the same mode.
+        # Readable by its owner alone. The files that SQLite adds get the same mode.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
@@ -211,7 +214,7 @@ class SqliteFile:
         return connection
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
-        # In one transaction, since others may be making the file right now.
+        # In one transaction, since another process may be creating the file.
         connection.execute("BEGIN")
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
@@ -237,7 +240,7 @@ class SqliteFile:
             raise
 
 
-class _Job(Job):
+class _SqliteJob(Job):
     __slots__ = ("_work", "ring", "writes")
 
     def __init__(
@@ -252,12 +255,12 @@ class _Job(Job):
         try:
             self.succeed(self._work(connection))
         except ToolwireError as error:
-            # An answer like any other: the transaction goes on.
+            # An error of the library is an answer: the transaction continues.
             self.fail(error)
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
-    # The one step for which SQLite does not wait for a lock by itself: others may be opening the file right now.
+    # The one step for which SQLite does not wait for a lock: another process may be opening the file.
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -273,7 +276,7 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
 
 
 def _data_version(connection: sqlite3.Connection) -> int:
-    """A number that changes when another connection has changed the file."""
+    """Return a number that changes when another connection has changed the file."""
     (version,) = connection.execute("PRAGMA data_version").fetchone()
     return int(version)
 

@@ -1,4 +1,4 @@
-"""What an event loop asks of the thread of a store, and how the answers come back: one wake-up for many of them."""
+"""Jobs of event loops for the thread of a store. Many results reach a loop with one wake-up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Job:
-    """Something that was asked for, and whoever waits for it on a loop of its own."""
+    """One job for the thread of a store, with the event loop and the future that wait for its result."""
 
     __slots__ = ("_error", "_future", "_result", "loop")
 
@@ -35,7 +35,7 @@ class Job:
 
 
 def settle_all(jobs: Sequence[Job]) -> None:
-    """Hand out the results, with one wake-up for each loop."""
+    """Hand out the results, with one wake-up for each event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Job]] = {}
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)
