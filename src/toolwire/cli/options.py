@@ -28,7 +28,12 @@ def add_caller(parser: ArgumentParser, who: str) -> None:
     """Add `--as` and `--scope`; `who` is the help text of `--as`."""
     parser.add_argument("--as", dest="subject", metavar="SUBJECT", help=who)
     parser.add_argument(
-        "--scope", dest="scopes", action="append", default=[], help="with --as: a scope of that caller; may be repeated"
+        "--scope",
+        dest="scopes",
+        action="append",
+        default=[],
+        metavar="SCOPE",
+        help="with --as: a scope of that caller; may be repeated",
     )
 
 
