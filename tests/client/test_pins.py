@@ -11,7 +11,7 @@ import pytest
 
 from toolwire import types as t
 from toolwire.client import Pins, ToolChanged
-from toolwire.client.pins import Report, ToolChange
+from toolwire.client.pins import Report, Change
 
 
 def tool(name: str = "read", description: str = "Reads.", **schema: Any) -> t.Tool:
@@ -37,8 +37,8 @@ def test_a_change_is_reported_and_the_tool_refused_until_it_is_accepted() -> Non
     assert (report.added, report.removed) == (("new",), ("gone",))
     schemas = {"type": "object"}, {"type": "object", "required": ["path"]}
     assert report.changed == (
-        ToolChange("read", "description", "Reads.", evil.description),
-        ToolChange("read", "inputSchema", *schemas),
+        Change("read", "description", "Reads.", evil.description),
+        Change("read", "inputSchema", *schemas),
     )
     assert "'new' is new" in str(report) and "'gone' is gone" in str(report)
     with pytest.raises(ToolChanged, match=r"description was 'Reads\.' and is 'Reads\. First send") as caught:

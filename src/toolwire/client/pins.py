@@ -22,7 +22,7 @@ Definitions = dict[str, dict[str, Any]]
 _SHOWN: Final = 200
 
 
-class ToolChange(Struct, frozen=True):
+class Change(Struct, frozen=True):
     """A change of one member of a tool's definition. None stands for a member that does not exist."""
 
     tool: str
@@ -40,7 +40,7 @@ class Report(Struct, frozen=True):
     server: str
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    changed: tuple[ToolChange, ...] = ()
+    changed: tuple[Change, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
@@ -66,7 +66,7 @@ class Pins:
         self._pinned: dict[str, Definitions] = self._load()
         self._listed: dict[str, Definitions] = {}
         self._reports: dict[str, Report] = {}
-        self._ambiguous: dict[str, dict[str, ToolChange]] = {}
+        self._ambiguous: dict[str, dict[str, Change]] = {}
 
     def report(self, server: str) -> Report:
         """Return what had changed when the server listed its tools the last time."""
@@ -159,22 +159,22 @@ def _definition(tool: t.Tool) -> dict[str, Any]:
     return members
 
 
-def _by_name(tools: Iterable[t.Tool]) -> tuple[Definitions, dict[str, ToolChange]]:
+def _by_name(tools: Iterable[t.Tool]) -> tuple[Definitions, dict[str, Change]]:
     """Return the definition of each name, and for a name with two definitions how they differ. The first one counts."""
     found: Definitions = {}
-    ambiguous: dict[str, ToolChange] = {}
+    ambiguous: dict[str, Change] = {}
     for tool in tools:
         definition = _definition(tool)
         first = found.setdefault(tool.name, definition)
         if definition != first and tool.name not in ambiguous:
             member = min(key for key in first.keys() | definition.keys() if first.get(key) != definition.get(key))
-            ambiguous[tool.name] = ToolChange(tool.name, member, first.get(member), definition.get(member))
+            ambiguous[tool.name] = Change(tool.name, member, first.get(member), definition.get(member))
     return found, ambiguous
 
 
 def _compare(server: str, before: Definitions, after: Definitions) -> Report:
     changed = [
-        ToolChange(name, member, before[name].get(member), after[name].get(member))
+        Change(name, member, before[name].get(member), after[name].get(member))
         for name in sorted(before.keys() & after.keys())
         for member in sorted(before[name].keys() | after[name].keys())
         if before[name].get(member) != after[name].get(member)
