@@ -43,7 +43,7 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
 
 
 def task_starter(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[Any]]:
-    """What `loop.create_task` does, without the way there where no task factory is set: it runs once a request."""
+    """Return a short form of `loop.create_task` for loops without a task factory. It runs once a request."""
     if loop.get_task_factory() is not None:
         return loop.create_task
     return lambda coroutine, name=None: asyncio.Task(coroutine, loop=loop, name=name)

@@ -11,7 +11,7 @@ import pytest
 
 from toolwire import types as t
 from toolwire.client import Pins, ToolChanged
-from toolwire.client.pins import Report, Change
+from toolwire.client.pins import Change, Report
 
 
 def tool(name: str = "read", description: str = "Reads.", **schema: Any) -> t.Tool:

@@ -209,7 +209,7 @@ class Call:
 
     @property
     def is_task(self) -> bool:
-        """Whether the call goes on as a task after its request was answered."""
+        """Return whether the call goes on as a task after its request was answered."""
         return self.task_run is not None and self.task_run.is_task
 
     def client_can(self, capability: str) -> bool:

@@ -132,7 +132,7 @@ class Kernel:
 
     @property
     def has_list_handler(self) -> bool:
-        """Whether a function of the user lists the tools, instead of the catalogue."""
+        """Return whether a function of the user lists the tools, instead of the catalogue."""
         return self.lowlevel.lists
 
     @property

@@ -170,5 +170,5 @@ class _Span:
 
     @property
     def is_over(self) -> bool:
-        """Whether the lifespans were left, or their loop has ended. The loops of a process end in its forked child."""
+        """Return whether the lifespans were left, or their loop has ended. In a forked child, every loop has ended."""
         return self.left.is_set() or self.loop.is_closed() or self.process != os.getpid()

@@ -59,7 +59,7 @@ class Doorbell:
 
     @property
     def audible(self) -> bool:
-        """Whether the other processes can wake this one."""
+        """Return whether the other processes can wake this one."""
         return self._others is not None
 
     def wait(self, timeout: float) -> None:

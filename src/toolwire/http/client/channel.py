@@ -1,4 +1,4 @@
-"""What a client says and hears over Streamable HTTP besides requests and their answers.
+"""The channel of a client over Streamable HTTP: notifications, answers to the server, and the GET stream.
 
 Notifications, and answers to what the server asked, are posted one after the other. Before 2026-07-28 the server may
 give out a session id, and speaks unasked on a stream of its own, opened by GET.
@@ -62,7 +62,7 @@ class HttpChannel(Channel):
         return dict(_POST) if method == "initialize" else dict(self._headers)
 
     def resume_headers(self, method: str, last_event_id: str) -> dict[str, str]:
-        """What goes along when a stream is taken up again; that of `initialize` may be in a session already."""
+        """Return the headers that resume a stream. The stream of `initialize` may belong to a session already."""
         headers = {**self.request_headers(method), **ACCEPT_STREAM, "last-event-id": last_event_id}
         if self._session_id is not None:
             headers[SESSION] = self._session_id

@@ -159,7 +159,7 @@ def _seconds(later: str) -> float | None:
 
 
 async def _text(response: HttpResponse) -> str:
-    """What an answer says in a sentence, or its first line where it is plain; pages of markup say nothing."""
+    """Return the sentence of an error answer, or its first line if it is plain text; nothing for a page of markup."""
     if response.media_type not in ("text/plain", "application/json"):
         return ""
     try:
@@ -173,7 +173,7 @@ async def _text(response: HttpResponse) -> str:
 
 
 def _sentence(body: bytes) -> str | None:
-    """What an error of JSON-RPC, or of OAuth (RFC 6749 section 5.2), has for people to read."""
+    """Return the text for people in an error of JSON-RPC or of OAuth (RFC 6749 section 5.2)."""
     try:
         said = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -39,7 +39,7 @@ class ModelPreferences(Wire, kw_only=True):
 
 
 class ToolChoice(Wire):
-    """Whether the model may, must or must not call tools."""
+    """The choice whether the model may, must or must not call tools."""
 
     mode: str | UnsetType = UNSET
 

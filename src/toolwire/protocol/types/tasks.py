@@ -80,7 +80,7 @@ class TaskStatusNotificationParams(Task, kw_only=True):
 
 
 class GetTaskPayloadResult(NestedResult, kw_only=True):
-    """Whatever the request would have answered; its members are in `extra`."""
+    """The result that the request would have had; its members are in `extra`."""
 
 
 class ListTasksResult(NestedResult, kw_only=True):

@@ -33,7 +33,7 @@ class ToolAnnotations(Wire, kw_only=True):
 
 
 class ToolExecution(Wire):
-    """Whether calls of a tool may, or must, be tasks (2025-11-25)."""
+    """The rule whether calls of a tool may, or must, be tasks (2025-11-25)."""
 
     task_support: TaskSupport | UnsetType = UNSET
 

@@ -1,4 +1,4 @@
-"""From a function to what the protocol needs of it: schemas, a reader of arguments, a result converter.
+"""Bindings: the schemas, the argument reader and the result converter of a function.
 
 All of it is worked out once, when the function is registered, so that a call does no more than it has to. `signature`
 and `docstrings` say what the author wrote, `arguments` reads what callers send, `results` turns values into answers.

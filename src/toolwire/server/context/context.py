@@ -49,7 +49,7 @@ class Context:
 
     @property
     def _in_thread(self) -> bool:
-        """Whether a worker thread waits for what is asked here."""
+        """True when a worker thread waits for the answers to questions."""
         return self._call.in_thread
 
     # --- what is known ---

@@ -1,4 +1,4 @@
-"""Whether a process still lives, as far as another process of the same machine can tell."""
+"""The check whether a process still lives, made by another process of the same machine."""
 
 from __future__ import annotations
 
