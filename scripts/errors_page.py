@@ -299,10 +299,10 @@ def _is_log(kind: str) -> bool:
 
 _INTRODUCTION: Final = """# Errors and log lines
 
-Every error and every line of the log that you can meet, when it appears and what to do. Search for the words of the
-text. `{name}` stands for a part that differs. [Troubleshooting](guides/troubleshooting.md) starts from symptoms,
-[the reference](reference/errors.md) from the exceptions. The loggers are below `toolwire`; see
-[observing](observing.md).
+This page has every error and every line of the log: when it appears, and what to do. Search for the words of the text.
+`{name}` stands for a part that differs. [Troubleshooting](guides/troubleshooting.md) starts from symptoms, and
+[the reference](reference/errors.md) from the exceptions. All loggers are below the logger `toolwire`
+([logs](reference/wire.md#logs)).
 
 <!-- `python scripts/errors_page.py` writes the first two columns from the source and keeps the other two. -->
 """
