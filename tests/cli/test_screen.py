@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolwire.cli.screen import RichScreen, Screen, as_json
@@ -47,6 +47,7 @@ def test_text_becomes_printable_and_keeps_its_lines(text: str) -> None:
     assert lines.count("\n") == text.count("\n")
 
 
+@example({"\x7f": "\x7f\x9b"})
 @given(
     st.recursive(
         st.none() | st.text() | st.integers(-5, 5), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)

@@ -191,9 +191,9 @@ def _is_number(value: Any) -> bool:
 
 
 def as_json(value: Any) -> str:
-    """Write indented JSON. Control characters beyond ASCII become escapes too."""
+    """Write indented JSON. DEL and control characters beyond ASCII, which JSON leaves as they are, become escapes."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return text if text.isascii() else _escaped(text, lambda character: character in "\n\t" or character.isprintable())
+    return _escaped(text, lambda character: character in "\n\t" or character.isprintable())
 
 
 def _escaped(text: str, keeps: Callable[[str], bool]) -> str:
