@@ -1,4 +1,4 @@
-"""The functions that differ between systems, under names that have the same meaning on all of them."""
+"""The functions that differ between operating systems, under names that mean the same on all of them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ assert sys.platform == "linux"
 
 # Opening this device makes a new terminal instead of a second description of the same one.
 TERMINAL_MULTIPLEXER = (5, 2)
-# How many processes are searched for members of a tree, and how many members are held.
+# The number of processes that are searched for members of a tree, and of members that are held.
 MAX_PROCESSES = 10_000
 MAX_STRAYS = 1_000
 
@@ -38,7 +38,7 @@ class SocketEnd:
     """A socket that others may hold too. It is never made non-blocking; each call says that it must not wait.
 
     Readiness comes from an epoll instance of our own. A loop built on libuv makes every descriptor it watches
-    non-blocking, and this way it only ever sees the epoll one.
+    non-blocking. This way it watches only the epoll descriptor.
     """
 
     __slots__ = ("_epoll", "_socket")
@@ -88,7 +88,7 @@ def shared_end(fd: int, writing: bool) -> posix.PipeEnd | SocketEnd | None:
         # A terminal would report the number of typed bytes.
         end = PipeEnd if stat.S_ISFIFO(status.st_mode) else posix.PipeEnd
         return end(io.FileIO(private, "wb" if writing else "rb"))
-    # Files and the null device are always ready and cannot be watched. libuv aborts the process when it has to.
+    # Files and the null device are always ready and cannot be watched. libuv aborts the process if it is told to.
     return None
 
 
@@ -161,7 +161,7 @@ class _Process(NamedTuple):
     pid: int
     parent: int
     group: int
-    # Together with the id it identifies one process for ever.
+    # The start time and the id together identify one process for ever.
     started: int
 
 

@@ -1,6 +1,6 @@
 """The common part of POSIX systems: descriptors with readiness, process groups, waiting for a process.
 
-The functions that `system` lists are the same in every platform module.
+The functions that `platforms/__init__.py` lists have the same names in every platform module.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class PipeEnd:
 def shared_end(fd: int, writing: bool) -> PipeEnd | None:
     """Return an end for a descriptor that others hold too; None where a thread has to block on it instead.
 
-    Making it non-blocking would change it for everybody who shares the description, so only a system that can give a
-    private description does anything here.
+    A non-blocking mode would hold for everybody who shares the description. So only a system that can give a private
+    description returns an end.
     """
     return None
 
@@ -78,7 +78,7 @@ def own_end(file: IO[bytes]) -> PipeEnd | None:
 
 
 def wait_ready(fd: int, writing: bool) -> None:
-    """Block until a descriptor can be used that somebody else made non-blocking."""
+    """Block until a descriptor is ready that somebody else made non-blocking."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT if writing else select.POLLIN)
     poll.poll()
@@ -158,7 +158,7 @@ class ProcessTree:
         self._group = process.pid
 
     def look(self) -> None:
-        """Find members that left the group, while the child lives. Only some systems can tell."""
+        """Find members that left the group, while the child lives. Only some systems can find them."""
 
     def let_go(self) -> None:
         """Release the descriptors of the members."""

@@ -22,7 +22,7 @@ INFINITE: Final = 0xFFFFFFFF
 CREATE_SUSPENDED: Final = 0x00000004
 EXTENDED_LIMIT_INFORMATION: Final = 9
 KILL_ON_JOB_CLOSE: Final = 0x00002000
-# The command interpreter expands these, or ends at them, even inside quotes.
+# The command interpreter expands these characters, or ends at them, even inside quotes.
 NOT_FOR_BATCH_FILES: Final = '"%!\r\n\0'
 
 
@@ -32,7 +32,7 @@ def shared_end(fd: int, writing: bool) -> Any:
 
 
 def own_end(file: IO[bytes]) -> Any:
-    """Return None, for the same reason."""
+    """Return None: a thread blocks on each pipe, as in `shared_end`."""
     return None
 
 
@@ -179,7 +179,7 @@ def _resume(handle: int) -> None:
 
 
 def _new_job() -> int:
-    """A job that ends its members when the last handle to it is closed, so also when this process is killed."""
+    """Make a job that ends its members when its last handle is closed, also when this process is killed."""
     import ctypes
 
     class BasicLimits(ctypes.Structure):

@@ -1,7 +1,7 @@
 """The channel of a client over Streamable HTTP: notifications, answers to the server, and the GET stream.
 
-Notifications, and answers to what the server asked, are posted one after the other. Before 2026-07-28 the server may
-give out a session id, and speaks unasked on a stream of its own, opened by GET.
+The channel posts notifications, and answers to requests of the server, one after the other. Before 2026-07-28 the
+server may give out a session id. It sends its own messages on a stream that the client opens by GET.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ log: logging.Logger = logging.getLogger("toolwire.http")
 EVENT_STREAM: Final = "text/event-stream"
 ACCEPT_STREAM: Final = {"accept": EVENT_STREAM}
 _POST: Final = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
-#: How long a server may take to say that a notification or an answer has arrived, and how long requests wait for that.
+#: The time in which a server confirms a notification or an answer, and the time for which requests wait for that.
 POST_SECONDS: Final = 5.0
 SETTLING_SECONDS: Final = 2.0
-# How long a connection waits for its GET stream to stand; some servers send no headers before the first event.
+# The time for which requests wait for the GET stream to open. Some servers send no headers before the first event.
 OPENING_SECONDS: Final = 0.5
-# How long the end of a session may take.
+# The time that closing may take: sending the last messages and ending the session.
 GOODBYE_SECONDS: Final = 2.0
 CONGESTED: Final = 256
 SESSION_ID_LIMIT: Final = 4096
@@ -56,7 +56,7 @@ class HttpChannel(Channel):
         self.revision: str | None = None
         self.modern: bool = False
 
-    # --- what every request carries ---
+    # --- the headers of requests ---
 
     def request_headers(self, method: str) -> dict[str, str]:
         return dict(_POST) if method == "initialize" else dict(self._headers)
@@ -69,7 +69,7 @@ class HttpChannel(Channel):
         return headers
 
     def begin(self, session_id: str | None) -> None:
-        """`initialize` was answered, with or without a session (2025-03-26 basic/transports, session management)."""
+        """Keep the session id, if `initialize` gave one (2025-03-26 basic/transports, session management)."""
         if session_id is None:
             return
         if not session_id or len(session_id) > SESSION_ID_LIMIT or not all("!" <= char <= "~" for char in session_id):
@@ -86,10 +86,10 @@ class HttpChannel(Channel):
             self._headers[SESSION] = self._session_id
 
     def forget_session(self) -> None:
-        """The server has ended the session, so there is none to end."""
+        """Drop the session id, because the server has ended the session; `close` does not end it again."""
         self._session_id = None
 
-    # --- what is said ---
+    # --- messages to the server ---
 
     def write(self, message: bytes) -> None:
         if self._closed:
@@ -107,7 +107,7 @@ class HttpChannel(Channel):
         finally:
             self._posting = None
         if self.revision is not None and not self.modern and self._listening is None and not self._closed:
-            # After `notifications/initialized`: before it, a server has nothing to say on a stream.
+            # `notifications/initialized` was posted. Before it, a server sends nothing on a stream.
             self._opened = asyncio.Event()
             self._listening = asyncio.get_running_loop().create_task(self._listen(self._opened))
 
@@ -116,14 +116,14 @@ class HttpChannel(Channel):
             async with asyncio.timeout(POST_SECONDS) as deadline:
                 await self._endpoint.deliver(self._headers, message, TimeoutClock(deadline))
         except ToolwireError as error:
-            # Whoever waits for an answer learns of the loss by its own request.
+            # A caller that waits for an answer learns of the loss through its own request.
             log.warning("a notification or an answer did not arrive: %s", error)
         except TimeoutError:
             log.warning("the server did not say that a notification or an answer has arrived")
 
     @property
     def unsettled(self) -> bool:
-        """Return whether something is on its way that a request has to come after."""
+        """Return whether a request has to wait for a post, or for the GET stream to open."""
         return self._posting is not None or (self._opened is not None and not self._opened.is_set())
 
     async def settled(self) -> None:
@@ -131,7 +131,7 @@ class HttpChannel(Channel):
             async with asyncio.timeout(SETTLING_SECONDS):
                 await self.flush()
         except TimeoutError:
-            return  # Nobody waits for ever because a server leaves a notification unanswered.
+            return  # A server that does not confirm a notification does not hold requests up for ever.
         if self._opened is not None:
             try:
                 async with asyncio.timeout(OPENING_SECONDS):
@@ -151,7 +151,7 @@ class HttpChannel(Channel):
         while self._posting is not None:
             await asyncio.wait({self._posting})
 
-    # --- what is heard ---
+    # --- messages from the server ---
 
     async def read(self) -> bytes | None:
         return await self._inbox.read()
@@ -196,10 +196,10 @@ class HttpChannel(Channel):
         if response.status >= 500:
             raise TransportError(f"the status was {response.status}")
         if heard_before and response.status == 404 and self._session_id is not None:
-            # Where there was a stream before, it is the session that is gone.
+            # There was a stream before, so 404 means that the session is gone.
             self.forget_session()
             self._inbox.end(Unreachable("The server has ended the session"))
-        return False  # 405 is normal: there is nothing to hear.
+        return False  # 405 is normal: the server offers no stream.
 
     async def _hear(self, response: HttpResponse, decoder: EventReader, backoff: Backoff) -> None:
         async for chunk in response.chunks():
@@ -238,7 +238,7 @@ class HttpChannel(Channel):
             await asyncio.wait({self._posting})
 
     async def _end_session(self) -> None:
-        """2025-03-26 basic/transports: whoever is done says so; a server that does not allow it answers 405."""
+        """Send DELETE for the session (2025-03-26 basic/transports). A server that does not allow it answers 405."""
         if self._session_id is None or self.modern:
             return
         try:

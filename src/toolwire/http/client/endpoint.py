@@ -1,4 +1,4 @@
-"""One HTTP endpoint as a client reaches it: its URL, the headers that always go along, and who signs in."""
+"""An HTTP endpoint of a server, for a client: its URL, the headers of every request, and the sign-in."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from toolwire.protocol.framing import EVENT_LIMIT
 from toolwire.wire.deadlines import Pausable
 from toolwire.wire.tapped_channel import Tap
 
-# What is shown of the text of an error page, and how much of one is read at all.
+# The characters of an error text that are shown, and the bytes of an error page that are read.
 _SHOWN: Final = 200
 ERROR_BODY: Final = 64 * 1024
-# Statuses that say the request was turned away before anything was done.
+# Statuses of a server that refused the request before it did anything.
 _TURNED_AWAY: Final = frozenset({429, 503})
 
 
-#: Is given the method, the headers and the body of a request, and the head of its answer.
+#: A callback that gets the method, the headers and the body of a request, and the head of its response.
 OnResponse: TypeAlias = Callable[[str, Mapping[str, str], bytes | None, HttpResponse], None]
 
 
 class Endpoint:
     """One URL of a server.
 
-    `headers` go along with every request; `tap` is shown every message that passes, and `on_response` every answer
-    of HTTP, whatever its status.
+    Every request has `headers`. `tap` gets every message in both directions. `on_response` gets every HTTP response,
+    whatever its status.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Endpoint:
         self._auth = auth
 
     def at(self, url: str) -> Endpoint:
-        """The same at another URL of the same server."""
+        """Return an endpoint with the same settings at another URL of the same server."""
         return Endpoint(
             self.pool,
             url,
@@ -71,9 +71,9 @@ class Endpoint:
     async def send(
         self, method: str, headers: Mapping[str, str], body: bytes | None, clock: Pausable | None = None
     ) -> HttpResponse:
-        """One request, repeated for as long as signing in helps; `Unauthorized` when it does not.
+        """Send a request, and send it again after each sign-in; raise `Unauthorized` if signing in does not help.
 
-        Signing in may take a person's time, so meanwhile `clock` stands still.
+        A person may take part in a sign-in, so `clock` stands still meanwhile.
         """
         auth = self._auth
         while True:
@@ -83,7 +83,7 @@ class Endpoint:
                     sent.update(await auth.headers(method, self.url))
             response = await self.pool.request(method, self.url, headers=sent, body=body)
             if response.url != self.url and 200 <= response.status < 300:
-                self.url = response.url  # Where it was redirected to once, it need not be every time.
+                self.url = response.url  # The next request goes there directly, without the redirect.
             if self._on_response is not None:
                 self._on_response(method, sent, body, response)
             if response.status not in (401, 403):
@@ -98,7 +98,7 @@ class Endpoint:
             raise _unauthorized(self.url, response.status, text, auth is not None)
 
     async def deliver(self, headers: Mapping[str, str], message: bytes, clock: Pausable | None = None) -> None:
-        """Post a message that is not answered here; raises what keeps it from arriving."""
+        """Post a message that gets no answer in the response; raise the error that keeps it from arriving."""
         if self.tap is not None:
             self.tap("→", message)
         response = await self.send("POST", headers, message, clock)
@@ -106,7 +106,7 @@ class Endpoint:
             if response.status >= 300:
                 raise await failure(response)
         finally:
-            response.let_go()  # Whatever still follows says nothing.
+            response.let_go()  # The rest of the response has no meaning.
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _unauthorized(url: str, status: int, text: str, tried: bool) -> Unauthorized
 
 
 async def failure(response: HttpResponse) -> TransportError:
-    """The error that an HTTP status without a JSON-RPC message stands for."""
+    """Return the error for an HTTP status without a JSON-RPC message."""
     status = response.status
     text = await _text(response)
     where = response.header("location") if 300 <= status < 400 else None
@@ -146,10 +146,10 @@ async def failure(response: HttpResponse) -> TransportError:
 
 
 def _seconds(later: str) -> float | None:
-    """RFC 9110, Retry-After: a number of seconds, or a date; None for anything else."""
+    """Read the header Retry-After (RFC 9110), a number of seconds or a date; return None for anything else."""
     if later.isascii() and later.isdigit():
         return float(later)
-    # Imported here because hardly anybody says it with a date.
+    # Imported here because hardly any server sends a date.
     from email.utils import parsedate_to_datetime
 
     try:
@@ -159,7 +159,7 @@ def _seconds(later: str) -> float | None:
 
 
 async def _text(response: HttpResponse) -> str:
-    """Return the sentence of an error answer, or its first line if it is plain text; nothing for a page of markup."""
+    """Return the message in an error response, or the first line of plain text; return "" for a page of markup."""
     if response.media_type not in ("text/plain", "application/json"):
         return ""
     try:
@@ -173,7 +173,7 @@ async def _text(response: HttpResponse) -> str:
 
 
 def _sentence(body: bytes) -> str | None:
-    """Return the text for people in an error of JSON-RPC or of OAuth (RFC 6749 section 5.2)."""
+    """Return the message of a JSON-RPC error or of an OAuth error (RFC 6749 section 5.2); None without one."""
     try:
         said = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The events of a stream that a server sends, for as long as it sends any."""
+"""A reader for the events of a stream, with a limit for bytes that contain no event."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from toolwire.protocol.framing import EVENT_LIMIT, Event, OversizedEvent, SSEDec
 
 
 class EventReader(SSEDecoder):
-    """Gives up on a stream that brings more than the limit of one event without any event in it."""
+    """A decoder that raises `TooLarge` when more bytes arrive without an event than one event may have."""
 
     __slots__ = ("_without_event",)
 

@@ -1,4 +1,4 @@
-"""The client's side of HTTP+SSE, the transport of 2024-11-05: one stream to hear on, one URL to post to."""
+"""The client's side of HTTP+SSE, the transport of 2024-11-05: one stream to read from, one URL to post to."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from toolwire.wire.deadlines import TimeoutClock
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-# How long a server may take to name the URL to post to.
+# The time in which a server has to name the URL to post to.
 ENDPOINT_SECONDS: Final = 10.0
 _POST: Final = {"content-type": "application/json"}
 
 
 class SseClientChannel(Channel):
-    """Opened by `connect()`: the first event names the URL to post to. The end of the stream is the end."""
+    """The channel of a client over HTTP+SSE.
+
+    `connect()` opens the stream. The first event names the URL to post to. The channel ends when the stream ends.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._stream = endpoint
@@ -44,7 +47,7 @@ class SseClientChannel(Channel):
             either: set[asyncio.Future[Any]] = {named, self._reading}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not named.done():
-                await self._reading  # It raises what nobody expected.
+                await self._reading  # This raises an unexpected exception of the reader.
                 raise self._inbox.error or Unreachable(f"{origin(self._stream.url)} ended its stream at once")
             url = self._posting_to(named.result())
         except BaseException:
@@ -59,7 +62,7 @@ class SseClientChannel(Channel):
         except ValueError:
             raise Unreachable("The server named an endpoint to post to that is no URL") from None
         if not is_own:
-            # 3.2.5: credentials go along, so they go to no other origin.
+            # 3.2.5: posts carry credentials, so they must not go to another origin.
             raise Unreachable("The server named an endpoint of another origin to post to")
         return url
 
@@ -101,7 +104,8 @@ class SseClientChannel(Channel):
             raise Unreachable("The connection is closed")
         if len(self._posts) >= UNREAD_MESSAGES:
             raise Unreachable("The server has left too many messages unread")
-        # Each on its own: a server may answer a POST when it has handled the message, and ask something before.
+        # Each message has its own task. A server may answer a POST only after it has handled the message, and may ask
+        # a question before that.
         post = asyncio.get_running_loop().create_task(self._post(self._messages, message, self._initialized))
         self._posts.add(post)
         post.add_done_callback(self._posts.discard)
@@ -109,13 +113,16 @@ class SseClientChannel(Channel):
             self._initialized = post
 
     async def _post(self, messages: Endpoint, message: bytes, after: asyncio.Task[None] | None) -> None:
-        """Post a message; not before `notifications/initialized`, with which the handshake ends, has arrived."""
+        """Post a message.
+
+        `after` is the post of `notifications/initialized`, which ends the handshake. It has to arrive first.
+        """
         if after is not None and not after.done():
             await asyncio.wait({after}, timeout=POST_SECONDS)
         try:
             await messages.deliver(_POST, message)
         except ToolwireError as error:
-            # The answer comes on the stream, and to what did not arrive there will be none.
+            # Answers come on the stream. A message that did not arrive gets no answer, so the channel ends.
             self._inbox.end(error)
 
     async def read(self) -> bytes | None:
@@ -148,6 +155,6 @@ class SseClientChannel(Channel):
 
     @property
     def error(self) -> TransportError | None:
-        """Why the stream ended, if it did not simply end."""
+        """Return the error that ended the stream; None if it ended without one."""
         error = self._inbox.error
         return error if isinstance(error, TransportError) else None

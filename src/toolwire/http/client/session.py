@@ -1,7 +1,7 @@
-"""The client's side of Streamable HTTP, on both eras: each request is a POST of its own, answered by JSON or a stream.
+"""The client's side of Streamable HTTP in both eras: each request is a POST; the answer is JSON or a stream.
 
-On 2026-07-28 closing the answer cancels the request, and a stream that breaks off is lost. Before, a request outlives
-its connection: it is cancelled by a notification, and a stream that had event ids is taken up again by GET.
+On 2026-07-28 a client cancels a request by closing the response, and a stream that breaks off is lost. Before that, a
+request outlives its connection: a notification cancels it, and the client resumes a stream with event ids by GET.
 """
 
 from __future__ import annotations
@@ -37,19 +37,22 @@ from toolwire.wire.session import ClientHandler, OnProgress, Session
 
 log: logging.Logger = logging.getLogger("toolwire.http")
 
-#: How often in a row a stream that brings nothing is taken up again.
+#: The number of times in a row that a stream is resumed without bringing an event.
 MAX_RESUMES: Final = 5
 # 2025-11-25 basic/transports, backwards compatibility: these statuses of `initialize` mean an older transport.
 _OLD_TRANSPORT: Final = frozenset({400, 404, 405})
-# What may be asked twice, because nothing has begun yet.
+# Requests that may be sent twice, because nothing has begun yet.
 _OPENING: Final = frozenset({"server/discover", "initialize"})
-# Connections that no request takes: one for what is posted besides, one for the server's own stream. A server that asks
-# something before it answers would otherwise wait for ever, because the answer would wait for a connection.
+# Connections that no request uses: one for notifications and answers, one for the server's own stream. Without them, a
+# server that asks a question before it answers would wait for ever, because our answer would wait for a connection.
 _SPARE: Final = 2
 
 
 class Exchange:
-    """A request of ours while its answer is read, in the task of whoever asked. `with` it, that task can be stopped."""
+    """A request of ours while its answer is read, in the task of the caller.
+
+    Inside `with exchange:`, `interrupt` can stop that task.
+    """
 
     __slots__ = (
         "_cancelling",
@@ -102,12 +105,12 @@ class Exchange:
     ) -> None:
         task, self._task = self._task, None
         why = self._interruption
-        # As in `asyncio.timeout`: it was stopped from here, unless somebody else cancelled it, too.
+        # As in `asyncio.timeout`: `interrupt` stopped the task, unless somebody else cancelled it, too.
         if why is not None and task is not None and task.uncancel() <= self._cancelling and kind is CancelledError:
             raise why from None
 
     def interrupt(self, error: BaseException) -> bool:
-        """Make whoever reads the answer stop, with this error; False where the answer is there already."""
+        """Stop the task that reads the answer, with this error; return False if there is nothing to stop."""
         if self.done or self._interruption is not None or self._task is None:
             return False
         self.seconds, self.expires = None, math.inf
@@ -118,7 +121,7 @@ class Exchange:
     def resolve(self, result: Raw | None, error: BaseException | None) -> None:
         self.done, self.result, self.error = True, result, error
 
-    # --- the clock, while somebody signs in ---
+    # --- the clock, which stands still during a sign-in ---
 
     def pause(self) -> None:
         self._session.deadlines.pause(self)
@@ -128,7 +131,7 @@ class Exchange:
 
 
 class HttpSession(Session):
-    """A `Session` whose requests are exchanges; everything else passes through its `HttpChannel`."""
+    """A `Session` that sends each request as an `Exchange`, and everything else through its `HttpChannel`."""
 
     channel: HttpChannel
 
@@ -145,7 +148,7 @@ class HttpSession(Session):
         await self._idle.wait()
 
     def _fail_outgoing(self) -> None:
-        # An exchange has its own connection, and hears its own end; only who closes everything ends them all.
+        # An exchange has its own connection and notices its end. Only closing the session ends all exchanges.
         if self._closed:
             for exchange in list(self.peer.outgoing.values()):
                 if exchange.interrupt(OutcomeUnknown(f"The client was closed before {exchange.method} was answered")):
@@ -193,7 +196,7 @@ class HttpSession(Session):
         return exchange.result
 
     def _give_up(self, exchange: Exchange, reason: str) -> None:
-        # HTTP-12: on 2026-07-28 the closed connection says it. Before, a disconnect means nothing (1.5.1).
+        # HTTP-12: on 2026-07-28 the closed connection cancels. Before, a disconnect cancels nothing (1.5.1).
         if not self.channel.modern and self.channel.revision is not None:
             self._tell_cancelled(exchange.identifier, exchange.method, reason)
 
@@ -206,7 +209,7 @@ class HttpSession(Session):
     async def _exchange(self, exchange: Exchange, headers: Mapping[str, str], body: bytes) -> None:
         channel = self.channel
         if channel.unsettled:
-            await channel.settled()  # What was said before arrives before.
+            await channel.settled()  # Messages that were sent before this request arrive before it.
         if self._endpoint.tap is not None:
             self._endpoint.tap("→", body)
         try:
@@ -240,7 +243,7 @@ class HttpSession(Session):
             raise InvalidResponse(f"The server answered {exchange.method} with {what} (status {response.status})")
 
     async def _refused(self, exchange: Exchange, response: HttpResponse, in_session: bool) -> None:
-        """HTTP-13: the error in the body counts; without one the status does."""
+        """Raise or keep the error of a refused request: the one in the body, or else that of the status (HTTP-13)."""
         if in_session and response.status == 404:
             # 2025-03-26 basic/transports, session management: start over without the id. Nothing was done here.
             raise self._session_gone()
@@ -251,7 +254,7 @@ class HttpSession(Session):
         if body:
             self._accept(exchange, body)
         if exchange.done and in_session and response.status == 400 and "session" in str(exchange.error).lower():
-            # Servers made after the official TypeScript example say it with 400.
+            # Servers made after the official TypeScript example answer 400 for a session that is gone.
             raise self._session_gone()
         if exchange.method == "initialize" and response.status in _OLD_TRANSPORT:
             told = exchange.error or await failure(response)
@@ -267,7 +270,7 @@ class HttpSession(Session):
     # --- streams ---
 
     async def _follow(self, exchange: Exchange, response: HttpResponse) -> None:
-        """Read a stream up to the answer, taking it up again where that is possible."""
+        """Read a stream up to the answer, and resume it when it breaks off, if that is possible."""
         backoff = Backoff(MAX_RESUMES)
         last_event_id, retry = "", None
         while True:
@@ -284,14 +287,14 @@ class HttpSession(Session):
                 return
             last_event_id, retry = decoder.last_event_id, decoder.retry or retry
             if self.channel.modern or not last_event_id:
-                # SSE-7: what broke off on 2026-07-28 cannot be taken up again.
+                # SSE-7: a stream of 2026-07-28 that broke off cannot be resumed.
                 raise broken or OutcomeUnknown(f"The server ended its stream before it answered {exchange.method}")
             response = await self._resume(exchange, last_event_id, retry, backoff)
 
     async def _read_events(
         self, exchange: Exchange, response: HttpResponse, decoder: EventReader, backoff: Backoff
     ) -> None:
-        """Take what a stream brings, up to the answer or the end."""
+        """Read the messages of a stream, up to the answer or the end."""
         async for chunk in response.chunks():
             for each in decoder.feed(chunk):
                 backoff.reset()
@@ -305,7 +308,10 @@ class HttpSession(Session):
     async def _resume(
         self, exchange: Exchange, last_event_id: str, retry: int | None, backoff: Backoff
     ) -> HttpResponse:
-        """2025-11-25 basic/transports, resumability: by GET with the last event id, after the time the server named."""
+        """Resume a stream by GET with the last event id, after the time that the server named.
+
+        2025-11-25 basic/transports, resumability.
+        """
         while True:
             if backoff.exhausted:
                 raise OutcomeUnknown(f"The stream of {exchange.method} broke off and could not be taken up again")
@@ -322,7 +328,7 @@ class HttpSession(Session):
             if response.status < 500:
                 if response.status == 404 and SESSION in headers:
                     self._session_gone()
-                # 3.4.4.9: the answer cannot come any more, so nobody waits for it.
+                # 3.4.4.9: the answer cannot come any more, so the request ends.
                 raise OutcomeUnknown(f"The stream of {exchange.method} broke off for good (status {response.status})")
 
     def _accept(self, exchange: Exchange, data: bytes) -> None:
@@ -332,7 +338,7 @@ class HttpSession(Session):
 
 
 def _release(exchange: Exchange, response: HttpResponse) -> None:
-    """After the answer only the end can follow; before it, closing says that nobody waits any more."""
+    """Let a response go after its answer, when only its end can follow; before the answer, close it to cancel."""
     if exchange.done:
         response.let_go()
     else:
