@@ -11,6 +11,7 @@ import asyncio
 import os
 import select
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ _LENIENCIES: Final = {"lenient_optional_cr_before_lf": True, "lenient_spaces_aft
 
 def _readability(fd: int) -> Callable[[], bool]:
     """Return a function that tells whether bytes, or the end, have come on a socket and were not read yet."""
-    if not hasattr(select, "poll"):  # Windows
+    if sys.platform == "win32":
         return lambda: bool(select.select([fd], [], [], 0)[0])
     watched = select.poll()
     watched.register(fd, select.POLLIN)
