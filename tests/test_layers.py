@@ -134,6 +134,12 @@ def test_imports_point_downwards() -> None:
     assert wrong == []
 
 
+def test_http1_knows_nothing_of_mcp() -> None:
+    neutral = {"http1", "base_errors", "extras", "loops", "redaction", "_version"}
+    for name in [name for name in SOURCES if part(name) == "http1"]:
+        assert {part(target) for target in filter(is_ours, imports(name))} <= neutral, name
+
+
 def test_no_import_cycles() -> None:
     graph = {name: {target for target in imports(name) if target in SOURCES} for name in SOURCES}
     try:
