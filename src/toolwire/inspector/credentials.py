@@ -44,7 +44,7 @@ class ConnectionCredentials:
 
     def __init__(self, headers: Mapping[str, str] | None, token: Any, sign_in: MakeSignIn | None) -> None:
         self.headers: dict[str, str] = dict(headers or {})
-        self.client = OAuthClient()
+        self.client: OAuthClient = OAuthClient()
         self._token = token
         self._sign_in = sign_in
         # Kept between connections, because it holds the tokens.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UnsetType
 
@@ -21,15 +21,20 @@ from toolwire.protocol.peer import Notice
 from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.access import Access
-from toolwire.server.catalog import FAMILY
+from toolwire.server.catalog import FAMILY, Catalog
 from toolwire.server.kernel import Kernel
 from toolwire.server.lifespan import Held
+from toolwire.server.limits import Limits
 from toolwire.server.replay_state import Questions
 from toolwire.server.server import Server
 from toolwire.server.subscriptions import Hub
 from toolwire.server.transports import Serving
+from toolwire.stores import Stores
 from toolwire.wire.outlet import Outlet
 from toolwire.wire.session import Session
+
+if TYPE_CHECKING:
+    from toolwire.server.metrics import Metrics
 
 _LISTEN: Final = "subscriptions/listen"
 
@@ -54,8 +59,12 @@ class Stage(Serving):
     def _show(self, server: Server) -> None:
         """Become a server."""
         self.current: Server = server
-        self.name, self.auth, self.limits = server.name, server.auth, server.limits
-        self.catalog, self.stores, self.metrics = server.catalog, server.stores, server.metrics
+        self.name: str = server.name
+        self.auth: Any = server.auth
+        self.limits: Limits = server.limits
+        self.catalog: Catalog = server.catalog
+        self.stores: Stores = server.stores
+        self.metrics: Metrics | None = server.metrics
         self._has_secret, self._stores_are_given = server._has_secret, server._stores_are_given
         server.kernel.offer.add_families(FAMILY.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import NotSupported
 from toolwire.server.call import Call
 from toolwire.wire.process_workers import report
@@ -16,10 +17,10 @@ class ProcessContext:
 
     def __init__(self, call: Call) -> None:
         """Copy what can be pickled: the call itself stays in the server's process."""
-        self.request_id = call.request_id
-        self.revision = call.revision
-        self.meta = call.meta
-        self.principal = call.principal
+        self.request_id: str | int = call.request_id
+        self.revision: str = call.revision
+        self.meta: dict[str, Any] = call.meta
+        self.principal: Principal | None = call.principal
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         report(("progress", progress, total, message))
