@@ -443,7 +443,8 @@ async def test_a_handler_that_a_blocking_client_calls_has_its_time() -> None:
         with sync.Client(server, timeout=5) as client:
             return client.call_tool("hang").text
 
-    async with connect(server, MODERN):  # It lives on this loop.
+    async with connect(server, MODERN) as here:
+        await here.result("tools/list")  # From now on the server belongs to this loop.
         assert await asyncio.to_thread(call) == "hang did not finish within 0.01 seconds"
 
 

@@ -80,7 +80,8 @@ async def test_the_lifespan_is_shared_with_blocking_clients_and_left_after_the_l
             release.wait(10)
             return client.call_tool("look").text
 
-    async with connect(server, MODERN):
+    async with connect(server, MODERN) as here:
+        await here.result("tools/list")  # From now on the server belongs to this loop.
         there = asyncio.create_task(asyncio.to_thread(elsewhere))
         await asyncio.to_thread(entered.wait, 10)
     assert log == ["up"]
