@@ -71,7 +71,7 @@ class Redaction:
 
     def hides(self, name: str, value: Any) -> bool:
         """Return whether the value of this name is secret."""
-        return _plain(name) in self._names or _is_secret(name, value)
+        return (bool(self._names) and _plain(name) in self._names) or _is_secret(name, value)
 
     def text(self, text: str) -> str:
         """Return the text with the matches of the patterns masked."""

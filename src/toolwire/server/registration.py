@@ -9,7 +9,6 @@ from typing import Any, Self, TypeAlias, TypeVar, Unpack, overload
 
 from toolwire.protocol.errors import ServerError
 from toolwire.schemas import Profile
-from toolwire.server import component_directory
 from toolwire.server.catalog import Catalog
 from toolwire.server.completion import Completion
 from toolwire.server.components import Component, Prompt, Resource, ResourceTemplate, Tool
@@ -118,7 +117,9 @@ class Registering:
 
     def add_directory(self, directory: str | os.PathLike[str]) -> Self:
         """Add every component that the files of a directory define, as `scan` finds them."""
-        found = component_directory.scan(directory, schema_profile=self.schema_profile).all()
+        from toolwire.server.component_directory import scan  # Only servers with such a directory load it.
+
+        found = scan(directory, schema_profile=self.schema_profile).all()
         named: set[tuple[str, str]] = set()
         for component in found:
             self._warn_of_second(component, (component.kind, component.key) in named)

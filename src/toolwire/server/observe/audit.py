@@ -104,7 +104,7 @@ class AuditObserver:
         request = call.request
         redaction = self._redaction(call, target)
         name, arguments = target.name, self._arguments(request.params, target, redaction)
-        if any(redaction.hides(each, value) for each, value in target.variables.items()):
+        if target.variables and any(redaction.hides(each, value) for each, value in target.variables.items()):
             # The address contains what must not be shown, so the pattern of its template stands for it.
             name = cast("Found[Any]", target.found).component.key
             arguments = {**arguments, "uri": name}
@@ -135,8 +135,10 @@ class AuditObserver:
         """Return what the log leaves out, with what policies and the mounted servers on the way add."""
         own = self._log.redaction
         enforcer = self._server.kernel.enforcer
-        theirs = [] if enforcer is None else [enforcer.redaction(call, target)]
         way = () if target.found is None else target.found.way
+        if enforcer is None and not way:
+            return own
+        theirs = [] if enforcer is None else [enforcer.redaction(call, target)]
         logs = (mount.catalog.owner.kernel.audit for mount in way)
         key = tuple(each for each in (*theirs, *(log.redaction for log in logs if log is not None)) if each is not None)
         if not key:
