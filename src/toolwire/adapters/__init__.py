@@ -11,11 +11,10 @@ to build its value from plain JSON values.
 from __future__ import annotations
 
 from toolwire.adapters.annotations import evaluate, unknown_name
-from toolwire.adapters.base import Adapter
-from toolwire.adapters.choosing import adapter
+from toolwire.adapters.base import Adapter, FreshDefault
+from toolwire.adapters.choosing import adapter, from_field_default
 from toolwire.adapters.elicitation import elicitation_schema
 from toolwire.adapters.hooks import decode_hook, encode_hook, json_default
-from toolwire.adapters.pydantic_models import FreshDefault, from_field_default
 from toolwire.schemas import Invalid, Problem
 
 __all__ = [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from toolwire.schemas import Validator
 
 Mode = Literal["input", "output"]
+
+
+class FreshDefault(NamedTuple):
+    """A default that is made anew for every call, and the value that a schema shows; UNSET for none."""
+
+    make: Callable[[], Any]
+    shown: Any
 
 
 class Adapter(ABC):

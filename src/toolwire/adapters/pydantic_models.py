@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from toolwire import schemas
 from toolwire.adapters.annotations import ANNOTATED, Namespace, evaluate, type_name
-from toolwire.adapters.base import Adapter, Mode
+from toolwire.adapters.base import Adapter, FreshDefault, Mode
 from toolwire.adapters.constraints import meta_limits, meta_text, text_of
 from toolwire.protocol.steps import TooManySteps
 from toolwire.schemas import Invalid, Json, Problem, Schema
@@ -246,15 +245,8 @@ def _for_pydantic(tp: Any, namespace: Namespace) -> Any:
     return tp
 
 
-class FreshDefault(NamedTuple):
-    """A default that every call gets a new one of, and what a schema says of it; UNSET for nothing."""
-
-    make: Callable[[], Any]
-    shown: Any
-
-
-def from_field_default(annotation: Any, default: Any) -> tuple[Any, Any, str | None]:
-    """A parameter's annotation, default and wire name, with `pydantic.Field` read wherever it was written.
+def read_field(annotation: Any, default: Any) -> tuple[Any, Any, str | None]:
+    """Return a parameter's annotation, default and wire name, with `pydantic.Field` read wherever it was written.
 
     `x: int = Field(3, ge=1)` means `x: Annotated[int, Field(ge=1)] = 3`. An absent default is UNSET; one that is made,
     or that a caller could change, is a `FreshDefault`, as it is new in every instance of a pydantic model.
