@@ -273,7 +273,7 @@ def make_gate(
     if server is None:
         return None
     if server.hands_out and not has_secret:
-        log.warning("there is no secret=, so whoever signs in has to do it again when the server starts anew")
+        log.warning("there is no secret=: after a restart of the server, every user has to sign in again")
     opened, pages = server.opened(name=name, path=path, public_url=public_url, sealer=sealer, kv=kv)
     verifying = Shares(VERIFYING, share, _VERIFIED)
     return Gate(opened, path=path, public_url=public_url, kv=kv, effective=effective, pages=pages, verifying=verifying)

@@ -36,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 class OpenRequest:
-    """A connected client, and whoever answers the questions of its server: `--answer`, or a person at the terminal."""
+    """A connected client. `--answer` or a person at the terminal answers the questions of its server."""
 
     def __init__(self, arguments: Namespace) -> None:
         self.progress: screen.ProgressLine = screen.ProgressLine()

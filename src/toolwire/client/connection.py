@@ -134,7 +134,7 @@ class ClientConnection:
             self.session.notify("notifications/initialized", UNSET)
 
     def _callable(self) -> frozenset[str]:
-        """Return the methods that may be sent: those whose capability the server declared (1.3.2.6)."""
+        """Return the methods whose capability the server declared. The client sends no others (1.3.2.6)."""
         rows = methods(self.revision).values()
         declared = self.agreement.capabilities
         return frozenset(

@@ -131,7 +131,7 @@ class Pins:
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=dict[str, Definitions])
         except msgspec.DecodeError:
-            # Not taken for an empty file: whoever broke it would get everything accepted anew.
+            # A broken file is not an empty file: otherwise breaking the file would accept every tool again.
             raise ValueError(f"{self._path} is not a file of pins") from None
 
     def _save(self) -> None:

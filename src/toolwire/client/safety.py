@@ -112,7 +112,7 @@ class CallRecord:
 
     def __init__(self, log: AuditLog, server: str, name: str, arguments: Mapping[str, Any] | None) -> None:
         self.arguments = arguments
-        """What was sent, in the end."""
+        """The arguments that the client sent, after approval."""
         self._log = log
         self._entry: dict[str, Any] = {"time": now(), "server": server, "name": log.redaction.text(name[:_MAX_NAME])}
         self._started = time.perf_counter()

@@ -336,7 +336,7 @@ class _SharedHome(_Home):
 
     @classmethod
     def forget(cls) -> None:
-        """Begin anew in a child process: the thread and whoever held the lock stayed with the parent."""
+        """Start again in a child process: the parent keeps the thread and the holder of the lock."""
         cls._current, cls._lock = None, threading.Lock()
 
     @classmethod
