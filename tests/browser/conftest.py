@@ -76,8 +76,11 @@ class Inspected:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    # Tests wait with `expect`: a page draws in its own time, and `wait_for_function` evaluates text, which the policy of
+    # the page forbids.
+    expect.set_options(timeout=20_000)
     ARTEFACTS.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=os.environ["TOOLWIRE_BROWSER"], args=FLAGS)

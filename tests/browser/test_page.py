@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 HERE = Path(__file__).parent
 FRIENDLY = HERE / "servers" / "friendly.py"
@@ -57,9 +58,9 @@ def test_without_the_token_the_page_says_what_to_do(inspect: Callable[..., Any],
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_shows_the_server(friendly: Callable[..., Any], revision: str, scheme: str) -> None:
     tab = friendly(revision, color_scheme=scheme)
-    assert "Studio" in tab.page.locator("#top").inner_text()
-    assert tab.page.locator("#top select").input_value() == revision
-    assert tab.page.locator(".instructions strong").inner_text() == "echo"
+    expect(tab.page.locator("#top")).to_contain_text("Studio", use_inner_text=True)
+    expect(tab.page.locator("#top select")).to_have_value(revision)
+    expect(tab.page.locator(".instructions strong")).to_have_text("echo", use_inner_text=True)
     tab.shot(f"welcome-{revision}-{scheme}")
     tab.choose("order")
     tab.shot(f"form-{revision}-{scheme}")
@@ -112,12 +113,12 @@ def test_a_number_that_is_none_is_not_sent(friendly: Callable[..., Any]) -> None
     problem = tab.page.get_by_role("alert").get_by_text("many is not a number")
     problem.wait_for()
     amount = tab.page.get_by_label("amount")
-    assert amount.get_attribute("aria-invalid") == "true"
+    expect(amount).to_have_attribute("aria-invalid", "true")
     # Right below its field, which has the focus, and gone as soon as that is changed.
     assert problem.evaluate("note => note.previousElementSibling === document.activeElement")
     assert amount.get_attribute("aria-errormessage") == problem.get_attribute("id")
     tab.shot("form-problem")
-    assert tab.page.locator("#drawer-calls .count").inner_text() == "0"
+    expect(tab.page.locator("#drawer-calls .count")).to_have_text("0", use_inner_text=True)
     amount.fill("2")
     problem.wait_for(state="detached")
 
@@ -194,10 +195,10 @@ def test_what_was_typed_is_there_when_one_comes_back(friendly: Callable[..., Any
     tab.choose("brief", "Prompts")
     tab.page.get_by_label("city").fill("Oslo")
     tab.choose("order")
-    assert tab.page.get_by_label("customer").input_value() == "Ada"
-    assert tab.page.get_by_label("amount").input_value() == "many"
+    expect(tab.page.get_by_label("customer")).to_have_value("Ada")
+    expect(tab.page.get_by_label("amount")).to_have_value("many")
     tab.choose("brief", "Prompts")
-    assert tab.page.get_by_label("city").input_value() == "Oslo"
+    expect(tab.page.get_by_label("city")).to_have_value("Oslo")
 
 
 @both_eras
@@ -214,7 +215,7 @@ def test_an_old_call_is_shown_with_what_was_sent_and_made_again(friendly: Callab
     page.locator(".call-row", has_text="twice").first.click()
     page.locator(".detail h2", has_text="twice").wait_for()
     page.locator(".result", has_text="total: 2").first.wait_for()
-    assert page.get_by_label("value").input_value() == "1"
+    expect(page.get_by_label("value")).to_have_value("1")
     tab.shot(f"old-call-{revision}")
     page.get_by_role("button", name="Run again").click()
     page.locator("#drawer-calls .count", has_text="4").wait_for()
@@ -254,14 +255,14 @@ def test_a_request_is_saved_and_opened_another_day(friendly: Callable[..., Any],
     again.keyboard.press("Tab")
     again.keyboard.press("Enter")
     again.locator(".detail h2", has_text="twice").wait_for()
-    assert again.get_by_label("value").input_value() == "4"
+    expect(again.get_by_label("value")).to_have_value("4")
     again.keyboard.press("Control+Enter")
     again.locator(".result", has_text="total: 8").first.wait_for()
     # What stands in the form now is replaced by what was saved, and a saved request can be removed.
     again.get_by_label("value").fill("5")
     again.locator("summary", has_text="Saved requests").click()
     again.locator(".saved-list button", has_text="four").click()
-    again.wait_for_function("document.querySelector('.detail form input, .detail form textarea').value === '4'")
+    expect(again.get_by_label("value")).to_have_value("4")
     again.locator("summary", has_text="Saved requests").click()
     again.get_by_role("button", name="Remove the saved request four").click()
     again.locator("#drawer-saved", has_text="1").wait_for()
@@ -304,7 +305,7 @@ def test_a_timeout_is_set_in_the_settings(friendly: Callable[..., Any]) -> None:
     dialog.wait_for(state="hidden")
     page.locator(".status.connected").wait_for()
     page.get_by_label("Settings of this client").click()
-    assert dialog.get_by_label("Timeout").input_value() == "7.5"
+    expect(dialog.get_by_label("Timeout")).to_have_value("7.5")
 
 
 def test_ctrl_enter_runs_wherever_the_focus_is(friendly: Callable[..., Any]) -> None:
@@ -312,7 +313,7 @@ def test_ctrl_enter_runs_wherever_the_focus_is(friendly: Callable[..., Any]) -> 
     tab.choose("forecast")
     tab.page.evaluate("document.activeElement.blur()")
     tab.page.keyboard.press("Control+Enter")
-    assert "Oslo" in tab.result().inner_text()
+    expect(tab.result()).to_contain_text("Oslo", use_inner_text=True)
     tab.page.locator("#search").focus()
     tab.page.keyboard.press("Control+Enter")
     tab.page.locator("#drawer-calls .count", has_text="2").wait_for()
@@ -321,7 +322,7 @@ def test_ctrl_enter_runs_wherever_the_focus_is(friendly: Callable[..., Any]) -> 
     tab.page.get_by_label("value").fill("3")
     tab.page.keyboard.press("Control+Enter")
     tab.page.locator(".result", has_text="total: 6").first.wait_for()
-    assert tab.page.locator("#drawer-calls .count").inner_text() == "3"
+    expect(tab.page.locator("#drawer-calls .count")).to_have_text("3", use_inner_text=True)
 
 
 def test_json_is_the_way_out_of_a_form(friendly: Callable[..., Any]) -> None:
@@ -333,32 +334,32 @@ def test_json_is_the_way_out_of_a_form(friendly: Callable[..., Any]) -> None:
     assert json.loads(raw.input_value())["customer"] == "Ada"
     raw.fill('{"customer": "Bo", "items": [], "address": {"street": "x"}, "express": false, "note": 7}')
     tab.page.get_by_role("radio", name="Form").click()
-    assert tab.page.get_by_label("customer").input_value() == "Bo"
+    expect(tab.page.get_by_label("customer")).to_have_value("Bo")
     tab.page.get_by_role("radio", name="JSON").click()
     raw.fill("{broken")
     tab.run()
     tab.page.get_by_text("That is not JSON").wait_for()
     raw.fill('{"customer": "Bo", "items": [], "address": {"street": "x"}, "express": false, "unknown": 7}')
     tab.run()
-    assert "unknown" in tab.result().inner_text()
+    expect(tab.result()).to_contain_text("unknown", use_inner_text=True)
 
 
 @both_eras
 def test_results_are_drawn_as_what_they_are(friendly: Callable[..., Any], revision: str) -> None:
     tab = friendly(revision)
     table = tab.call("forecast").locator("table").first
-    assert table.locator("th").all_inner_texts() == ["city", "high", "rain"]
-    assert table.locator("tbody tr").count() == 2
+    expect(table.locator("th")).to_have_text(["city", "high", "rain"], use_inner_text=True)
+    expect(table.locator("tbody tr")).to_have_count(2)
     tab.shot(f"table-{revision}")
     essay = tab.call("essay")
-    assert essay.locator(".markdown h3").inner_text() == "Thanks"
-    assert essay.locator(".markdown a").get_attribute("href") == "https://example.com/shop"
-    assert essay.locator(".markdown a").get_attribute("rel") == "noopener noreferrer nofollow"
-    assert essay.locator(".markdown li li").inner_text() == "three"
-    assert essay.locator(".markdown pre").inner_text() == "print(1)"
+    expect(essay.locator(".markdown h3")).to_have_text("Thanks", use_inner_text=True)
+    expect(essay.locator(".markdown a")).to_have_attribute("href", "https://example.com/shop")
+    expect(essay.locator(".markdown a")).to_have_attribute("rel", "noopener noreferrer nofollow")
+    expect(essay.locator(".markdown li li")).to_have_text("three", use_inner_text=True)
+    expect(essay.locator(".markdown pre")).to_have_text("print(1)", use_inner_text=True)
     tab.shot(f"markdown-{revision}")
     media = tab.call("media")
-    tab.page.wait_for_function("document.querySelector('.picture img')?.naturalWidth === 64")
+    expect(media.locator(".picture img")).to_have_js_property("naturalWidth", 64)
     assert media.locator("audio").evaluate("audio => audio.src.startsWith('data:audio/wav;base64,')")
     tab.shot(f"media-{revision}")
     media.get_by_role("button", name="Read").click()
@@ -366,9 +367,9 @@ def test_results_are_drawn_as_what_they_are(friendly: Callable[..., Any], revisi
     tree = tab.call("deep").locator(".tree").first
     tree.get_by_role("button", name="150 more").wait_for()
     tree.get_by_role("button", name="all 500 characters").click()
-    assert "Inside." in tab.call("embedded").inner_text()
+    expect(tab.call("embedded")).to_contain_text("Inside.", use_inner_text=True)
     tab.call("broken")
-    assert tab.page.locator(".call-head").inner_text().startswith("Tool failed")
+    expect(tab.page.locator(".call-head")).to_have_text(re.compile("^Tool failed"), use_inner_text=True)
 
 
 @both_eras
@@ -395,11 +396,11 @@ def test_questions_are_answered_in_a_dialog(friendly: Callable[..., Any], revisi
     tab.choose("ask")
     tab.run()
     dialog.get_by_text("Who are you?").wait_for()
-    assert dialog.get_by_role("switch", name="newsletter").is_checked()
+    expect(dialog.get_by_role("switch", name="newsletter")).to_be_checked()
     tab.shot(f"elicitation-{revision}")
     dialog.get_by_label("name").fill("Ada")
     dialog.get_by_role("button", name="Answer").click()
-    assert "accept: Contact(name='Ada', newsletter=True)" in tab.result().inner_text()
+    expect(tab.result()).to_contain_text("accept: Contact(name='Ada', newsletter=True)", use_inner_text=True)
     tab.run()
     dialog.get_by_role("button", name="Decline").click()
     tab.page.locator(".result", has_text="decline").wait_for()
@@ -417,7 +418,7 @@ def test_questions_are_answered_in_a_dialog(friendly: Callable[..., Any], revisi
     tab.choose("visit")
     tab.run()
     dialog.get_by_text("https://login.example/start?x=1").wait_for()
-    assert dialog.locator("strong", has_text="login.example").is_visible()
+    expect(dialog.locator("strong", has_text="login.example")).to_be_visible()
     tab.shot(f"url-{revision}")
     dialog.get_by_role("button", name="Decline").click()
     tab.page.locator(".result", has_text="decline").wait_for()
@@ -431,7 +432,7 @@ def test_roots_are_set_in_the_settings(friendly: Callable[..., Any], revision: s
     tab.shot(f"settings-{revision}")
     tab.page.get_by_role("button", name="Apply").click()
     tab.page.locator("dialog.settings").wait_for(state="hidden")
-    assert "file:///home" in tab.call("folders").inner_text()
+    expect(tab.call("folders")).to_contain_text("file:///home", use_inner_text=True)
 
 
 @both_eras
@@ -458,19 +459,19 @@ def test_values_are_suggested_while_typing(friendly: Callable[..., Any], revisio
     city.fill("O")
     tab.page.get_by_role("option", name="Odense").wait_for()
     tab.page.get_by_role("option", name="Bergen").wait_for(state="detached")
-    assert tab.page.locator(".suggestions li").all_inner_texts() == ["Oslo", "Odense"]
+    expect(tab.page.locator(".suggestions li")).to_have_text(["Oslo", "Odense"], use_inner_text=True)
     tab.shot(f"completion-{revision}")
     city.press("ArrowDown")
     city.press("ArrowDown")
     city.press("Enter")
-    assert city.input_value() == "Odense"
+    expect(city).to_have_value("Odense")
     tab.run("Get")
     tab.page.locator(".message.user", has_text="Write about Odense in a calm tone.").wait_for()
     tab.choose("file", "Templates")
     tab.page.get_by_label("folder").fill("mu")
     tab.page.get_by_role("option", name="music").click()
     tab.page.get_by_label("name", exact=True).fill("a b")
-    assert tab.page.locator(".preview").inner_text() == "file://music/a%20b"
+    expect(tab.page.locator(".preview")).to_have_text("file://music/a%20b", use_inner_text=True)
     tab.run("Read")
     tab.page.locator(".result", has_text="a b in music").wait_for()
 
@@ -482,10 +483,10 @@ def test_every_message_is_on_the_wire_panel(friendly: Callable[..., Any], revisi
     page = tab.page
     page.get_by_label("Filter the messages by text").fill("tools/call")
     rows = page.locator(".wire-row")
-    page.wait_for_function("document.querySelectorAll('.wire-row').length === 2")
-    assert rows.nth(0).locator(".kind").inner_text() == "request"
-    assert [row.inner_text() for row in rows.locator(".method").all()] == ["tools/call forecast"] * 2
-    assert "ms" in rows.nth(1).locator(".took").inner_text()
+    expect(rows).to_have_count(2)
+    expect(rows.nth(0).locator(".kind")).to_have_text("request", use_inner_text=True)
+    expect(rows.locator(".method")).to_have_text(["tools/call forecast"] * 2, use_inner_text=True)
+    expect(rows.nth(1).locator(".took")).to_contain_text("ms", use_inner_text=True)
     rows.nth(0).click()
     page.locator(".side .tree", has_text="forecast").wait_for()
     tab.shot(f"wire-{revision}")
@@ -518,7 +519,7 @@ def test_the_keyboard_is_enough(friendly: Callable[..., Any]) -> None:
     page.locator("dialog.question").wait_for()
     page.keyboard.type("Ada")
     page.keyboard.press("Enter")
-    assert "accept" in tab.result().inner_text()
+    expect(tab.result()).to_contain_text("accept", use_inner_text=True)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -528,10 +529,11 @@ def test_a_phone_shows_one_thing_after_the_other(friendly: Callable[..., Any], s
     assert tab.fits()
     tab.shot(f"phone-list-{scheme}")
     tab.choose("order")
-    assert not page.locator("#browse").is_visible() and tab.fits()
+    expect(page.locator("#browse")).to_be_hidden()
+    assert tab.fits()
     tab.shot(f"phone-form-{scheme}")
     page.get_by_label("Back to the list").click()
-    assert page.locator("#browse").is_visible()
+    expect(page.locator("#browse")).to_be_visible()
     tab.call("forecast")
     assert tab.fits()
     tab.shot(f"phone-result-{scheme}")
@@ -556,19 +558,20 @@ def test_a_change_of_the_file_shows_in_an_open_page(
     )
     page.locator(".description", has_text="Rows of tomorrow.").wait_for()
     opened.run()
-    assert "Tromsø" in opened.result().inner_text()
+    expect(opened.result()).to_contain_text("Tromsø", use_inner_text=True)
     file.write_text(source + "\nboom = 1 / 0\n")
     banner = page.locator(".banner")
     banner.wait_for()
     line = len(source.splitlines()) + 2
-    assert "ZeroDivisionError" in banner.inner_text() and f"{file}:{line}" in banner.inner_text()
+    expect(banner).to_contain_text("ZeroDivisionError")
+    expect(banner).to_contain_text(f"{file}:{line}")
     opened.shot("reload-failed")
     file.write_text(source)
     banner.wait_for(state="detached")
     opened.call("broken")
     page.locator("#drawer-notes").click()
     page.locator(".note", has_text="ZeroDivisionError").wait_for()
-    assert str(file) in page.locator(".note", has_text="ZeroDivisionError").inner_text()
+    expect(page.locator(".note", has_text="ZeroDivisionError")).to_contain_text(str(file), use_inner_text=True)
     # A server with an address is called by hand with curl.
     page.locator("#drawer-wire").click()
     page.get_by_label("Filter the messages by text").fill("tools/call")
@@ -619,7 +622,7 @@ def test_a_task_is_watched_and_cancelled(inspect: Callable[..., Any], tab: Calla
     opened.run()
     page.locator("dialog.question").get_by_role("switch", name="confirm").check()
     page.locator("dialog.question").get_by_role("button", name="Answer").click()
-    assert "Deleted notes.txt" in opened.result().inner_text()
+    expect(opened.result()).to_contain_text("Deleted notes.txt", use_inner_text=True)
     page.locator(".call-head", has_text="task: completed").wait_for()
 
 
@@ -651,11 +654,12 @@ def written(inspect: Callable[..., Any], tab: Callable[..., Any], tmp_path: Path
 def test_long_names_that_begin_alike_can_be_told_apart(written: Callable[..., Any]) -> None:
     tab = written(LONG)
     tails = tab.page.locator(".item-name .tail")
+    expect(tails).to_have_count(2)
     tab.shot("long-names")
     assert [tail.inner_text()[-5:] for tail in tails.all()] == ["north", "south"]
     names = tab.page.locator(".item-name .head").evaluate_all("all => all.map(head => head.parentElement.title)")
     for name in names:
-        assert tab.page.locator("#browse").get_by_role("option", name=name).count() == 1, name
+        expect(tab.page.locator("#browse").get_by_role("option", name=name)).to_have_count(1)
     for tail in tails.all():
         box, pane = tail.bounding_box(), tab.page.locator("#browse").bounding_box()
         assert box["x"] + box["width"] <= pane["x"] + pane["width"]
@@ -692,7 +696,7 @@ def test_empty_lists_say_what_is_empty(written: Callable[..., Any]) -> None:
     tab = written(PROMPTS)
     # What there is, is shown first.
     tab.page.locator("#browse").get_by_role("option", name="brief").wait_for()
-    assert "It offers 1 prompt: choose one" in tab.page.locator(".welcome").inner_text()
+    expect(tab.page.locator(".welcome")).to_contain_text("It offers 1 prompt: choose one", use_inner_text=True)
     tab.shot("prompts-only")
     tab.page.get_by_role("tab", name="Tools").click()
     tab.page.locator(".nothing", has_text="does not offer these").wait_for()
@@ -717,7 +721,7 @@ def test_values_stay_when_the_definition_changes(written: Callable[..., Any], tm
     tab.page.get_by_label("old").fill("gone")
     (tmp_path / "written.py").write_text(source.replace("old: str", "new: str"))
     tab.page.get_by_label("new").wait_for()
-    assert tab.page.get_by_label("city").input_value() == "Oslo"
+    expect(tab.page.get_by_label("city")).to_have_value("Oslo")
     tab.page.get_by_role("radio", name="JSON").click()
     tab.page.get_by_label("nights").wait_for(state="detached")
 
@@ -768,19 +772,19 @@ def test_a_server_with_api_keys_is_given_one_in_the_page(
     page.get_by_label("Token").fill(KEY)
     page.get_by_role("button", name="Connect", exact=True).click()
     page.locator(".status.connected").wait_for()
-    assert "ann blue" in opened.call("whoami").inner_text()
+    expect(opened.call("whoami")).to_contain_text("ann blue", use_inner_text=True)
     # The exchange of HTTP stands beside the message, without its secrets.
     page.get_by_label("Filter the messages by text").fill("tools/call")
     page.locator(".wire-row", has_text="whoami").first.click()
     page.locator(".exchange summary", has_text="HTTP 200").click()
     sent = page.get_by_label("Sent headers").inner_text()
     assert "Bearer ••••" in sent and "x-team" in sent and KEY not in sent and "blue" not in sent
-    assert "content-type" in page.get_by_label("Received headers").inner_text()
+    expect(page.get_by_label("Received headers")).to_contain_text("content-type", use_inner_text=True)
     opened.shot("http-exchange")
     page.get_by_label("Settings of this client").click()
     dialog = page.locator("dialog.settings")
-    assert dialog.get_by_label("Headers").input_value() == "X-Team: ••••••"
-    assert dialog.get_by_label("Token").input_value() == ""
+    expect(dialog.get_by_label("Headers")).to_have_value("X-Team: ••••••")
+    expect(dialog.get_by_label("Token")).to_have_value("")
     opened.shot("settings-credentials")
     dialog.get_by_label("Headers").fill("X-Team: red")
     dialog.get_by_role("button", name="Apply").click()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 from tests.auth.stand_in import Reply, Scene, Stage
 from tests.browser.servers.hostile import ATTACK
 from tests.browser.test_hostile import assert_unharmed
@@ -62,7 +63,8 @@ def test_a_person_signs_in_and_goes_on(inspect: Callable[..., Any], tab: Callabl
     page.locator(".step", has_text="Token request").click()
     answer = page.get_by_label("Answer", exact=True)
     answer.get_by_text("access_token").wait_for()
-    assert "••••" in answer.inner_text() and next(iter(scene.login.valid)) not in page.content()
+    expect(answer).to_contain_text("••••")
+    assert next(iter(scene.login.valid)) not in page.content()
     opened.shot("sign-in-steps")
 
 
@@ -74,7 +76,7 @@ def test_a_sign_in_that_fails_says_what_to_do(
     page = opened.page
     page.goto(opened.inspected.url)
     page.get_by_role("button", name="See the steps of the sign-in").click()
-    assert page.evaluate("document.activeElement.id") == "drawer-signIn"
+    expect(page.locator("#drawer-signIn")).to_be_focused()
     page.locator(".step", has_text="cannot register themselves").click()
     page.locator(".advice", has_text="Register a client").wait_for()
     opened.shot("sign-in-failed")
@@ -106,7 +108,7 @@ def test_a_hostile_authorization_server_runs_nothing(
     for name in ("Authorization server metadata", "Token request", "Not signed in"):
         page.locator(".step", has_text=name).click()
         page.locator(".side-head", has_text=name).wait_for()
-        assert "<script>" in page.locator(".side").inner_text()
+        expect(page.locator(".side")).to_contain_text("<script>", use_inner_text=True)
     opened.shot("hostile-sign-in")
     assert page.locator(".side a").count() == 0
     assert_unharmed(opened)
