@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Final
 
 FIRST_SECONDS: Final = 0.1
@@ -27,6 +26,8 @@ class Backoff:
             return None
         pause = min(FIRST_SECONDS * 2.0 ** min(self._failures, 30), self._longest)
         self._failures += 1
+        import random
+
         # Clients that lost the same server must not all come back in the same instant.
         return pause * random.uniform(0.5, 1.0)
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from base64 import b64encode
-from pathlib import Path
-from typing import Any, ClassVar, cast
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -30,6 +28,9 @@ from toolwire.protocol.types import (
     TextContent,
     UnknownContent,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "Audio",
@@ -127,6 +128,9 @@ class _Media(ABC):
     ) -> None:
         if (path is None) == (data is None):
             raise ValueError(f"{type(self).__name__} takes either path= or data=")
+        # Imported when a file is sent: pathlib costs a server that sends none 0.4 MiB.
+        from pathlib import Path
+
         self.path: Path | None = None if path is None else Path(path)
         self.data = data
         self.annotations = annotations
@@ -214,12 +218,16 @@ class File(_Media):
         annotations: Annotations | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
+        from urllib.parse import quote
+
         super().__init__(path, data, mime_type=mime_type, format=format, annotations=annotations, meta=meta)
         self.name: str = name or (self.path.name if self.path is not None else "file")
         self.uri: str = uri or f"file:///{quote(self.name, errors='surrogateescape')}"
 
     def _mime_type_of(self, data: bytes) -> str:
-        named = _mime_type_of_suffix(Path(self.name).suffix)
+        from pathlib import PurePath
+
+        named = _mime_type_of_suffix(PurePath(self.name).suffix)
         return self.mime_type or named or _mime_type_of_bytes(data) or _OCTETS
 
     def _mime_type_of_format(self, format: str | None) -> str | None:

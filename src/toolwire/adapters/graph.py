@@ -10,7 +10,6 @@ import sys
 import types
 import typing
 import uuid
-from pathlib import PurePath
 from typing import Any, Final, cast
 
 import msgspec
@@ -24,7 +23,7 @@ from toolwire.adapters.constraints import (
     meta_text,
     text_of,
 )
-from toolwire.adapters.hooks import decode_hook, is_named_tuple, json_default
+from toolwire.adapters.hooks import decode_hook, is_named_tuple, is_path_class, json_default
 from toolwire.adapters.nodes import (
     ArrayNode,
     DescribedNode,
@@ -152,7 +151,7 @@ class Graph:
     def _class(self, tp: Any, cls: type, arguments: tuple[Any, ...]) -> TypeNode:
         if issubclass(cls, enum.Enum):
             return self._enum(cls)
-        if issubclass(cls, PurePath):
+        if is_path_class(cls):
             return LeafNode(cls, {"type": "string", "format": "path"})
         if (
             dataclasses.is_dataclass(cls)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -13,16 +12,23 @@ from toolwire.adapters.annotations import type_name
 from toolwire.schemas import Json
 
 
+def is_path_class(cls: type) -> bool:
+    """Return whether a class is one of `pathlib`."""
+    # A program that uses such a class has imported pathlib. Others do not load it for us: it costs 0.4 MiB.
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and issubclass(cls, pathlib.PurePath)
+
+
 def decode_hook(tp: type, value: Any) -> Any:
     """Read one of the few types that msgspec does not know."""
-    if issubclass(tp, PurePath) and isinstance(value, str):
+    if is_path_class(tp) and isinstance(value, str):
         return tp(value)
     raise msgspec.ValidationError(f"Expected `str`, got `{type(value).__name__}`")
 
 
 def encode_hook(value: Any) -> Any:
     """Write one of the few types that msgspec does not know."""
-    if isinstance(value, PurePath):
+    if is_path_class(type(value)):
         return str(value)
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None:

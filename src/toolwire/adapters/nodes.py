@@ -6,14 +6,13 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import PurePath
 from typing import Any, Final
 
 import msgspec
 
 from toolwire import schemas
 from toolwire.adapters.base import Mode
-from toolwire.adapters.hooks import decode_hook, is_named_tuple
+from toolwire.adapters.hooks import decode_hook, is_named_tuple, is_path_class
 from toolwire.schemas import Json, Problem, Schema
 
 
@@ -289,7 +288,7 @@ def _rank(node: TypeNode) -> int:
     if not isinstance(node, LeafNode):
         return 1
     base = bare(node.tp)
-    if isinstance(base, type) and issubclass(base, PurePath):
+    if isinstance(base, type) and is_path_class(base):
         return _RANKS[str]  # takes every string, so that the order of the author decides
     return _RANKS.get(base, 1)
 

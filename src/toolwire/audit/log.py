@@ -54,9 +54,9 @@ class AuditLog:
         """`key` signs the lines; it is `TOOLWIRE_AUDIT_KEY` unless it is given, and no secret of anything else.
 
         `anchor` is a second place. It is told how far the log has come when a chain begins, after every `anchor_every`
-        lines and at the end: whoever can cut the log but not reach that place is found out. `redact` names arguments
-        that no line shows, and `mask` patterns, on top of what the policies of the server say. Arguments of more than
-        `max_arguments` bytes are left out. With `required`, no call runs that could not be recorded.
+        lines and at the end: somebody who can cut the log but not reach that place is found out. `redact` names
+        arguments that no line shows, and `mask` patterns, on top of what the policies of the server say. Arguments of
+        more than `max_arguments` bytes are left out. With `required`, no call runs that could not be recorded.
         """
         given = key if key is not None else os.environ.get(KEY_VARIABLE)
         if not given:

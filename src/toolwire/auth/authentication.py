@@ -159,7 +159,7 @@ class Gate:
     async def _verified(
         self, sent: RequestCredentials, asker: Asker | None, scope: Scope, headers: Mapping[str, str]
     ) -> Principal:
-        # A key in a header of its own is a key of whoever named that header, and nobody else's token.
+        # A key in a header of its own is checked as a key only, never as a bearer token.
         verifier = self._headers.get(sent.header)
         principal = await (self._verify(sent.token, asker) if verifier is None else verifier.verify(sent.token))
         if principal is None:

@@ -1,4 +1,4 @@
-"""Tokens that are bound to a key: the proof that whoever sends one holds the key (RFC 9449)."""
+"""Tokens that are bound to a key: the proof that the sender holds the key (RFC 9449)."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class ClientConnection:
 
     async def _close(self) -> None:
         for stream in list(self.streams.values()):
-            stream.end(None)  # The client's own wish: whoever listens comes to an end, not to an error.
+            stream.end(None)  # The client closed it: its readers end without an error.
         await self.session.close()
         self.ended = True
         await self.link.close()

@@ -143,5 +143,5 @@ class _Exchange(HttpResponse):
 
     def close(self) -> None:
         self._gone.set()
-        while not self._chunks.empty():  # Whoever waits for room has it now, and learns that nobody reads.
+        while not self._chunks.empty():  # A writer that waits for room has it now, and learns that nobody reads.
             self._chunks.get_nowait()

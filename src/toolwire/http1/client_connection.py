@@ -1,8 +1,8 @@
 """HTTP/1.1 on one connection, as a client speaks it: one request at a time, on the parser of httptools.
 
 The answer is handed over when its headers are there, and its body piece by piece; a reader that is behind holds the
-server back. Whoever gives up closes the connection, which is how the other side learns of it. What the other side sends
-is bounded: headers in size and number, and what is between the pieces of a body.
+server back. A caller that gives up closes the connection, which is how the other side learns of it. Headers are bounded
+in size and number, and so are the bytes between the pieces of a body.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             raise ValueError("an answer that nobody asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # RFC 9110 section 6.5.1: trailers are not headers; whoever needs none may drop them.
+        # RFC 9110 section 6.5.1: trailers are not headers; a recipient that needs none may drop them.
         if self._began is not None:
             self._headers.append((name.lower(), value))
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 from functools import cache
 from itertools import chain, zip_longest
 from typing import Any, Final, NamedTuple, TypeAlias
-from urllib import request
 from urllib.parse import urlsplit
 
 from toolwire.base_errors import Unreachable
@@ -219,11 +220,16 @@ def _in_turns(found: list[_Address]) -> list[_Address]:
 
 def proxy_of(url: str) -> str | None:
     """Return the proxy for a URL (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`, or the settings of the system)."""
+    # urllib.request loads http.client and email, 1 MiB, so it is asked only where a proxy may be named.
+    if sys.platform not in ("darwin", "win32") and not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
     parts = urlsplit(url)
     host = parts.hostname
-    if not host or request.proxy_bypass(host if (port := port_of(parts)) is None else f"{host}:{port}"):
+    if not host or proxy_bypass(host if (port := port_of(parts)) is None else f"{host}:{port}"):
         return None
-    return request.getproxies().get(parts.scheme)
+    return getproxies().get(parts.scheme)
 
 
 def parse_proxy(url: str) -> HttpUrl:

@@ -1,8 +1,8 @@
 """HTTP/1.1 on one connection: our own protocol class, which uvicorn runs, on the parser of httptools.
 
-It takes the place of uvicorn's own because that leaves to whoever stands in front of it how large headers are and how
-many, how long they may take, which `Host` counts when there are several, and what follows a request that nobody has
-answered yet; and because it takes more time for a request than all the rest of this server.
+It replaces uvicorn's own class for two reasons. Uvicorn relies on a proxy to bound the size, the number and the time of
+headers, to choose among several `Host` headers, and to hold back pipelined requests. And its class takes more time for
+a request than all the rest of this server.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class HttpProtocol(asyncio.Protocol):
         awaits_continue = not is_old and headers.get(b"expect", b"").lower() == b"100-continue"
         cycle = RequestCycle(self, keep_alive, awaits_continue, method == b"HEAD", not is_old)
         scope = self._scope(_METHODS.get(method) or method.decode("ascii"), version, cycle)
-        # RFC 9110 section 6.5.1: trailers are not headers; whoever needs none may drop them.
+        # RFC 9110 section 6.5.1: trailers are not headers; a recipient that needs none may drop them.
         self._headers = []
         self._cycle = cycle
         self._phase = "body"
@@ -272,7 +272,7 @@ class HttpProtocol(asyncio.Protocol):
     def _check_coding(self, version: str) -> None:
         codings = [value.strip(b" \t").lower() for name, value in self._headers if name == b"transfer-encoding"]
         if version == "1.0":
-            # RFC 9112 section 6.1: HTTP/1.0 has none, so whoever sent it on may have read another body.
+            # RFC 9112 section 6.1: HTTP/1.0 has none, so a proxy in front may have read another body.
             self._stop_parsing(400, "HTTP/1.0 has no Transfer-Encoding")
         if codings != [b"chunked"]:
             # RFC 9112 section 6.1: 501 for a coding that the server does not understand.

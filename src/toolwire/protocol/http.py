@@ -368,7 +368,7 @@ def _equal(text: str, value: Any) -> bool:
 
 def _single(headers: Headers, name: str) -> str | None:
     value = headers.get(name)
-    # A header that came twice would be read differently by whoever routes on it.
+    # Proxies that route by a header would read one that came twice differently.
     return None if value is None or DUPLICATE in value else value.strip(" \t")
 
 

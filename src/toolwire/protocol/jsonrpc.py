@@ -177,7 +177,7 @@ def decode(
 def _mend_characters(data: bytes) -> bytes:
     """Put a replacement character where half of one is escaped.
 
-    Whoever cuts texts by the units of UTF-16, as JavaScript does, leaves such halves behind, and RFC 8259 section 8.2
+    A program that cuts texts by UTF-16 units, as JavaScript does, leaves such halves behind, and RFC 8259 section 8.2
     lets them pass. What came with them is still good, and somebody waits for it.
     """
     if b"\\u" not in data:

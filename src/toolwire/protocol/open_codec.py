@@ -54,7 +54,7 @@ _only_meta_decoder = msgspec.json.Decoder(_OnlyMeta)
 
 
 def request_meta(params: bytes | Raw) -> dict[str, Any]:
-    """All of `params._meta` as a dict, for whoever needs the names that `RequestMeta` does not know."""
+    """All of `params._meta` as a dict, with the names that `RequestMeta` does not know."""
     return _only_meta_decoder.decode(params).meta
 
 

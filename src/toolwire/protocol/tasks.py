@@ -67,7 +67,7 @@ def verdict(
     if not supports(revision, "tasks_extension") or support == "forbidden" or not t.has_capability(server, _EXTENSION):
         return "call"
     if not is_declared(client):
-        # TSK-1: never a task for whoever did not declare it.
+        # TSK-1: never a task for a client that did not declare it.
         if support == "required":
             raise missing_extension("This tool only runs as a task")
         return "call"
@@ -183,8 +183,8 @@ class Record(Struct, omit_defaults=True):
     def shown_ttl(self, now: float) -> int:
         """The ttl as both dialects have it, in milliseconds from the creation on.
 
-        A task that runs is never dropped, so that its ttl grows for as long as it runs: whoever looks now is sure to
-        find the task, or its outcome, until then.
+        A running task is never dropped, so its ttl grows for as long as it runs: a client that reads the ttl now finds
+        the task, or its outcome, until then.
         """
         lived = (self.updated if self.over else max(now, self.updated)) - self.created
         return self.ttl_ms + max(int(lived * 1000), 0)

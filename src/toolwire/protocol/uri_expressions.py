@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
-from urllib.parse import quote
 
 MAX_URI_LENGTH = 8 * 1024
 MAX_VARIABLES = 64
@@ -147,6 +146,8 @@ def _text(value: Scalar) -> str:
 
 
 def encode(text: str, reserved: bool) -> str:
+    from urllib.parse import quote
+
     if not reserved:
         return quote(text, safe="")
     # RFC 6570 section 3.2.1: with reserved characters allowed, what is already percent-encoded stays as it is.

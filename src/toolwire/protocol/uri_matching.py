@@ -20,7 +20,6 @@ import sys
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
-from urllib.parse import quote, unquote
 
 from toolwire.protocol.uri_expressions import MAX_URI_LENGTH, STYLES, TRIPLET, Expression, Variable, encode
 
@@ -248,6 +247,8 @@ def normalize(uri: str) -> str | None:
     if len(uri) > MAX_URI_LENGTH:
         return None
     if not uri.isascii():
+        from urllib.parse import quote
+
         try:
             uri = _NOT_ASCII.sub(lambda found: quote(found[0]), uri)
         except UnicodeEncodeError:
@@ -289,6 +290,8 @@ def _decode(text: str) -> str | None:
         return text
     if _BROKEN_TRIPLET.search(text):
         return None
+    from urllib.parse import unquote
+
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
@@ -299,7 +302,7 @@ def _is_unsafe(value: str, spans: bool) -> bool:
     """Return whether a value could lead out of the place it is meant for.
 
     2026-07-28 server/resources: URIs must be validated and file paths sanitized. What is still encoded after the first
-    decoding is looked at again, because whoever uses the value may decode it once more; three layers are never honest.
+    decoding is looked at again, because the handler may decode the value once more; three layers are never honest.
     """
     for _ in range(3):
         if "\0" in value or "\\" in value or ".." in _SEGMENT_END.split(value):
@@ -309,6 +312,10 @@ def _is_unsafe(value: str, spans: bool) -> bool:
                 return True
         elif "/" in value or (_HAS_DRIVES and _DRIVE.match(value)):
             return True
+        if "%" not in value:
+            return False
+        from urllib.parse import unquote
+
         decoded = unquote(value)
         if decoded == value:
             return False

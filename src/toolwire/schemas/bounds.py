@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Final
-from urllib.parse import unquote, urldefrag, urljoin
 
 from toolwire.protocol.errors import ToolwireError
 from toolwire.schemas.patterns import MAX_PATTERNS, repetitions, share
@@ -202,6 +201,8 @@ class Document:
         if isinstance(identifier, str):
             if len(identifier) > MAX_ID or len(base) > MAX_ID:
                 raise SchemaError(f"{self._what} has an $id of more than {MAX_ID} characters")
+            from urllib.parse import urldefrag, urljoin
+
             base = urldefrag(urljoin(base, identifier)).url
             self._resources[base] = schema
         if "$schema" in schema:
@@ -214,6 +215,8 @@ class Document:
         return base
 
     def _link(self, schema: Schema, node: SchemaNode, keyword: str, reference: str, base: str) -> None:
+        from urllib.parse import unquote, urldefrag, urljoin
+
         location, fragment = urldefrag(urljoin(base, reference)) if reference else (base, "")
         targets = list(self._dynamic.get(fragment, ())) if keyword == "$dynamicRef" else []
         target = self._target(location, unquote(fragment))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import unquote
 
 from toolwire.protocol.steps import Steps, TooManySteps
-from toolwire.schemas.walking import MAX_DEPTH, SAME_VALUE_LIST, Json, Schema, at_pointer, listed, parts_in
+from toolwire.schemas.walking import MAX_DEPTH, SAME_VALUE_LIST, Json, Schema, at_reference, listed, parts_in
 
 NULL: Final[Schema] = {"type": "null"}
 # A step takes less than a microsecond.
@@ -23,7 +22,7 @@ def takes_null(schema: Json, root: Schema, above: frozenset[int] = frozenset()) 
         return False  # A choice that leads back to itself adds nothing.
     above |= {id(schema)}
     if isinstance(reference := schema.get("$ref"), str):
-        return not reference.startswith("#") or takes_null(_target(reference, root), root, above)
+        return not reference.startswith("#") or takes_null(at_reference(root, reference), root, above)
     if "const" in schema:
         return schema["const"] is None
     if isinstance(values := schema.get("enum"), list):
@@ -170,10 +169,6 @@ def _alternatives(candidates: list[Json], root: Schema) -> list[Schema]:
             continue
         found[id(schema)] = schema
         if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-            waiting.append(_target(reference, root))
+            waiting.append(at_reference(root, reference))
         waiting += listed(schema, SAME_VALUE_LIST)
     return list(found.values())
-
-
-def _target(reference: str, root: Schema) -> Json:
-    return at_pointer(root, unquote(reference[1:]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import unquote
 
 import msgspec
 
@@ -11,7 +10,7 @@ from toolwire.protocol.steps import Steps, TooManySteps
 from toolwire.schemas.effort import measure
 from toolwire.schemas.engine import MAX_EXPLAINED, Validator
 from toolwire.schemas.faults import Fault, has_type
-from toolwire.schemas.walking import Json, Path, Schema, at_pointer, listed
+from toolwire.schemas.walking import Json, Path, Schema, at_reference, listed
 from toolwire.schemas.wording import Problem
 
 _NO_READING: Final = object()
@@ -113,7 +112,7 @@ class _Look:
 
 def _target(schema: Schema, root: Schema) -> Json | None:
     if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-        return at_pointer(root, unquote(reference[1:]))
+        return at_reference(root, reference)
     return None
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
-from urllib.parse import unquote
 
 from toolwire.protocol.errors import ToolwireError
-from toolwire.schemas.walking import Json, Path, Schema, at_pointer
+from toolwire.schemas.walking import Json, Path, Schema, at_reference
 
 if TYPE_CHECKING:
     from toolwire.schemas.faults import Fault
@@ -163,7 +162,7 @@ class _Words:
         if not isinstance(schema, dict) or depth > 4 or self._left < 0:
             return "a value"
         if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
-            return self.of(at_pointer(self._root, unquote(reference[1:])), depth + 1)
+            return self.of(at_reference(self._root, reference), depth + 1)
         if "const" in schema:
             return show(schema["const"])
         if isinstance(values := schema.get("enum"), list):

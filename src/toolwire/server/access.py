@@ -95,7 +95,7 @@ class Access:
 
     def _survey(self) -> None:
         self._stale = False
-        # Those that a nearer one of the same name hides are among them: whoever does not see that one sees them.
+        # Components of one name are all listed: a caller who may not see the nearest one sees the next.
         found = list(self._catalog.each())
         hidden = {audience: None for each in found for audience in self.demand(each).audiences}
         self._audiences = tuple(hidden)
@@ -268,7 +268,7 @@ class Access:
 
 def _held(principal: Principal | None, implied: Implied) -> frozenset[str]:
     """Return the scopes of a caller as a server on the way counts them."""
-    # Whoever authenticates in front of us may have a principal of their own making.
+    # A framework that authenticates in front of us may pass a principal of its own type.
     held = frozenset(getattr(principal, "scopes", None) or ())
     for effective in implied:
         held = effective(held)
@@ -278,6 +278,6 @@ def _held(principal: Principal | None, implied: Implied) -> frozenset[str]:
 def _is_local(request: Incoming, outlet: Outlet) -> bool:
     """Return whether a request is local and has no principal: then nothing is restricted.
 
-    Over HTTP whoever shows no token is nobody, who has no scopes.
+    Over HTTP a caller without a token has no scopes.
     """
     return request.principal is None and outlet.is_local

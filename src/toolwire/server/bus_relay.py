@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 
 import msgspec
 from msgspec import Raw
@@ -23,7 +23,7 @@ class BusRelay:
     def __init__(self, hub: Hub, link: BusLink) -> None:
         self._hub = hub
         self._link = link
-        self._origin = secrets.token_urlsafe(6)
+        self._origin = os.urandom(6).hex()
         link.on("change", self._heard)
         link.on_lost(self._lost)
 

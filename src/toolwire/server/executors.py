@@ -114,7 +114,7 @@ def _in_thread(call: Call) -> Callable[..., Awaitable[Any]]:
 
 def _with_dependencies(inner: Invoke, plan: dependencies.Plan) -> Invoke:
     async def invoke(call: Call, arguments: dict[str, Any]) -> Any:
-        # The stack is left by whoever forms the answer, so that clean-up comes after it (see `Component.run`).
+        # `Component.run` closes the stack after it has formed the answer, so that clean-up comes last.
         stack = cast(AsyncExitStack, call.stack)
 
         def sync_context(_: Context) -> SyncContext:

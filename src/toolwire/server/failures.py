@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import secrets
+import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -95,7 +95,7 @@ class Failures:
                 return failed_result(error) if isinstance(error, ToolError) else error_result(str(error))
             raise ProtocolError(INTERNAL_ERROR, str(error) or f"{what} failed") from None
         # D12, R19: the cause stays here, under an id that the other side can quote.
-        identifier = call.error_id = secrets.token_hex(6)
+        identifier = call.error_id = os.urandom(6).hex()
         log.error("error %s in %s", identifier, what, exc_info=error)
         text = f"Internal error in {what} (error id {identifier})"
         if self.debug:
@@ -123,7 +123,7 @@ class Failures:
             if not call.request.modern:
                 entry = {
                     "mode": "url",
-                    "elicitationId": error.id or secrets.token_urlsafe(16),
+                    "elicitationId": error.id or os.urandom(16).hex(),
                     "url": error.url,
                     "message": error.message,
                 }

@@ -94,7 +94,7 @@ class Stage(Serving):
 
 
 class _Lifespans(Held):
-    """The lifespan of whoever is on stage: entered by the first connection, left after the last."""
+    """The lifespan of the current server: entered by the first connection, left after the last."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -226,7 +226,7 @@ class _StageOffer:
 
 def _take_over(predecessor: Server, successor: Server) -> None:
     before, kernel = predecessor.kernel, successor.kernel
-    # Whoever is connected belongs to the successor; what the old code still announces, it announces to nobody.
+    # The connections belong to the new server now. Announcements of the old one reach nobody.
     before.hub.callbacks = kernel.hub.callbacks
     kernel.hub, before.hub = before.hub, Hub(before.limits)
     # As between replicas: a question that was asked before may be answered after.

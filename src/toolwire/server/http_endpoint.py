@@ -117,7 +117,7 @@ class Endpoint:
             kernel.access.admit_all(calls)
         except InsufficientScope:
             for call in calls:
-                # So that whoever watches the calls sees this one refused.
+                # Observers and metrics count this call as refused.
                 if kernel.access.needed(call) is not None:
                     with suppress(InsufficientScope):
                         await kernel.handle(call, Nowhere(is_local=False))

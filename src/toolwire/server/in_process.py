@@ -21,7 +21,7 @@ class Nowhere:
 
     connection = None
     answered = None
-    in_process = True  # Whoever calls there waits for the result, so it is never handed a task.
+    in_process = True  # The caller waits for the result, so it never gets a task.
     congested = False
     why = "There is no client"
 

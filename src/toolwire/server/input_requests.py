@@ -103,7 +103,7 @@ class Replay:
     def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None) -> None:
         self.rounds: Rounds = rounds
         self.task: asyncio.Task[Any] | None = task
-        # With answers still missing nothing runs: whoever asks first is unwound.
+        # While answers are missing the handler does not run on: the first question ends it.
         self.unwinding: bool = rounds.unfinished is not None
         self._loop = asyncio.get_running_loop()
         self._parked: list[asyncio.Future[Raw]] = []

@@ -241,8 +241,8 @@ class Methods:
     async def _set_level(self, call: Call) -> Any:
         _client_of(call).level = call.params.level
         if call.outlet.is_local:
-            # A handler that the program installed follows the one client that there is. Over HTTP there are many, and
-            # none of them may silence, or flood, what whoever runs the server reads.
+            # A log handler that the program installed follows the one client that there is. Over HTTP there are many,
+            # and none of them may silence or flood the log of the operator.
             logs.set_level(call.params.level)
         return t.Result()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 import time
 from typing import Any, Final, cast
 
@@ -71,7 +71,7 @@ class Questions:
             rounds.offer(call.params.input_responses)
         if not call.replay and rounds.unfinished is None:
             return NoReplay()
-        # Whoever asks may be a child task of the handler, whose own task its deadline knows.
+        # A child task of the handler may ask; the deadline knows only the handler's own task.
         task = call.task if call.deadline is None else call.deadline.task
         return Replay(rounds, task or asyncio.current_task())
 
@@ -132,7 +132,7 @@ class Questions:
         if asking.unwinding and asking.rounds.unfinished is None:
             uncancel()
         await asking.unwound(seconds)
-        state = asking.rounds.next_state(secrets.token_urlsafe(16), time.time(), self._limits.state)
+        state = asking.rounds.next_state(os.urandom(16).hex(), time.time(), self._limits.state)
         return asking.rounds.result(await self._sealed(call, state))
 
     async def _sealed(self, call: Call, state: State) -> str:
@@ -146,7 +146,7 @@ class Questions:
         if not self._kept.admit(call.request.caller, len(payload), self._limits.state):
             text = "Too many calls wait for long answers to be carried on; try again later, or with shorter answers"
             raise ProtocolError(INTERNAL_ERROR, text)
-        name = secrets.token_urlsafe(24)
+        name = os.urandom(24).hex()
         await self._stores.kv.put(_state_key(name), payload, ttl=state.expires - time.time())
         return self.sealer.seal(_STORED + name.encode(), self._context)
 

@@ -194,7 +194,7 @@ def _run_workers(server: RunnableServer, options: Options, sockets: list[socket]
         finally:
             server._stop = None
     if supervisor.forced is not None:
-        # Whoever insists expects what a process does that handles no signals.
+        # A second signal ends the process at once, as if it handled no signals.
         signal.signal(supervisor.forced, signal.SIG_DFL)
         os.kill(os.getpid(), supervisor.forced)
 

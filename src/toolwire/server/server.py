@@ -311,7 +311,7 @@ class Server(Registering, Serving):
         self.catalog.changed(family)
 
     def notify_updated(self, uri: str, params: Mapping[str, Any] | None = None) -> None:
-        """Say that a resource has new contents, to whoever subscribed to it.
+        """Tell the subscribers of a resource that it has new contents.
 
         `params` are further members of the notification, such as `{"_meta": {"version": 7}}`. Clients that do not
         know them ignore them.
@@ -330,7 +330,7 @@ class Server(Registering, Serving):
         `session` is the `ctx.session_id` of a client over HTTP: only that client is told, on whichever process it is.
         """
         t.severity(level)
-        # Encoded here, so that what is not JSON fails in the hands of whoever logs it.
+        # Encoded here, so that a value that is not JSON fails in the caller's own code.
         encoded = Raw(encode_readable(data))
         if self.kernel.offer.has_logging:
             params = t.LoggingMessageNotificationParams(level=level, data=encoded, logger=logger or UNSET)
@@ -391,7 +391,7 @@ class Server(Registering, Serving):
 def _further(params: Mapping[str, Any]) -> FrozenParams:
     if "uri" in params:
         raise ServerError("params= of notify_updated() are further members: the uri is the first argument")
-    # Copied as JSON, so that what cannot be sent fails in the hands of whoever sends it.
+    # Copied as JSON, so that a value that cannot be sent fails in the caller's own code.
     return FrozenParams(msgspec.json.decode(encode_readable(params)))
 
 

@@ -85,7 +85,7 @@ class ScriptQueue:
         settle_all(waiting)
 
     def _ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop has ended, and with it whoever would have listened.
+        with contextlib.suppress(RuntimeError):  # The loop has ended, and every waiter with it.
             self.loop.call_soon_threadsafe(self._bell.set)
 
     def take(self) -> list[ScriptCall]:

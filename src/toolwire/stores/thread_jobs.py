@@ -27,7 +27,7 @@ class Job:
 
     def settle(self) -> None:
         if self._future.done():
-            return  # Whoever asked has given up.
+            return  # The caller has given up.
         if self._error is not None:
             self._future.set_exception(self._error)
         else:

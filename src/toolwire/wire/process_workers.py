@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -53,6 +52,8 @@ class Reference(NamedTuple):
 
 def check_process_function(function: Callable[..., Any]) -> None:
     """Raise `ServerError` for a function that a fresh interpreter cannot import by name. Called at registration."""
+    from pathlib import Path
+
     name = getattr(function, "__qualname__", None)
     module = getattr(function, "__module__", None)
     if name is None or module is None or not hasattr(function, "__code__"):
@@ -347,7 +348,7 @@ def _import(reference: Reference) -> ModuleType:
         return import_module(reference.module)
     # The file was loaded by its path, under a name that the import system does not know.
     assert reference.file is not None
-    _make_packages(reference.module, Path(reference.file))
+    _make_packages(reference.module, reference.file)
     spec = util.spec_from_file_location(reference.module, reference.file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{reference.file} cannot be imported")
@@ -356,16 +357,17 @@ def _import(reference: Reference) -> ModuleType:
     return module
 
 
-def _make_packages(module: str, file: Path) -> None:
+def _make_packages(module: str, file: str) -> None:
     """Make packages of the folders above a file, so that the file can use relative imports."""
     from importlib import machinery, util
+    from pathlib import PurePath
 
     names = module.split(".")[:-1]
     for depth in range(len(names)):
         package = ".".join(names[: depth + 1])
         if package not in sys.modules:
             spec = machinery.ModuleSpec(package, None, is_package=True)
-            spec.submodule_search_locations = [str(file.parents[len(names) - depth - 1])]
+            spec.submodule_search_locations = [str(PurePath(file).parents[len(names) - depth - 1])]
             sys.modules[package] = util.module_from_spec(spec)
 
 

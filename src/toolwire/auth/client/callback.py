@@ -93,7 +93,7 @@ class CallbackServer:
             if query is not None and self._answer is not None and not self._answer.done():
                 self._answer.set_result(query)
         except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # Whoever that was, it was not the browser with the answer.
+            pass  # It was not the browser with the answer.
         finally:
             del self._serving[task]
             writer.close()

@@ -1,6 +1,6 @@
 """The authorization of one client at one server, as a transport sees it.
 
-Whoever waits while a sign-in is under way shares it, failures included, so that ten calls at once open one browser.
+Calls that come while a sign-in is under way wait for it and share its outcome, so that ten calls open one browser.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class SignIn:
     def _done(self, working: asyncio.Task[bool]) -> None:
         self._working = None
         if not working.cancelled():
-            working.exception()  # Whoever waited has it; a failure that nobody waited for is no news.
+            working.exception()  # Each waiter has the exception; one that nobody waited for needs no warning.
 
     def _note(self) -> _Asked:
         task = asyncio.current_task()

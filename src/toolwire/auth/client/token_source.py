@@ -95,7 +95,7 @@ class TokenSource:
         return True
 
     async def extend(self, challenge: Challenge, scopes: Scopes) -> bool:
-        """After an `insufficient_scope`: a token for more, from whoever issues tokens now."""
+        """After an `insufficient_scope`: a token with more scopes, from the present authorization server."""
         async with self._fetcher() as fetcher:
             await self._obtain(fetcher, await self._discover(fetcher, challenge), scopes)
         return True

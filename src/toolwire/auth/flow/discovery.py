@@ -117,7 +117,7 @@ def _is_document(answer: Fetched, url: str) -> bool:
     """Return whether something is published here.
 
     A page for people, with which some sites answer everything, is not. A server in trouble is no reason to look
-    elsewhere: whoever can cause the trouble would choose where.
+    elsewhere: an attacker who can cause the trouble would choose where.
     """
     if answer.status >= 500:
         raise SignInFailed(f"{quoted(url)} answered with status {answer.status}")

@@ -88,7 +88,7 @@ class Clients:
 
     async def _fetched(self, url: str, asker: Asker | None) -> SealedRegistration:
         if asker is not None:
-            # Whoever sends us somewhere chose the place: each such visit counts, whatever is found there.
+            # The caller chose the address that we fetch: each fetch counts, whatever it finds.
             asker.count_in_vain()
         answer: ProviderAnswer = await self._fetch(url)
         metadata = answer.json() if answer.status == 200 else {}
@@ -149,7 +149,7 @@ def _without_port(uri: str) -> tuple[str, str | None, str, str] | None:
 def _split(uri: str) -> SplitResult | None:
     """The parts of an address that people may be sent to; None for any other.
 
-    What it consists of is looked at first: splitting passes over line breaks, and whoever is sent there would not.
+    Its characters are checked first: splitting ignores line breaks, and a browser that is sent there would not.
     """
     if len(uri) > MAX_URI or "#" in uri or _URI.fullmatch(uri) is None:
         return None

@@ -50,7 +50,7 @@ class Terms(Struct, frozen=True, kw_only=True):
             raise InvalidToken("The token does not say whom it is for")
         if self.audience.isdisjoint(audiences):
             raise InvalidToken("The token is for another server")
-        # 2026-07-28 basic/authorization, access token privilege restriction: whoever else it is for could send it here.
+        # 2026-07-28 basic/authorization, access token privilege restriction: another audience of it could send it here.
         if not self.audience.union(self.other_audiences).issuperset(audiences):
             raise InvalidToken("The token is for other servers as well")
 

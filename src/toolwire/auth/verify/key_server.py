@@ -64,7 +64,7 @@ class KeyServer:
             return found
         asking = self._start_asking(patience=PATIENCE if age is not None and age < USABLE else 0.0)
         if asking is not None:
-            # Shielded: whoever gives up must not take the answer away from the others who wait for it.
+            # Shielded: a waiter that gives up must not cancel the request that others wait for.
             await asyncio.shield(asking)
             found = self._suitable(kid, kty)
         if self._fetched is None or self._clock() - self._fetched >= USABLE:

@@ -17,7 +17,7 @@ _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _SENDABLE: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 MIN_KEY_LENGTH: Final = 8
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
-# Headers that mean something else to whoever stands between.
+# Headers that proxies read for themselves.
 _NOT_FOR_KEYS: Final = frozenset({"authorization", "dpop", "host", "cookie", "origin", "content-length", "connection"})
 
 

@@ -93,7 +93,7 @@ class ProviderRequests:
                 asker.check()
             task = self._open[loop, key] = loop.create_task(self._in_turn(loop, asker, question))
             task.add_done_callback(lambda done: self._close((loop, key), done))
-        # Shielded: whoever gives up must not take the answer away from the others who wait for it.
+        # Shielded: a waiter that gives up must not cancel the request that others wait for.
         answer: T = await asyncio.shield(task)
         return answer
 

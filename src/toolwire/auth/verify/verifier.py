@@ -1,7 +1,7 @@
 """The protocol of verifiers: a token goes in, its principal comes out.
 
 `None` says that the token means nothing here; `InvalidToken` says why, in words that may reach the caller;
-`Unavailable` says that whoever could tell did not answer, so that nobody mistakes an outage for a bad token.
+`Unavailable` says that the issuer did not answer, so that nobody mistakes an outage for a bad token.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Implementation(Wire):
 
 
 class Annotations(Wire, kw_only=True):
-    """Hints for whoever shows a resource or a content block: for whom it is, and how important."""
+    """Hints for showing a resource or a content block: its audience and its priority."""
 
     audience: list[str] | UnsetType = UNSET
     priority: float | int | UnsetType = UNSET

@@ -404,7 +404,7 @@ class _RawReader:
         assert self._decoder is not None
         try:
             return self._decoder(sent)
-        except ValueError as error:  # what a decoder says about a value is meant for whoever sent it
+        except ValueError as error:  # A decoder's message about a value is meant for the caller.
             raise InvalidArguments([f"The arguments do not fit: {error}"]) from error
 
 

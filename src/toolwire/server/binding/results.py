@@ -141,7 +141,7 @@ class _Converter:
                     "ToolResult(structured=...), or declare the function as -> ToolResult to promise nothing."
                 )
             structured = Raw(check(structured))
-        # A copy, for what happens to it on its way is nothing to whoever made it.
+        # A copy: middleware may change the result, and the handler's own object must stay as it is.
         return CallToolResult(
             content=wire.content,
             structured_content=structured,

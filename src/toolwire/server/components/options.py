@@ -23,7 +23,7 @@ class Options(TypedDict, total=False):
     description: str | None
     """What it is for; without it, what the docstring of the function says."""
     icons: Icons
-    """Pictures for whoever shows it."""
+    """Pictures that a user interface may show."""
     meta: Mapping[str, Any] | None
     """`_meta` of its definition."""
     executor: Executor | None

@@ -33,7 +33,7 @@ class Audience(Struct, frozen=True):
         try:
             return self.picks(principal) is True
         except Exception:
-            # Closed, not open: whoever wrote the function meant to keep somebody out.
+            # An error hides the component: the author of the function wanted to keep somebody out.
             log.exception("visible_to= failed, so nobody sees the component")
             return False
 

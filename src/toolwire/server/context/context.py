@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import secrets
+import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar, cast, overload
 
@@ -246,7 +246,7 @@ class Context:
         """Ask the user to open a page; accepting means that they agreed to, not that they finished there."""
         self._call.require("elicitation.url", {"elicitation": {"url": {}}}, "URL elicitation")
         check_url(url)
-        identifier = None if self._call.request.modern else secrets.token_urlsafe(16)
+        identifier = None if self._call.request.modern else os.urandom(16).hex()
         params = t.ElicitRequestParams(
             mode="url", message=message, url=url, elicitation_id=UNSET if identifier is None else identifier
         )
@@ -506,7 +506,7 @@ def call_of(ctx: Context) -> Call:
 
 
 def sync_context_of(call: Call) -> SyncContext:
-    """Return a context for code in a worker thread. Whoever makes it ends it."""
+    """Return a context for code in a worker thread. The caller must end it."""
     return SyncContext(call, asyncio.get_running_loop())
 
 

@@ -1,4 +1,4 @@
-"""Features that the specification is about to remove, and whoever still uses them."""
+"""Warnings about features that the specification is about to remove."""
 
 from __future__ import annotations
 

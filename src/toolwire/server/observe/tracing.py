@@ -1,4 +1,4 @@
-"""A span of OpenTelemetry for every request, as part of the trace of whoever sent it."""
+"""A span of OpenTelemetry for every request, as part of the caller's trace."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def refusal(counted: Counted, name: str, seconds: float) -> CallRefused:
 
 
 def in_words(seconds: float) -> str:
-    """Return a time to wait as text, rounded up, so that whoever waits that long has waited long enough."""
+    """Return a time to wait as text, rounded up, so that a caller who waits that long has waited long enough."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= 2 * size:
             return f"{-(-seconds // size):.0f} {unit}s"

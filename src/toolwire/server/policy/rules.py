@@ -29,7 +29,7 @@ def check(rules: Mapping[str, Iterable[Rule]], arguments: Mapping[str, Any], nam
         for rule in checks:
             wrong = _apply(rule, arguments[argument])
             if wrong is not None:
-                # The value itself is not repeated: it may be a secret, and whoever sent it knows it.
+                # The value itself is not repeated: it may be a secret, and the caller knows it.
                 raise CallRefused(f"{name} does not allow this {argument!r}: {wrong}.", reason="rule")
 
 

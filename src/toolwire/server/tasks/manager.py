@@ -208,7 +208,7 @@ class Tasks:
             raise rules.unknown_task()
 
     def may_tell(self, principal: Principal | None, is_local: bool, record: Record) -> bool:
-        """Return whether whoever made a task may still be told of it."""
+        """Return whether the client that made a task may still hear of it."""
         tool = record.tool
         return not tool or self._kernel.access.of_tool(principal, is_local, tool) == "usable"
 
@@ -476,7 +476,7 @@ class Tasks:
     async def stop(self) -> None:
         """End what runs, and take no part any more. What may be run again is left for the next process."""
         if self._loop is not asyncio.get_running_loop():
-            self.forget_loop()  # Whoever used it last did so on a loop that has ended.
+            self.forget_loop()  # The loop that used it last has ended.
             return
         runs = [each for each in self._followed.values() if isinstance(each, Run)]
         for run in runs:

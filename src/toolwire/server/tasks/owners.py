@@ -10,6 +10,6 @@ def owner_of(call: Call) -> str:
     """Return the owner of a task that this request makes.
 
     2025-11-25 tasks, security: to the principal where there is one. What comes without one over HTTP is never listed,
-    so it is kept apart from what belongs to whoever started this process.
+    so it is kept apart from the tasks of the user who started this process.
     """
     return principal_key(call.principal) or ("local" if call.outlet.is_local else "http")

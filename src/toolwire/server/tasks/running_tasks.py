@@ -174,7 +174,7 @@ class Run(Followed):
         if self.is_task:
             return
         if self._opening is None:
-            # Of its own, so that whoever waits for it may give up.
+            # A task of its own: a waiter that gives up does not cancel it.
             self._opening = self.loop.create_task(self._open())
         await asyncio.shield(self._opening)
 

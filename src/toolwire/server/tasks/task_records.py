@@ -1,8 +1,8 @@
 """The records of tasks in the stores, and the bell that rings when one has changed.
 
-A record is the whole truth about its task. Whoever changes one says so on the bus, with nothing but its key; whoever
-cares, in whichever process, reads the record again. The key begins with the owner, so that a task of somebody else is
-not found rather than refused.
+A record is the whole truth about its task. A process that changes one sends its key on the bus, and every process that
+waits for the task reads the record again. The key begins with the owner, so that a task of another owner is not found
+rather than refused.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Records:
         return [key.removeprefix(start) for key in found]
 
     async def each(self) -> list[tuple[str, Record]]:
-        """Return every task that is not over, whoever owns it."""
+        """Return every task that is not over, of all owners."""
         found: list[tuple[str, Record]] = []
         after = ""
         while keys := await _reached(self._stores.kv.keys(self.prefix, after=after, limit=AT_ONCE)):
