@@ -1,4 +1,4 @@
-"""Stores: the state of a server between requests. Three small protocols and their in-process form."""
+"""Stores: the state of a server between requests. Four small protocols and their in-process form."""
 
 from toolwire.stores.memory import (
     KV,
@@ -11,19 +11,30 @@ from toolwire.stores.memory import (
     PositionLost,
     StoreFailed,
     StoreFull,
-    Stores,
 )
+from toolwire.stores.memory_queue import MemoryQueue
+from toolwire.stores.queue import Counts, Held, LeaseLost, Place, Queue, QueueFull, Ready, Task
+from toolwire.stores.stores import Stores
 
 __all__ = [
     "KV",
     "Bus",
+    "Counts",
+    "Held",
+    "LeaseLost",
     "Log",
     "MemoryBus",
     "MemoryKV",
     "MemoryLog",
+    "MemoryQueue",
+    "Place",
     "Position",
     "PositionLost",
+    "Queue",
+    "QueueFull",
+    "Ready",
     "StoreFailed",
     "StoreFull",
     "Stores",
+    "Task",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from toolwire.stores.memory import Stores
+from toolwire.stores.stores import Stores
 
 #: The environment variable that a server without `stores=` reads.
 STORES_VARIABLE: Final = "TOOLWIRE_STORES"

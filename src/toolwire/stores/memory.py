@@ -1,7 +1,8 @@
-"""The three store protocols, and their in-process form.
+"""The protocols `KV`, `Log` and `Bus`, and their in-process form.
 
 `KV` holds values by key, `Log` holds streams of events that can be read again, `Bus` carries messages to everybody who
-listens now. They are small, so that a file or a server can take the place of memory.
+listens now. They are small, so that a file or a server can take the place of memory. The fourth store, `Queue`, has
+modules of its own.
 
 One store may serve several servers, each on an event loop and in a thread of its own. So the in-process forms are safe
 in any thread: each method holds a lock for a few steps, and none of them waits.
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from toolwire.protocol.errors import ServerError, ToolwireError
 
@@ -108,30 +109,17 @@ class Bus(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """The stores that a server keeps its state in."""
-
-    kv: KV
-    log: Log
-    bus: Bus
-
-    @classmethod
-    def memory(cls) -> Stores:
-        return cls(MemoryKV(), MemoryLog(), MemoryBus())
-
-    async def check(self) -> None:
-        """Raise `StoreFailed` when the stores cannot be used now."""
-        await self.kv.get("toolwire:check")
-
-    def close(self) -> None:
-        """Close files and connections, and end threads. The stores cannot be used afterwards."""
-
-
 # --- KV -------------------------------------------------------------------------------------------
 
 #: How many expired values one call removes, so that no call has to remove all of them.
-_SWEEP_STEPS = 16
+SWEEP_STEPS: Final = 16
+
+
+class KeyIndex(Protocol):
+    """Something that is known of keys, as long as they have a value."""
+
+    def forget(self, key: str) -> None:
+        """Forget a key whose value was removed, under the lock of the store."""
 
 
 class MemoryKV:
@@ -152,10 +140,12 @@ class MemoryKV:
         self._deadlines: list[tuple[float, str]] = []
         # The keys in order, kept from the first call of `keys()` on.
         self._sorted: list[str] | None = None
+        #: `MemoryQueue`, which works under this lock and with the methods below it.
+        self._index: KeyIndex | None = None
 
     async def get(self, key: str) -> bytes | None:
         with self._lock:
-            self._sweep(_SWEEP_STEPS)
+            self._sweep(SWEEP_STEPS)
             return self._live(key)
 
     async def put(
@@ -168,7 +158,7 @@ class MemoryKV:
         expect: bytes | None = None,
     ) -> bool:
         with self._lock:
-            self._sweep(_SWEEP_STEPS)
+            self._sweep(SWEEP_STEPS)
             present = self._live(key)
             if (if_absent and present is not None) or (expect is not None and present != expect):
                 return False
@@ -178,7 +168,7 @@ class MemoryKV:
 
     async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
         with self._lock:
-            self._sweep(_SWEEP_STEPS)
+            self._sweep(SWEEP_STEPS)
             present = self._live(key)
             deadline = self._items[key][1] if present is not None else None
             total = int(present or 0) + amount
@@ -195,7 +185,7 @@ class MemoryKV:
 
     async def expire(self, key: str, ttl: float | None) -> bool:
         with self._lock:
-            self._sweep(_SWEEP_STEPS)
+            self._sweep(SWEEP_STEPS)
             if self._live(key) is None:
                 return False
             self._set_deadline(key, ttl)
@@ -239,6 +229,8 @@ class MemoryKV:
         if item is None:
             return False
         self._bytes -= len(key) + len(item[0])
+        if self._index is not None:
+            self._index.forget(key)
         if self._sorted is not None:
             del self._sorted[bisect_left(self._sorted, key)]
         return True

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from toolwire.protocol.errors import ServerError
 from toolwire.stores import redis_scripts as scripts
-from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFailed, StoreFull, Stores
+from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFailed, StoreFull
 from toolwire.stores.names import decode_name, encode_name
 from toolwire.stores.redis_address import DEFAULT_PREFIX, read_address
 from toolwire.stores.redis_link import LISTEN_SECONDS, Ask, RedisLink
+from toolwire.stores.stores import Stores
 
 __all__ = ["RedisBus", "RedisKV", "RedisLog", "RedisStores", "StoreFailed"]
 

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFailed, StoreFull, Stores
+from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFailed, StoreFull
 from toolwire.stores.names import decode_name, encode_name
 from toolwire.stores.sqlite_file import SqliteFile
+from toolwire.stores.stores import Stores
 
 __all__ = ["SqliteBus", "SqliteKV", "SqliteLog", "SqliteStores", "StoreFailed"]
 

@@ -1,0 +1,217 @@
+"""`Queue`: who runs a task now. It is an index over records in the `KV`, and changes together with them.
+
+The record of a task is a value in the `KV`, and the one truth of its state. The queue knows the *place* of the task: it
+is ready to be taken, a process holds it, or it has no place because it is over or the host drives it. The queue knows
+nothing of MCP: a record is bytes; a kind, an owner and a process are texts.
+
+A process holds tasks as long as it has a *lease*, which it renews. All times are those of the store's clock. The store
+never takes a lease away by itself: a process that watches the others calls `bury`, after it has seen for the whole
+length of a lease, by its own clock, that the lease was not renewed. So neither an outage of the store nor a clock that
+jumps ends the lease of a process that lives.
+
+Each operation is one atomic step, and can be repeated when its answer was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias
+
+from toolwire.protocol.errors import ServerError, ToolwireError
+from toolwire.stores.memory import StoreFull
+
+#: How many tasks whose delay is over one `take` adds to the lines.
+MOST_DUE: Final = 1000
+#: How long the names of processes without a lease are remembered, in seconds, and how many of them.
+BURIED_SECONDS: Final = 24 * 3600.0
+MOST_BURIED: Final = 10_000
+
+
+class LeaseLost(ToolwireError):
+    """The process does not hold the task, or its lease was taken away: what it wanted to write is refused."""
+
+    def __init__(self, text: str = "The process does not hold this task, or has no lease any more.") -> None:
+        super().__init__(text)
+
+
+class QueueFull(StoreFull):
+    """Too many tasks wait to be taken."""
+
+    def __init__(self, text: str = "Too many tasks wait to be taken.") -> None:
+        super().__init__(text)
+
+
+class Ready(NamedTuple):
+    """The place of a task that waits to be taken."""
+
+    kind: str
+    """Tasks are taken by kind: for a server, the tool."""
+    owner: str
+    """Owners take turns within a kind."""
+    delay: float = 0.0
+    """Seconds before the task may be taken."""
+
+
+class Held(NamedTuple):
+    """The place of a task that a process runs, or is about to run."""
+
+    process: str
+    kind: str = ""
+    """The kind that the task is counted under; empty: the kind that it had before."""
+
+
+Place: TypeAlias = Ready | Held
+
+
+class Task(NamedTuple):
+    """A task as the queue hands it out."""
+
+    key: str
+    value: bytes
+    """The record."""
+    process: str = ""
+    """The process that holds the task; empty where it is ready."""
+
+
+class Counts(NamedTuple):
+    """Numbers of a queue, for metrics and for people."""
+
+    ready: Mapping[str, int]
+    """Tasks that wait to be taken, by kind; those with a delay are among them."""
+    held: Mapping[str, int]
+    """Tasks that a process holds, by kind."""
+    delayed: int
+    """Tasks whose delay is not over."""
+    orphans: int
+    """Tasks held by processes without a lease."""
+    oldest: float
+    """For how many seconds the oldest ready task could have been taken; 0 without one."""
+    leases: int
+    """Processes that have a lease."""
+
+
+class Queue(Protocol):
+    """Tasks that wait for a process, and tasks that a process holds."""
+
+    async def change(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        ttl: float | None,
+        expect: bytes | None,
+        place: Place | None,
+        holder: str = "",
+        orphan_of: str = "",
+        most_ready: int | None = None,
+    ) -> bytes | None:
+        """Write a record and its place in one step. Return None when it is written, else the record that is there now
+        (b"" for none).
+
+        `expect` is the record that has to be there; None: there has to be none. A value that is there already, byte for
+        byte, and is not `expect` counts as written, whatever has happened to its place since. So a step is repeated
+        after a lost answer, as long as each record differs from the one before.
+
+        `holder` is the process that has to hold the task and to have a lease. `orphan_of` is the process that has to
+        hold the task and to have none. `Held` needs a lease of its process. Raise `LeaseLost` otherwise.
+
+        A task that is ready keeps its place in line when it is changed to the same kind and owner.
+        `most_ready` is how many tasks may be ready with this one. Raise `QueueFull`, and `StoreFull` where the `KV` has
+        no room. A change to a value that is no longer is never refused for want of room, even by a Redis that is full.
+        """
+
+    async def take(
+        self, process: str, kinds: Sequence[str], most: int, known: Collection[str] | None = None
+    ) -> list[Task]:
+        """Move at most `most` ready tasks of these kinds to the process, and return them.
+
+        Kinds take turns, and owners within a kind; the tasks of an owner come in the order in which they became ready.
+        Raise `LeaseLost` for a process without a lease.
+
+        With `known`, tasks that the process holds and that are not in it come first, because the answer that brought
+        them was lost. They count towards `most`, and all of them are returned. Give it after a `take` that failed, and
+        put a key into it before a `change` that makes the process hold the task, not afterwards.
+        """
+
+    async def renew(self, process: str, lease: float) -> bool:
+        """Give the process a lease of so many seconds, or renew it. Return False when it was taken away for good."""
+
+    async def release(self, process: str) -> None:
+        """End the lease of a process for good. Tasks that it still holds become orphans."""
+
+    async def stale(self) -> list[tuple[str, int]]:
+        """Return the processes whose lease was not renewed for its length, each with the number of its last renewal.
+
+        At most 1000 are returned, those with the oldest renewal first.
+        """
+
+    async def bury(self, process: str, renewal: int) -> bool:
+        """Take a lease away if this is still its last renewal. Return whether the process has no lease now."""
+
+    async def orphans(self, limit: int) -> list[Task]:
+        """Return at most `limit` tasks held by processes that have no lease, in the order of processes and keys."""
+
+    async def waiting(self, longer_than: float, limit: int) -> list[Task]:
+        """Return at most `limit` tasks that could have been taken for so many seconds, the oldest first."""
+
+    async def place(self, key: str) -> Place | None:
+        """Return the place of a task; of one with a delay, with what is left of it."""
+
+    async def counts(self) -> Counts: ...
+
+    def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
+        """Renew the lease every third of its length, in the thread of the store, until the returned function is called.
+
+        The event loop may be blocked meanwhile. `lost` is called once, in any thread, when the lease was taken away.
+        """
+
+
+class NoQueue:
+    """The queue of stores that were made from a `KV` of another kind, without a queue.
+
+    Places in the memory of this process would be lost with it, and a task would stay "working" for nobody. So tasks are
+    refused instead.
+    """
+
+    async def change(self, *given: object, **named: object) -> NoReturn:
+        raise ServerError("These stores have no queue, which tasks need: make them as Stores(kv, log, bus, queue)")
+
+    take = renew = release = stale = bury = orphans = waiting = place = counts = change
+
+    def keep(self, *given: object, **named: object) -> NoReturn:
+        raise ServerError("These stores have no queue, which tasks need: make them as Stores(kv, log, bus, queue)")
+
+
+def judge(
+    present: bytes | None,
+    place_now: Place | None,
+    value: bytes,
+    expect: bytes | None,
+    place: Place | None,
+    holder: str,
+    orphan_of: str,
+    has_lease: Callable[[str], bool],
+) -> tuple[bool, bytes | None]:
+    """Return whether `Queue.change` has to write, and what it answers if not. Raise `LeaseLost`."""
+    if present is None and expect is not None:
+        return False, b""
+    if present == value and (value != expect or _is_same(place_now, place)):
+        return False, None
+    holding = place_now.process if isinstance(place_now, Held) else ""
+    if holder and not (holding == holder and has_lease(holder)):
+        raise LeaseLost
+    if orphan_of and not (holding == orphan_of and not has_lease(orphan_of)):
+        raise LeaseLost
+    if present != expect:
+        return False, present
+    if isinstance(place, Held) and not has_lease(place.process):
+        raise LeaseLost
+    return True, None
+
+
+def _is_same(now: Place | None, wanted: Place | None) -> bool:
+    if isinstance(now, Held) and isinstance(wanted, Held):
+        return now.process == wanted.process and wanted.kind in ("", now.kind)
+    if isinstance(now, Ready) and isinstance(wanted, Ready):
+        return now[:2] == wanted[:2]
+    return now is wanted

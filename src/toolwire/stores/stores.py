@@ -1,0 +1,40 @@
+"""`Stores`: the four stores that a server keeps its state in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from toolwire.stores.memory import KV, Bus, Log, MemoryBus, MemoryKV, MemoryLog
+from toolwire.stores.memory_queue import MemoryQueue
+from toolwire.stores.queue import NoQueue, Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The stores that a server keeps its state in.
+
+    Without `queue`, a `MemoryKV` gets its `MemoryQueue`. A `KV` of another kind gets none, and the server runs no tasks.
+    """
+
+    kv: KV
+    log: Log
+    bus: Bus
+    queue: Queue = cast(Queue, None)
+
+    def __post_init__(self) -> None:
+        if cast(Queue | None, self.queue) is None:
+            queue = MemoryQueue.of(self.kv) if isinstance(self.kv, MemoryKV) else NoQueue()
+            # The dataclass is frozen.
+            object.__setattr__(self, "queue", queue)
+
+    @classmethod
+    def memory(cls) -> Stores:
+        return cls(MemoryKV(), MemoryLog(), MemoryBus())
+
+    async def check(self) -> None:
+        """Raise `StoreFailed` when the stores cannot be used now."""
+        await self.kv.get("toolwire:check")
+
+    def close(self) -> None:
+        """Close files and connections, and end threads. The stores cannot be used afterwards."""
