@@ -182,6 +182,10 @@ class NoQueue:
         raise ServerError("These stores have no queue, which tasks need: make them as Stores(kv, log, bus, queue)")
 
 
+#: The queue of `Stores` that were given none.
+NO_QUEUE: Final = NoQueue()
+
+
 def judge(
     present: bytes | None,
     place_now: Place | None,

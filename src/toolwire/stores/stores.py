@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from toolwire.stores.memory import KV, Bus, Log, MemoryBus, MemoryKV, MemoryLog
 from toolwire.stores.memory_queue import MemoryQueue
-from toolwire.stores.queue import NoQueue, Queue
+from toolwire.stores.queue import NO_QUEUE, Queue
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
     """The stores that a server keeps its state in.
 
-    Without `queue`, a `MemoryKV` gets its `MemoryQueue`. A `KV` of another kind gets none, and the server runs no tasks.
+    Without `queue`, a `MemoryKV` gets its `MemoryQueue`. A `KV` of another kind gets none: a server then runs no tasks.
     """
 
     kv: KV
     log: Log
     bus: Bus
-    queue: Queue = cast(Queue, None)
+    queue: Queue = NO_QUEUE
 
     def __post_init__(self) -> None:
-        if cast(Queue | None, self.queue) is None:
-            queue = MemoryQueue.of(self.kv) if isinstance(self.kv, MemoryKV) else NoQueue()
+        if self.queue is NO_QUEUE and isinstance(self.kv, MemoryKV):
             # The dataclass is frozen.
-            object.__setattr__(self, "queue", queue)
+            object.__setattr__(self, "queue", MemoryQueue.of(self.kv))
 
     @classmethod
     def memory(cls) -> Stores:
