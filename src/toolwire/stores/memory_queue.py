@@ -10,7 +10,7 @@ import heapq
 import math
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
@@ -22,6 +22,7 @@ from toolwire.stores.queue import (
     BURIED_SECONDS,
     MOST_BURIED,
     MOST_DUE,
+    MOST_LEASES,
     Counts,
     Held,
     LeaseLost,
@@ -111,7 +112,13 @@ class MemoryQueue:
             return None
 
     async def take(
-        self, process: str, kinds: Sequence[str], most: int, known: Collection[str] | None = None
+        self,
+        process: str,
+        kinds: Collection[str],
+        most: int,
+        *,
+        known: Collection[str] | None = None,
+        passing_over: Collection[str] = (),
     ) -> list[Task]:
         with self._lock:
             if process not in self._leases:
@@ -122,7 +129,7 @@ class MemoryQueue:
                 tasks += self._tasks(key for key in self._held_by(process) if key not in known)
             self._fill_lines()
             wanted = set(kinds)
-            while len(tasks) < most and (key := self._next(wanted)) is not None:
+            while len(tasks) < most and (key := self._next(wanted, passing_over)) is not None:
                 self._move(key, self._place(key), Held(process))
                 tasks += self._tasks([key])
             return tasks
@@ -173,7 +180,12 @@ class MemoryQueue:
         with self._lock:
             now = self._clock()
             stale = [(lease.deadline, name, lease.renewal) for name, lease in self._leases.items()]
-            return [(name, renewal) for deadline, name, renewal in sorted(stale)[:1000] if deadline <= now]
+            return [(name, renewal) for deadline, name, renewal in sorted(stale)[:MOST_LEASES] if deadline <= now]
+
+    async def leases(self, prefix: str = "") -> list[tuple[str, int]]:
+        with self._lock:
+            found = [(name, lease.renewal) for name, lease in self._leases.items() if name.startswith(prefix)]
+            return sorted(found)[:MOST_LEASES]
 
     async def bury(self, process: str, renewal: int) -> bool:
         with self._lock:
@@ -299,16 +311,16 @@ class MemoryQueue:
                 self._stand_in_line(key, waiting)
                 steps -= 1
 
-    def _next(self, kinds: set[str]) -> str | None:
+    def _next(self, kinds: Collection[str], passing_over: Collection[str]) -> str | None:
         """Return the task whose turn it is; its kind and its owner go to the end of the line."""
-        kind = next((kind for kind in self._lines if kind in kinds), None)
-        if kind is None:
-            return None
-        owners = self._lines[kind]
-        owner, line = next(iter(owners.items()))
-        self._lines.move_to_end(kind)
-        owners.move_to_end(owner)
-        return line[0][1]
+        for kind, owners in self._lines.items():
+            if kind in kinds:
+                for owner, line in owners.items():
+                    if owner not in passing_over:
+                        self._lines.move_to_end(kind)
+                        owners.move_to_end(owner)
+                        return line[0][1]
+        return None
 
     # --- reading ---
 

@@ -14,7 +14,7 @@ Each operation is one atomic step, and can be repeated when its answer was lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from toolwire.protocol.errors import ServerError, ToolwireError
@@ -22,6 +22,8 @@ from toolwire.stores.memory import StoreFull
 
 #: How many tasks whose delay is over one `take` adds to the lines.
 MOST_DUE: Final = 1000
+#: How many leases one answer has.
+MOST_LEASES: Final = 1000
 #: How long the names of processes without a lease are remembered, in seconds, and how many of them.
 BURIED_SECONDS: Final = 24 * 3600.0
 MOST_BURIED: Final = 10_000
@@ -121,12 +123,18 @@ class Queue(Protocol):
         """
 
     async def take(
-        self, process: str, kinds: Sequence[str], most: int, known: Collection[str] | None = None
+        self,
+        process: str,
+        kinds: Collection[str],
+        most: int,
+        *,
+        known: Collection[str] | None = None,
+        passing_over: Collection[str] = (),
     ) -> list[Task]:
         """Move at most `most` ready tasks of these kinds to the process, and return them.
 
         Kinds take turns, and owners within a kind; the tasks of an owner come in the order in which they became ready.
-        Raise `LeaseLost` for a process without a lease.
+        The owners in `passing_over` keep their tasks and their turn. Raise `LeaseLost` for a process without a lease.
 
         With `known`, tasks that the process holds and that are not in it come first, because the answer that brought
         them was lost. They count towards `most`, and all of them are returned. Give it after a `take` that failed, and
@@ -143,6 +151,12 @@ class Queue(Protocol):
         """Return the processes whose lease was not renewed for its length, each with the number of its last renewal.
 
         At most 1000 are returned, those with the oldest renewal first.
+        """
+
+    async def leases(self, prefix: str = "") -> list[tuple[str, int]]:
+        """Return the processes that have a lease and whose name begins so, each with the number of its last renewal.
+
+        At most 1000 are returned, in the order of their names.
         """
 
     async def bury(self, process: str, renewal: int) -> bool:
@@ -176,7 +190,7 @@ class NoQueue:
     async def change(self, *given: object, **named: object) -> NoReturn:
         raise ServerError("These stores have no queue, which tasks need: make them as Stores(kv, log, bus, queue)")
 
-    take = renew = release = stale = bury = orphans = waiting = place = counts = change
+    take = renew = release = stale = leases = bury = orphans = waiting = place = counts = change
 
     def keep(self, *given: object, **named: object) -> NoReturn:
         raise ServerError("These stores have no queue, which tasks need: make them as Stores(kv, log, bus, queue)")
