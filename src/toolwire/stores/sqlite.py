@@ -1,4 +1,4 @@
-"""The three stores in one SQLite file: for several processes on one machine, and for state that survives a restart.
+"""The four stores in one SQLite file: for several processes on one machine, and for state that survives a restart.
 
 server = Server("notes", stores=SqliteStores("state.db"))
 
@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFailed, StoreFull
+from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFailed
 from toolwire.stores.names import decode_name, encode_name
 from toolwire.stores.sqlite_file import SqliteFile
+from toolwire.stores.sqlite_kv import SqliteKV, sweep
+from toolwire.stores.sqlite_queue import QUEUE_SCHEMA, SqliteQueue
 from toolwire.stores.stores import Stores
 
-__all__ = ["SqliteBus", "SqliteKV", "SqliteLog", "SqliteStores", "StoreFailed"]
+__all__ = ["SqliteBus", "SqliteKV", "SqliteLog", "SqliteQueue", "SqliteStores", "StoreFailed"]
 
 _VERSION: Final = 1
 #: How many expired values one transaction removes beside its own work.
@@ -94,7 +96,7 @@ END
 
 
 class SqliteStores(Stores):
-    """`KV`, `Log` and `Bus` in the file at `path`. A missing file is created, readable by its owner alone.
+    """`KV`, `Log`, `Bus` and `Queue` in the file at `path`. A missing file is created, readable by its owner alone.
 
     Nothing is opened before the first use, so the stores can be made before a process forks and used afterwards. Beside
     the file there are SQLite's own (`-wal`, `-shm`) and, while a process uses it, the folder `-sockets`, through which
@@ -123,12 +125,14 @@ class SqliteStores(Stores):
             path,
             _SCHEMA.format(position=position),
             _VERSION,
+            additions=QUEUE_SCHEMA,
             look=lambda connection: bus.look(connection),
             tidy=lambda connection: _tidy(connection, clock()),
         )
         bus = SqliteBus(file, max_subscribers=max_subscribers, max_pending=max_pending, clock=clock)
+        kv = SqliteKV(file, max_items=max_items, max_bytes=max_bytes, clock=clock)
         super().__init__(
-            SqliteKV(file, max_items=max_items, max_bytes=max_bytes, clock=clock),
+            kv,
             SqliteLog(
                 file,
                 max_events=max_events,
@@ -137,6 +141,7 @@ class SqliteStores(Stores):
                 max_total_bytes=max_log_bytes,
             ),
             bus,
+            SqliteQueue(file, kv, clock=clock),
         )
         # The dataclass is frozen.
         object.__setattr__(self, "_file", file)
@@ -155,138 +160,10 @@ def _nothing(connection: sqlite3.Connection) -> None:
 
 
 def _tidy(connection: sqlite3.Connection, now: float) -> None:
-    _sweep(connection, now, _SWEEP_STEPS)
+    sweep(connection, now, _SWEEP_STEPS)
     connection.execute(
         "DELETE FROM bus WHERE id IN (SELECT id FROM bus WHERE sent < ? LIMIT 100)", (now - _BUS_SECONDS,)
     )
-
-
-def _sweep(connection: sqlite3.Connection, now: float, steps: int) -> None:
-    connection.execute(
-        "DELETE FROM kv WHERE rowid IN (SELECT rowid FROM kv WHERE deadline <= ? ORDER BY deadline LIMIT ?)",
-        (now, steps),
-    )
-
-
-# --- KV -------------------------------------------------------------------------------------------
-
-
-class SqliteKV:
-    def __init__(self, file: SqliteFile, *, max_items: int, max_bytes: int, clock: Callable[[], float]) -> None:
-        self._file = file
-        self._max_items = max_items
-        self._max_bytes = max_bytes
-        self._clock = clock
-
-    async def get(self, key: str) -> bytes | None:
-        name = encode_name(key)
-        return await self._file.read(lambda connection: self._live(connection, name))
-
-    async def put(
-        self,
-        key: str,
-        value: bytes,
-        *,
-        ttl: float | None = None,
-        if_absent: bool = False,
-        expect: bytes | None = None,
-    ) -> bool:
-        name, value = encode_name(key), bytes(value)
-
-        def work(connection: sqlite3.Connection) -> bool:
-            now = self._clock()
-            present = self._live(connection, name)
-            if (if_absent and present is not None) or (expect is not None and present != expect):
-                return False
-            if present is None:
-                connection.execute("DELETE FROM kv WHERE key = ?", (name,))
-            self._make_room(connection, name, value, present)
-            connection.execute(
-                "INSERT INTO kv (key, value, deadline) VALUES (?, ?, ?)"
-                " ON CONFLICT (key) DO UPDATE SET value = excluded.value, deadline = excluded.deadline",
-                (name, value, None if ttl is None else now + ttl),
-            )
-            return True
-
-        return await self._file.write(work)
-
-    async def add(self, key: str, amount: int, *, ttl: float | None = None) -> int:
-        name = encode_name(key)
-
-        def work(connection: sqlite3.Connection) -> int:
-            present = self._live(connection, name)
-            total = int(present or 0) + amount
-            value = b"%d" % total
-            if present is None:
-                connection.execute("DELETE FROM kv WHERE key = ?", (name,))
-            self._make_room(connection, name, value, present)
-            connection.execute(
-                "INSERT INTO kv (key, value, deadline) VALUES (?, ?, ?)"
-                " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                (name, value, None if ttl is None else self._clock() + ttl),
-            )
-            return total
-
-        return await self._file.write(work)
-
-    async def delete(self, key: str) -> bool:
-        name = encode_name(key)
-
-        def work(connection: sqlite3.Connection) -> bool:
-            present = self._live(connection, name)
-            connection.execute("DELETE FROM kv WHERE key = ?", (name,))
-            return present is not None
-
-        return await self._file.write(work)
-
-    async def expire(self, key: str, ttl: float | None) -> bool:
-        name = encode_name(key)
-
-        def work(connection: sqlite3.Connection) -> bool:
-            now = self._clock()
-            changed = connection.execute(
-                "UPDATE kv SET deadline = ? WHERE key = ? AND (deadline IS NULL OR deadline > ?)",
-                (None if ttl is None else now + ttl, name, now),
-            )
-            return changed.rowcount > 0
-
-        return await self._file.write(work)
-
-    async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        first, last = encode_name(prefix), encode_name(after)
-
-        def work(connection: sqlite3.Connection) -> list[str]:
-            # No byte of UTF-8 is 0xff, so this comes after every key that begins with the prefix.
-            found = connection.execute(
-                "SELECT key FROM kv WHERE key >= ? AND key > ? AND key < ? AND (deadline IS NULL OR deadline > ?)"
-                " ORDER BY key LIMIT ?",
-                (first, last, first + b"\xff", self._clock(), max(limit, 0)),
-            )
-            return [decode_name(bytes(key)) for (key,) in found]
-
-        return await self._file.read(work)
-
-    def _live(self, connection: sqlite3.Connection, name: bytes) -> bytes | None:
-        row = connection.execute(
-            "SELECT value FROM kv WHERE key = ? AND (deadline IS NULL OR deadline > ?)", (name, self._clock())
-        ).fetchone()
-        return None if row is None else bytes(row[0])
-
-    def _make_room(self, connection: sqlite3.Connection, name: bytes, value: bytes, present: bytes | None) -> None:
-        items = 0 if present is not None else 1
-        size = len(value) - len(present) if present is not None else len(name) + len(value)
-        if self._fits(connection, items, size):
-            return
-        _sweep(connection, self._clock(), self._max_items)
-        if not self._fits(connection, items, size):
-            raise StoreFull("The key-value store is full.")
-
-    def _fits(self, connection: sqlite3.Connection, items: int, size: int) -> bool:
-        # A change that needs no more room is never refused.
-        kept_items, kept_bytes = connection.execute("SELECT kv_items, kv_bytes FROM totals").fetchone()
-        return (items <= 0 or kept_items + items <= self._max_items) and (
-            size <= 0 or kept_bytes + size <= self._max_bytes
-        )
 
 
 # --- Log ------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import sqlite3
 import threading
@@ -21,7 +22,7 @@ from typing import Any, Final, TypeVar
 from toolwire.protocol.errors import ToolwireError
 from toolwire.stores.memory import StoreFailed
 from toolwire.stores.process_wakeup import Doorbell
-from toolwire.stores.thread_jobs import Job, settle_all
+from toolwire.stores.thread_jobs import Job, call_guarded, settle_all
 
 _logger = logging.getLogger("toolwire.stores")
 
@@ -36,6 +37,8 @@ TIDY_SECONDS: Final = 30.0
 #: How often to look for changes of other processes: seldom where they can wake this one.
 LOOK_SECONDS_AUDIBLE: Final = 1.0
 LOOK_SECONDS: Final = 0.05
+#: The pause before work that keeps something alive is tried again.
+RETRY_SECONDS: Final = 1.0
 
 
 class SqliteFile:
@@ -47,16 +50,20 @@ class SqliteFile:
         schema: str,
         version: int,
         *,
+        additions: str = "",
         look: Work[None],
         tidy: Work[None],
     ) -> None:
         """Prepare the file and open nothing.
 
-        `look` is called after every change of any process; `tidy` in a transaction, at intervals.
+        `additions` are statements that each process runs when it opens the file: they create what a file of an earlier
+        release lacks and its programs ignore. `look` is called after every change of any process; `tidy` in a
+        transaction, at intervals.
         """
         self.path: Path = Path(path).absolute()
         self._schema = schema
         self._version = version
+        self._additions = additions
         self._look = look
         self._tidy = tidy
         self._lock = threading.Lock()
@@ -66,6 +73,8 @@ class SqliteFile:
         self._process: int | None = None
         self._thread: threading.Thread | None = None
         self._bell: Doorbell | None = None
+        self._ended = threading.Event()
+        self._repeated: dict[_Repeated, None] = {}
 
     # --- on the event loops ---
 
@@ -86,6 +95,24 @@ class SqliteFile:
             if waking and self._bell is not None:
                 self._bell.ring()
         return future
+
+    def repeat(self, work: Work[bool], seconds: float, ended: Callable[[], None]) -> Callable[[], None]:
+        """Run a job at once and then at intervals, until the returned function is called or the job returns False.
+
+        In the latter case call `ended`, in the thread.
+        """
+        repeated = _Repeated(work, seconds, ended)
+        with self._lock:
+            self._ensure_thread()
+            self._repeated[repeated] = None
+            assert self._bell is not None
+            self._bell.ring()
+
+        def stop() -> None:
+            with self._lock:
+                self._repeated.pop(repeated, None)
+
+        return stop
 
     def wake(self) -> None:
         """Start to look for changes of other processes, without a job."""
@@ -109,6 +136,7 @@ class SqliteFile:
 
     def close(self) -> None:
         """Finish the jobs, and close the file."""
+        self._ended.set()
         with self._lock:
             self._closed = True
             thread, bell = self._thread, self._bell
@@ -125,6 +153,10 @@ class SqliteFile:
                 self._serve(connection, bell)
         except (sqlite3.Error, OSError, StoreFailed) as error:
             self._fail(error)
+            if self._repeated and not self._ended.wait(RETRY_SECONDS):
+                # Nobody may come with a job meanwhile: the event loop can be blocked.
+                with self._lock, contextlib.suppress(StoreFailed):
+                    self._ensure_thread()
 
     def _serve(self, connection: sqlite3.Connection, bell: Doorbell) -> None:
         version = _data_version(connection)
@@ -132,7 +164,7 @@ class SqliteFile:
         tidied = time.monotonic()
         self._guarded(self._look, connection)
         while True:
-            bell.wait(every)
+            bell.wait(min(every, self._next_repetition()))
             with self._lock:
                 jobs, self._jobs = self._jobs, []
                 self._rung = False
@@ -141,6 +173,7 @@ class SqliteFile:
                 self._transact(connection, bell, jobs[start : start + MAX_BATCH])
             if closed:
                 return
+            self._run_repeated(connection)
             now = _data_version(connection)
             if now != version:
                 version = now
@@ -173,6 +206,32 @@ class SqliteFile:
         settle_all(jobs)
         if any(job.ring for job in jobs):
             bell.ring_others()
+
+    def _next_repetition(self) -> float:
+        """Return in how many seconds repeated work is due."""
+        with self._lock:
+            due = min((each.due for each in self._repeated), default=math.inf)
+        return max(due - time.monotonic(), 0.0)
+
+    def _run_repeated(self, connection: sqlite3.Connection) -> None:
+        with self._lock:
+            due = [each for each in self._repeated if each.due <= time.monotonic()]
+        for each in due:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                continues = each.work(connection)
+                connection.execute("COMMIT")
+                each.due = time.monotonic() + each.seconds
+            except sqlite3.Error as error:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                _logger.error("%s", _failure(self.path, error))
+                continues = True
+                each.due = time.monotonic() + min(each.seconds, RETRY_SECONDS)
+            if not continues:
+                with self._lock:
+                    self._repeated.pop(each, None)
+                call_guarded(each.ended)
 
     def _tidy_alone(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
@@ -234,10 +293,24 @@ class SqliteFile:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {self._version}")
+            for statement in filter(str.strip, self._additions.split(";;")):
+                connection.execute(statement)
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+
+
+class _Repeated:
+    """A job that is run at intervals. It returns whether it is to be run again."""
+
+    __slots__ = ("due", "ended", "seconds", "work")
+
+    def __init__(self, work: Work[bool], seconds: float, ended: Callable[[], None]) -> None:
+        self.work = work
+        self.seconds = seconds
+        self.ended = ended
+        self.due: float = -math.inf
 
 
 class _SqliteJob(Job):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
+
+_logger = logging.getLogger("toolwire.stores")
 
 
 class Job:
@@ -47,3 +50,11 @@ def settle_all(jobs: Sequence[Job]) -> None:
 def _settle(jobs: Sequence[Job]) -> None:
     for job in jobs:
         job.settle()
+
+
+def call_guarded(function: Callable[[], None]) -> None:
+    """Call a function of the user of a store. Its failure must not end the thread of the store."""
+    try:
+        function()
+    except Exception:
+        _logger.exception("A function that a store was given failed")
