@@ -1,4 +1,4 @@
-"""The three stores on Redis: for several machines behind a load balancer.
+"""The four stores on Redis: for several machines behind a load balancer.
 
     server = Server("notes", stores=RedisStores("redis://redis.internal:6379/0"))
 
@@ -18,9 +18,10 @@ from toolwire.stores.memory import MemoryBus, Position, PositionLost, StoreFaile
 from toolwire.stores.names import decode_name, encode_name
 from toolwire.stores.redis_address import DEFAULT_PREFIX, read_address
 from toolwire.stores.redis_link import LISTEN_SECONDS, Ask, RedisLink
+from toolwire.stores.redis_queue import RedisQueue
 from toolwire.stores.stores import Stores
 
-__all__ = ["RedisBus", "RedisKV", "RedisLog", "RedisStores", "StoreFailed"]
+__all__ = ["RedisBus", "RedisKV", "RedisLog", "RedisQueue", "RedisStores", "StoreFailed"]
 
 _logger = logging.getLogger("toolwire.stores")
 
@@ -30,7 +31,7 @@ _LARGEST: Final = 2**53
 
 
 class RedisStores(Stores):
-    """`KV`, `Log` and `Bus` on the Redis at `url`: `redis://`, `rediss://` for TLS, or `unix://` for a socket.
+    """`KV`, `Log`, `Bus` and `Queue` on the Redis at `url`: `redis://`, `rediss://` for TLS, or `unix://` for a socket.
 
     `prefix` (by default "toolwire") separates programs that share a Redis. Each operation ends within about twice
     `timeout` seconds (5). Both can be part of the address: `redis://host/0?prefix=notes&timeout=2`.
@@ -77,6 +78,7 @@ class RedisStores(Stores):
                 first_position=first_position,
             ),
             bus,
+            RedisQueue(link, max_items=max_items, max_bytes=max_bytes, clock=clock),
         )
         # The dataclass is frozen.
         object.__setattr__(self, "_link", link)

@@ -18,12 +18,13 @@ from typing import Any, Final, TypeAlias
 
 from toolwire.backoff import Backoff
 from toolwire.extras import require
-from toolwire.protocol.errors import ServerError
+from toolwire.protocol.errors import ServerError, ToolwireError
 from toolwire.stores.memory import StoreFailed
 from toolwire.stores.redis_address import RedisAddress
 from toolwire.stores.redis_errors import RedisErrors
 from toolwire.stores.redis_pipeline import LONGEST_PAUSE, RedisConnection, RedisPipeline, ScriptCall, ScriptQueue, Then
 from toolwire.stores.redis_scripts import Script
+from toolwire.stores.thread_jobs import call_guarded
 
 _logger = logging.getLogger("toolwire.stores")
 
@@ -33,6 +34,21 @@ IDLE_SECONDS: Final = 30
 
 #: A function that sends one command on the second connection, and returns its reply.
 Ask: TypeAlias = Callable[..., Awaitable[Any]]
+
+
+class _Repeated:
+    """A script that is run at intervals. Its answer says whether it is to be run again."""
+
+    __slots__ = ("arguments", "ended", "script", "seconds", "task")
+
+    def __init__(
+        self, script: Script, arguments: Callable[[], Sequence[Any]], seconds: float, ended: Callable[[], None]
+    ) -> None:
+        self.script = script
+        self.arguments = arguments
+        self.seconds = seconds
+        self.ended = ended
+        self.task: asyncio.Task[None] | None = None
 
 
 class RedisLink:
@@ -65,6 +81,8 @@ class RedisLink:
         self._process: int | None = None
         self._thread: threading.Thread | None = None
         self._queue: ScriptQueue | None = None
+        self._ended = threading.Event()
+        self._repeated: dict[_Repeated, None] = {}
         try:
             self._connect(timeout)
         except (TypeError, ValueError):
@@ -72,16 +90,39 @@ class RedisLink:
 
     # --- on the event loops ---
 
-    async def ask(self, script: Script, *arguments: Any, then: Then = lambda reply: reply) -> Any:
-        """Run a script. `then` turns its reply into the result, in the thread."""
+    async def ask(
+        self, script: Script, *arguments: Any, keys: Sequence[bytes] = (), then: Then = lambda reply: reply
+    ) -> Any:
+        """Run a script. `keys` follow its own, without the prefix. `then` makes the result of the reply in the thread."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._open().add(ScriptCall(script, arguments, then, time.monotonic() + self._timeout, loop, future))
+        self._open().add(ScriptCall(script, arguments, keys, then, time.monotonic() + self._timeout, loop, future))
         return await future
 
     def wake(self) -> None:
         """Start to listen, without running a script."""
         self._open()
+
+    def repeat(
+        self, script: Script, arguments: Callable[[], Sequence[Any]], seconds: float, ended: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Run a script at once and then at intervals, until the returned function is called or it answers 0.
+
+        In the latter case call `ended`, in the thread. While Redis is away the script is tried more often.
+        """
+        repeated = _Repeated(script, arguments, seconds, ended)
+        with self._lock:
+            self._repeated[repeated] = None
+        self._open().call(lambda: self._begin(repeated))
+
+        def stop() -> None:
+            with self._lock:
+                self._repeated.pop(repeated, None)
+                queue = self._queue
+            if queue is not None and repeated.task is not None:
+                queue.call(repeated.task.cancel)
+
+        return stop
 
     def _open(self) -> ScriptQueue:
         with self._lock:
@@ -103,6 +144,7 @@ class RedisLink:
 
     def close(self) -> None:
         """Finish the scripts that were asked for, and close the connections."""
+        self._ended.set()
         with self._lock:
             self._closed = True
             thread, queue = self._thread, self._queue
@@ -123,12 +165,18 @@ class RedisLink:
             with self._lock:
                 self._thread = None  # The next to come tries anew.
             queue.fail(self._errors.failure(error))
+            if self._repeated and not self._ended.wait(LONGEST_PAUSE):
+                # Nobody may come with a script meanwhile: the event loops can be blocked.
+                with contextlib.suppress(StoreFailed):
+                    self._open()
 
     async def _serve(self, queue: ScriptQueue) -> None:
         # Both exist before anything can fail, so that both are closed.
         speaking, waiting = self._connect(self._timeout), self._connect(self._timeout + LISTEN_SECONDS)
         speaker = RedisPipeline(queue, speaking, self._errors, self.prefix, self._timeout, self._first)
         listening = asyncio.create_task(self._hear(waiting, speaker))
+        for repeated in tuple(self._repeated):
+            self._begin(repeated)
         try:
             await speaker.run()
         finally:
@@ -138,6 +186,27 @@ class RedisLink:
                 await asyncio.wait({listening}, timeout=0.05)
             await self._let_go(speaking)
             await self._let_go(waiting)
+
+    def _begin(self, repeated: _Repeated) -> None:
+        """Run a script at intervals from now on, in a task of the running loop."""
+        loop = asyncio.get_running_loop()
+        if repeated in self._repeated and (repeated.task is None or repeated.task.get_loop() is not loop):
+            repeated.task = loop.create_task(self._repeat(repeated))
+
+    async def _repeat(self, repeated: _Repeated) -> None:
+        while True:
+            pause = repeated.seconds
+            try:
+                goes_on = await self.ask(repeated.script, *repeated.arguments())
+            except ToolwireError:
+                # The pipeline has said why.
+                goes_on, pause = True, min(pause, LONGEST_PAUSE)
+            if not goes_on:
+                with self._lock:
+                    self._repeated.pop(repeated, None)
+                call_guarded(repeated.ended)
+                return
+            await asyncio.sleep(pause)
 
     def _connect(self, timeout: float) -> RedisConnection:
         """Make a connection that is not open yet."""

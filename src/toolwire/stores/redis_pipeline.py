@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from toolwire.backoff import Backoff
 from toolwire.stores.memory import StoreFailed
 from toolwire.stores.redis_errors import AnswerLost, RedisErrors
+from toolwire.stores.redis_queue_scripts import QUEUE_SCRIPTS
 from toolwire.stores.redis_scripts import SCRIPTS, Script
 from toolwire.stores.thread_jobs import Job, settle_all
 
@@ -31,12 +32,13 @@ Then: TypeAlias = Callable[[Any], Any]
 class ScriptCall(Job):
     """A script to run. `then` turns its reply into the result. After `due` it is not sent again."""
 
-    __slots__ = ("arguments", "due", "script", "then")
+    __slots__ = ("arguments", "due", "keys", "script", "then")
 
     def __init__(
         self,
         script: Script,
         arguments: Sequence[Any],
+        keys: Sequence[bytes],
         then: Then,
         due: float,
         loop: asyncio.AbstractEventLoop,
@@ -45,6 +47,7 @@ class ScriptCall(Job):
         super().__init__(loop, future)
         self.script: Script = script
         self.arguments: Sequence[Any] = arguments
+        self.keys: Sequence[bytes] = keys
         self.then: Then = then
         self.due: float = due
 
@@ -85,8 +88,12 @@ class ScriptQueue:
         settle_all(waiting)
 
     def _ring(self) -> None:
+        self.call(self._bell.set)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function in the thread of the store, from any thread."""
         with contextlib.suppress(RuntimeError):  # The loop has ended, and every waiter with it.
-            self.loop.call_soon_threadsafe(self._bell.set)
+            self.loop.call_soon_threadsafe(function)
 
     def take(self) -> list[ScriptCall]:
         with self._lock:
@@ -209,8 +216,9 @@ class RedisPipeline:
         self._try_at = time.monotonic() + self._backoff.after(None)
 
     async def _teach(self) -> None:
-        await self._connection.send([("SCRIPT", "LOAD", script.text) for script in SCRIPTS])
-        for _ in SCRIPTS:
+        scripts = (*SCRIPTS, *QUEUE_SCRIPTS)
+        await self._connection.send([("SCRIPT", "LOAD", script.text) for script in scripts])
+        for _ in scripts:
             await self._connection.read()
         self._knows_scripts = True
 
@@ -225,7 +233,9 @@ class RedisPipeline:
         answered: list[ScriptCall] = []
         again: list[ScriptCall] = []
         try:
-            await self._connection.send([each.script.by_name(self._prefix, each.arguments) for each in calls])
+            await self._connection.send(
+                [each.script.by_name(self._prefix, each.arguments, each.keys) for each in calls]
+            )
             for call in calls:
                 (answered if await self._read(call) else again).append(call)
         except (OSError, self._errors.base) as error:

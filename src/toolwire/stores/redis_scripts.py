@@ -19,25 +19,35 @@ if its first change needs room, so a script that may be refused begins with such
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 
 class Script:
-    """A script of Redis. A `repeatable` one only reads, so that running it twice does no harm."""
+    """A script of Redis.
 
-    __slots__ = ("repeatable", "sha", "text")
+    `keys` are the keys of every call, without the prefix: the first ones of KEYS. The keys that a call adds follow. A
+    `repeatable` script does no harm when it runs twice.
+    """
 
-    def __init__(self, *parts: str, repeatable: bool = False) -> None:
+    __slots__ = ("_keys", "repeatable", "sha", "text")
+
+    def __init__(self, *parts: str, keys: Sequence[str] = (), repeatable: bool = False) -> None:
         self.text: str = "\n".join(parts)
         self.sha: str = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         self.repeatable: bool = repeatable
+        self._keys = tuple(key.encode() for key in keys)
 
-    def by_name(self, prefix: bytes, arguments: Iterable[Any]) -> tuple[Any, ...]:
-        return ("EVALSHA", self.sha, 1, prefix, *arguments)
+    def by_name(self, prefix: bytes, arguments: Iterable[Any], keys: Sequence[bytes] = ()) -> tuple[Any, ...]:
+        return ("EVALSHA", self.sha, *self._declared(prefix, keys), *arguments)
 
-    def in_full(self, prefix: bytes, arguments: Iterable[Any]) -> tuple[Any, ...]:
-        return ("EVAL", self.text, 1, prefix, *arguments)
+    def in_full(self, prefix: bytes, arguments: Iterable[Any], keys: Sequence[bytes] = ()) -> tuple[Any, ...]:
+        return ("EVAL", self.text, *self._declared(prefix, keys), *arguments)
+
+    def _declared(self, prefix: bytes, keys: Sequence[bytes]) -> list[Any]:
+        # Without a key, the prefix alone leads a cluster to its slot.
+        every = (*self._keys, *keys) or (b"",)
+        return [len(every), *(b"%b:%b" % (prefix, key) for key in every)]
 
 
 #: How long a value stays in Redis after its time, so that the next script finds it and corrects the sums.
@@ -50,7 +60,7 @@ _BUS_MESSAGES: Final = 10_000
 _BUS_BYTES: Final = 64 * 1024 * 1024
 
 _CLOCK: Final = """
-local prefix = KEYS[1]
+local prefix = string.match(KEYS[1], '^{[^}]*}')
 local function clock(given)
     if given ~= '' then return tonumber(given) end
     local now = redis.call('TIME')
@@ -104,6 +114,8 @@ local function set_deadline(name, now, ttl)
 end
 """
 )
+
+_KV_KEYS: Final = ("kv-names", "kv-deadlines", "kv-sizes", "kv-bytes")
 
 GET: Final = Script(
     _KV,

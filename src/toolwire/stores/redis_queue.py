@@ -1,0 +1,180 @@
+"""`Queue` on Redis: one script for each operation. Leases and delays are measured by the clock of Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from toolwire.stores import redis_queue_scripts as scripts
+from toolwire.stores.memory import StoreFull
+from toolwire.stores.names import decode_name, encode_name
+from toolwire.stores.queue import MOST_LEASES, Counts, Held, LeaseLost, Place, QueueFull, Ready, Task
+from toolwire.stores.redis_link import RedisLink
+
+
+class RedisQueue:
+    def __init__(
+        self, link: RedisLink, *, max_items: int, max_bytes: int, clock: Callable[[], float] | None = None
+    ) -> None:
+        self._link = link
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._clock = clock
+
+    # --- tasks ---
+
+    async def change(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        ttl: float | None,
+        expect: bytes | None,
+        place: Place | None,
+        holder: str = "",
+        orphan_of: str = "",
+        most_ready: int | None = None,
+    ) -> bytes | None:
+        name = encode_name(key)
+        answer, *other = await self._link.ask(
+            scripts.CHANGE,
+            self._now(),
+            name,
+            bytes(value),
+            "" if ttl is None else _milliseconds(ttl),
+            int(expect is not None),
+            expect or b"",
+            *_place_arguments(place),
+            encode_name(holder),
+            encode_name(orphan_of),
+            "" if most_ready is None else most_ready,
+            self._max_items,
+            self._max_bytes,
+            keys=(b"kv:" + name,),
+        )
+        if answer == b"lost":
+            raise LeaseLost
+        if answer == b"crowded":
+            raise QueueFull
+        if answer == b"full":
+            raise StoreFull("The key-value store is full.")
+        return bytes(other[0]) if answer == b"other" else None
+
+    async def take(
+        self,
+        process: str,
+        kinds: Collection[str],
+        most: int,
+        *,
+        known: Collection[str] | None = None,
+        passing_over: Collection[str] = (),
+    ) -> list[Task]:
+        names: list[bytes] | None = await self._link.ask(
+            scripts.TAKE,
+            self._now(),
+            encode_name(process),
+            most,
+            *_list_arguments(kinds),
+            *_list_arguments(passing_over),
+            *([""] if known is None else _list_arguments(known)),
+        )
+        if names is None:
+            raise LeaseLost
+        return await self._read((name, process) for name in names)
+
+    async def orphans(self, limit: int) -> list[Task]:
+        found = await self._link.ask(scripts.ORPHANS, self._now(), max(limit, 0))
+        return await self._read((name, decode_name(process)) for name, process in _pairs(found))
+
+    async def waiting(self, longer_than: float, limit: int) -> list[Task]:
+        names = await self._link.ask(scripts.WAITING, self._now(), _milliseconds(longer_than), max(limit, 0))
+        return await self._read((name, "") for name in names)
+
+    async def _read(self, found: Iterable[tuple[bytes, str]]) -> list[Task]:
+        """Return tasks with their records. One whose record was removed in this moment is left out."""
+        tasks = list(found)
+        if not tasks:
+            return []
+        names = [name for name, _ in tasks]
+        values: Sequence[bytes | None] = await self._link.ask(
+            scripts.READ, self._now(), *names, keys=[b"kv:" + name for name in names]
+        )
+        return [
+            Task(decode_name(name), value, process)
+            for (name, process), value in zip(tasks, values, strict=True)
+            if value is not None
+        ]
+
+    async def place(self, key: str) -> Place | None:
+        found = await self._link.ask(scripts.PLACE, self._now(), encode_name(key))
+        if found is None:
+            return None
+        kind_of_place, first, second, *rest = found
+        if kind_of_place == b"held":
+            return Held(decode_name(first), decode_name(second))
+        return Ready(decode_name(first), decode_name(second), float(rest[0]) / 1000)
+
+    async def counts(self) -> Counts:
+        delayed, orphans, oldest, leases, *kinds = await self._link.ask(scripts.COUNTS, self._now())
+        counted = [(field[:1], decode_name(field[1:]), int(number)) for field, number in _pairs(kinds)]
+        return Counts(
+            ready={kind: number for letter, kind, number in counted if letter == b"r"},
+            held={kind: number for letter, kind, number in counted if letter == b"h"},
+            delayed=delayed,
+            orphans=orphans,
+            oldest=float(oldest) / 1000,
+            leases=leases,
+        )
+
+    # --- leases ---
+
+    async def renew(self, process: str, lease: float) -> bool:
+        renewed: int = await self._link.ask(scripts.RENEW, *self._renewal(process, lease))
+        return renewed == 1
+
+    async def release(self, process: str) -> None:
+        await self._link.ask(scripts.BURY, self._now(), encode_name(process), "")
+
+    async def stale(self) -> list[tuple[str, int]]:
+        return _leases(await self._link.ask(scripts.STALE, self._now()))
+
+    async def leases(self, prefix: str = "") -> list[tuple[str, int]]:
+        return sorted(_leases(await self._link.ask(scripts.ALL_LEASES, encode_name(prefix))))[:MOST_LEASES]
+
+    async def bury(self, process: str, renewal: int) -> bool:
+        buried: int = await self._link.ask(scripts.BURY, self._now(), encode_name(process), renewal)
+        return buried == 1
+
+    def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
+        return self._link.repeat(scripts.RENEW, lambda: self._renewal(process, lease), lease / 3, lost)
+
+    def _renewal(self, process: str, lease: float) -> tuple[Any, ...]:
+        return self._now(), encode_name(process), _milliseconds(lease)
+
+    def _now(self) -> str:
+        return "" if self._clock is None else repr(self._clock() * 1000)
+
+
+def _milliseconds(seconds: float) -> str:
+    return repr(seconds * 1000.0)
+
+
+def _place_arguments(place: Place | None) -> tuple[str | bytes, ...]:
+    """Return the place as the script takes it: a word, the kind, the owner or the process, the delay."""
+    if isinstance(place, Held):
+        return "held", encode_name(place.kind), encode_name(place.process), "0"
+    if isinstance(place, Ready):
+        return "ready", encode_name(place.kind), encode_name(place.owner), _milliseconds(place.delay)
+    return "", "", "", "0"
+
+
+def _list_arguments(texts: Collection[str]) -> list[int | bytes]:
+    return [len(texts), *map(encode_name, texts)]
+
+
+def _pairs(found: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
+    return zip(found[::2], found[1::2], strict=True)
+
+
+def _leases(found: Sequence[Any]) -> list[tuple[str, int]]:
+    return [(decode_name(process), int(renewal)) for process, renewal in _pairs(found)]

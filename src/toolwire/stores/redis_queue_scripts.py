@@ -1,0 +1,528 @@
+"""The operations of the queue in Redis. Each is one script, so that a record and its place change together.
+
+A script declares every key that it uses, and reads no record but the one it is given. The scripts that find tasks
+return their names; the client reads the records, which it can then declare, with the script READ.
+
+The names of kinds, owners, processes and tasks are any bytes. Where several of them are joined, each but the last
+stands behind its length.
+
+{prefix}:queue-places   the place of each task: "h", its process and kind; or "r", its number, since when it can be
+                        taken, whether it is in line, its kind and owner
+{prefix}:queue-ends     the tasks whose record has a deadline, in its order
+{prefix}:queue-ages     the ready tasks, by the moment from which on they can be taken
+{prefix}:queue-delays   those of them that are not in line yet
+{prefix}:queue-lines    "l": the tasks in line, by kind, owner and number; "t": the owners of a kind, by their turn
+{prefix}:queue-turns    the turn of each kind ("k") and of each owner of a kind ("o") that has tasks in line
+{prefix}:queue-held     the tasks that are held, by process
+{prefix}:queue-counts   how many tasks of each kind are ready ("r") and held ("h"); "#" is the number given last
+{prefix}:queue-leases   the processes that have a lease, by its end
+{prefix}:queue-renewals how often each of them was renewed
+{prefix}:queue-gone     processes that had tasks when they lost their lease
+{prefix}:queue-buried   processes that must not get a lease again, by the moment they lost it
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolwire.stores.queue import BURIED_SECONDS, MOST_BURIED, MOST_DUE, MOST_LEASES
+from toolwire.stores.redis_scripts import _CLOCK, _KV, _KV_KEYS, _STORE, Script
+
+_QUEUE_KEYS: Final = (
+    *("queue-places", "queue-ends", "queue-ages", "queue-delays", "queue-lines", "queue-turns", "queue-held"),
+    *("queue-counts", "queue-leases"),
+)
+
+_LEASES: Final = """
+local leases, renewals = prefix .. ':queue-leases', prefix .. ':queue-renewals'
+local gone, buried = prefix .. ':queue-gone', prefix .. ':queue-buried'
+local function has_lease(process) return redis.call('ZSCORE', leases, process) end
+-- A full Redis refuses only the first change of a script: after this one it refuses none.
+local function insist() redis.call('ZREM', leases, '') end
+"""
+
+_PLACES: Final = """
+local places, ends = prefix .. ':queue-places', prefix .. ':queue-ends'
+local ages, delays = prefix .. ':queue-ages', prefix .. ':queue-delays'
+local lines, turns = prefix .. ':queue-lines', prefix .. ':queue-turns'
+local held, counts = prefix .. ':queue-held', prefix .. ':queue-counts'
+local function sized(text) return string.format('%08x', #text) .. text end
+local function digits(number) return string.format('%016.0f', number) end
+local function next_number() return redis.call('HINCRBY', counts, '#', 1) end
+local function count(field, amount)
+    if redis.call('HINCRBY', counts, field, amount) == 0 then redis.call('HDEL', counts, field) end
+end
+-- The first member that begins with a text and goes on with digits.
+local function first_in(set, start)
+    return redis.call('ZRANGEBYLEX', set, '[' .. start, '(' .. start .. ':', 'LIMIT', 0, 1)[1]
+end
+
+local function place_of(name)
+    local text = redis.call('HGET', places, name)
+    if not text then return nil end
+    local size, rest = string.match(text, '^h (%d+) (.*)$')
+    if size then return {process = string.sub(rest, 1, size), kind = string.sub(rest, size + 1)} end
+    local number, since, in_line
+    number, since, in_line, size, rest = string.match(text, '^r (%d+) (%S+) (%d) (%d+) (.*)$')
+    return {
+        number = tonumber(number), since = tonumber(since), in_line = in_line == '1',
+        kind = string.sub(rest, 1, size), owner = string.sub(rest, size + 1),
+    }
+end
+local function write_place(name, place)
+    local text
+    if place.process then
+        text = string.format('h %d ', #place.process) .. place.process .. place.kind
+    else
+        text = string.format('r %.0f %.17g %d %d ', place.number, place.since, place.in_line and 1 or 0, #place.kind)
+            .. place.kind .. place.owner
+    end
+    redis.call('HSET', places, name, text)
+end
+
+-- The owner and the kind stand at the end of the line from now on.
+local function take_turn(kind, owner)
+    local turn = next_number()
+    local field = 'o' .. sized(kind) .. owner
+    local before = redis.call('HGET', turns, field)
+    if before then redis.call('ZREM', lines, 't' .. sized(kind) .. digits(before) .. owner) end
+    redis.call('ZADD', lines, 0, 't' .. sized(kind) .. digits(turn) .. owner)
+    redis.call('HSET', turns, field, digits(turn), 'k' .. kind, digits(turn))
+    return turn
+end
+local function stand_in_line(name, place)
+    local field = 'o' .. sized(place.kind) .. place.owner
+    redis.call('ZADD', lines, 0, 'l' .. sized(place.kind) .. sized(place.owner) .. digits(place.number) .. name)
+    if redis.call('HEXISTS', turns, field) == 0 then
+        local turn = digits(next_number())
+        redis.call('ZADD', lines, 0, 't' .. sized(place.kind) .. turn .. place.owner)
+        redis.call('HSET', turns, field, turn)
+        redis.call('HSETNX', turns, 'k' .. place.kind, turn)
+    end
+    place.in_line = true
+    write_place(name, place)
+end
+local function leave_line(name, place)
+    local line = 'l' .. sized(place.kind) .. sized(place.owner)
+    redis.call('ZREM', lines, line .. digits(place.number) .. name)
+    if first_in(lines, line) then return end
+    local field = 'o' .. sized(place.kind) .. place.owner
+    local turn = redis.call('HGET', turns, field)
+    if turn then redis.call('ZREM', lines, 't' .. sized(place.kind) .. digits(turn) .. place.owner) end
+    redis.call('HDEL', turns, field)
+    if not first_in(lines, 't' .. sized(place.kind)) then redis.call('HDEL', turns, 'k' .. place.kind) end
+end
+
+-- Take a task out of its place, which is returned.
+local function unplace(name)
+    local place = place_of(name)
+    redis.call('HDEL', places, name)
+    redis.call('ZREM', ends, name)
+    if not place then return nil end
+    if place.process then
+        redis.call('ZREM', held, sized(place.process) .. name)
+        count('h' .. place.kind, -1)
+        return place
+    end
+    redis.call('ZREM', ages, digits(place.number) .. name)
+    if place.in_line then leave_line(name, place) else redis.call('ZREM', delays, digits(place.number) .. name) end
+    count('r' .. place.kind, -1)
+    return place
+end
+local function hold(name, process, kind)
+    write_place(name, {process = process, kind = kind})
+    redis.call('ZADD', held, 0, sized(process) .. name)
+    count('h' .. kind, 1)
+end
+local function make_ready(name, kind, owner, now, delay)
+    local place = {number = next_number(), since = now + delay, in_line = false, kind = kind, owner = owner}
+    redis.call('ZADD', ages, place.since, digits(place.number) .. name)
+    count('r' .. kind, 1)
+    if delay > 0 then
+        write_place(name, place)
+        redis.call('ZADD', delays, place.since, digits(place.number) .. name)
+    else
+        stand_in_line(name, place)
+    end
+end
+
+-- Whether a task has a record: the scripts of the KV that remove one leave its place to those of the queue.
+local function is_alive(name, now)
+    local deadline = redis.call('ZSCORE', prefix .. ':kv-deadlines', name)
+    if deadline and tonumber(deadline) <= now then return false end
+    return redis.call('HEXISTS', prefix .. ':kv-sizes', name) == 1, deadline
+end
+-- Let every ready or held task go whose record has expired.
+local function clean(now)
+    while true do
+        local over = redis.call('ZRANGEBYSCORE', ends, '-inf', now, 'LIMIT', 0, 1000)
+        for _, name in ipairs(over) do
+            local alive, deadline = is_alive(name, now)
+            if not alive then
+                unplace(name)
+            elseif deadline then
+                redis.call('ZADD', ends, deadline, name)
+            else
+                redis.call('ZREM', ends, name)
+            end
+        end
+        if #over < 1000 then return end
+    end
+end
+-- The names of tasks that a process holds, from one of them on.
+local function held_by(process, after, limit)
+    local from = after and '(' .. sized(process) .. after or '[' .. sized(process)
+    -- A name that begins with 0xff is not text.
+    local page = redis.call('ZRANGEBYLEX', held, from, '(' .. sized(process) .. '\\255', 'LIMIT', 0, limit)
+    for index, member in ipairs(page) do page[index] = string.sub(member, 9 + #process) end
+    return page
+end
+"""
+
+_FINDING: Final = ("kv-deadlines", "kv-sizes", *_QUEUE_KEYS)
+
+# Returns "written"; "other" and the record that is there; "lost", "crowded" or "full".
+CHANGE: Final = Script(
+    _KV,
+    _STORE,
+    _LEASES,
+    _PLACES,
+    """
+local now, name, value, ttl = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local has_expected, expected = ARGV[5] == '1', ARGV[6]
+local wanted, kind, owner, delay = ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10])
+local holder, orphan_of, most_ready = ARGV[11], ARGV[12], tonumber(ARGV[13])
+
+local present = live(name, now)
+local place = place_of(name)
+if place and not present then
+    unplace(name)
+    place = nil
+end
+if not present and has_expected then return {'other', ''} end
+
+local is_same
+if wanted == 'held' then
+    is_same = place and place.process == owner and (kind == '' or kind == place.kind)
+elseif wanted == 'ready' then
+    is_same = place and place.number and place.kind == kind and place.owner == owner
+else
+    is_same = not place
+end
+if present == value and (is_same or not has_expected or value ~= expected) then return {'written'} end
+
+local holding = place and place.process
+if holder ~= '' and not (holding == holder and has_lease(holder)) then return {'lost'} end
+if orphan_of ~= '' and not (holding == orphan_of and not has_lease(orphan_of)) then return {'lost'} end
+if present and (not has_expected or present ~= expected) then return {'other', present} end
+if wanted == 'held' and not has_lease(owner) then return {'lost'} end
+if wanted == 'ready' and most_ready and not (place and place.number) then
+    if redis.call('ZCARD', ages) >= most_ready then clean(now) end
+    if redis.call('ZCARD', ages) >= most_ready then return {'crowded'} end
+end
+
+if not store(name, value, present, now, tonumber(ARGV[14]), tonumber(ARGV[15])) then return {'full'} end
+set_deadline(name, now, ttl)
+if not (is_same and wanted == 'ready') then
+    local before = unplace(name)
+    if wanted == 'held' then
+        hold(name, owner, kind ~= '' and kind or before and before.kind or '')
+    elseif wanted == 'ready' then
+        make_ready(name, kind, owner, now, delay)
+    end
+end
+if wanted ~= '' and ttl ~= '' then
+    redis.call('ZADD', ends, now + tonumber(ttl), name)
+else
+    redis.call('ZREM', ends, name)
+end
+return {'written'}
+""",
+    keys=(*_KV_KEYS, *_QUEUE_KEYS),
+    repeatable=True,
+)
+
+# Returns the names of the tasks; nothing for a process without a lease.
+TAKE: Final = Script(
+    _CLOCK,
+    _LEASES,
+    _PLACES,
+    f"""
+local now, process, most = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+if not has_lease(process) then return false end
+local at = 4
+local function list()
+    local found, size = {{}}, tonumber(ARGV[at])
+    for index = at + 1, at + size do found[#found + 1] = ARGV[index] end
+    at = at + 1 + size
+    return found
+end
+local function set(texts)
+    local found = {{}}
+    for _, text in ipairs(texts) do found[text] = true end
+    return found
+end
+local kinds, passing_over = list(), set(list())
+local looks_for_lost, known = ARGV[at] ~= '', nil
+
+insist()
+clean(now)
+local found = {{}}
+if looks_for_lost then
+    known = set(list())
+    local after
+    repeat
+        local page = held_by(process, after, 1000)
+        for _, name in ipairs(page) do
+            if not known[name] and is_alive(name, now) then found[#found + 1] = name end
+        end
+        after = page[1000]
+    until not after
+end
+
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', delays, '-inf', now, 'LIMIT', 0, {MOST_DUE})) do
+    local name = string.sub(member, 17)
+    redis.call('ZREM', delays, member)
+    stand_in_line(name, place_of(name))
+end
+
+local turn_of = {{}}
+for _, kind in ipairs(kinds) do turn_of[kind] = tonumber(redis.call('HGET', turns, 'k' .. kind) or nil) end
+local function next_kind()
+    local best
+    for kind, turn in pairs(turn_of) do
+        if not best or turn < turn_of[best] then best = kind end
+    end
+    return best
+end
+local function next_owner(kind)
+    local start = 't' .. sized(kind)
+    local from = '[' .. start
+    while true do
+        local page = redis.call('ZRANGEBYLEX', lines, from, '(' .. start .. ':', 'LIMIT', 0, 100)
+        for _, member in ipairs(page) do
+            local owner = string.sub(member, #start + 17)
+            if not passing_over[owner] then return owner end
+        end
+        if #page < 100 then return nil end
+        from = '(' .. page[100]
+    end
+end
+while #found < most do
+    local kind = next_kind()
+    if not kind then break end
+    local owner = next_owner(kind)
+    if owner then
+        local line = 'l' .. sized(kind) .. sized(owner)
+        local name = string.sub(first_in(lines, line), #line + 17)
+        if is_alive(name, now) then
+            turn_of[kind] = take_turn(kind, owner)
+            local deadline = redis.call('ZSCORE', ends, name)
+            unplace(name)
+            hold(name, process, kind)
+            if deadline then redis.call('ZADD', ends, deadline, name) end
+            found[#found + 1] = name
+        else
+            unplace(name)
+        end
+        if redis.call('HEXISTS', turns, 'k' .. kind) == 0 then turn_of[kind] = nil end
+    else
+        turn_of[kind] = nil
+    end
+end
+return found
+""",
+    keys=_FINDING,
+)
+
+# Returns the records of tasks, in the order of their names; nothing for one that has none.
+READ: Final = Script(
+    _KV,
+    """
+local now, found = clock(ARGV[1]), {}
+for index = 2, #ARGV do
+    found[index - 1] = not is_over(ARGV[index], now) and redis.call('GET', value_of(ARGV[index]))
+end
+return found
+""",
+    keys=("kv-deadlines",),
+    repeatable=True,
+)
+
+# Returns names and processes of tasks, in turns.
+ORPHANS: Final = Script(
+    _CLOCK,
+    _LEASES,
+    _PLACES,
+    """
+local now, limit = clock(ARGV[1]), tonumber(ARGV[2])
+clean(now)
+local found = {}
+for _, process in ipairs(redis.call('ZRANGE', gone, 0, -1)) do
+    local after
+    while #found < 2 * limit do
+        local page = held_by(process, after, 1000)
+        if #page == 0 then
+            if not after then redis.call('ZREM', gone, process) end
+            break
+        end
+        after = page[#page]
+        for _, name in ipairs(page) do
+            if not is_alive(name, now) then
+                unplace(name)
+            elseif #found < 2 * limit then
+                found[#found + 1] = name
+                found[#found + 1] = process
+            end
+        end
+    end
+end
+return found
+""",
+    keys=(*_FINDING, "queue-gone"),
+    repeatable=True,
+)
+
+# Returns names of tasks.
+WAITING: Final = Script(
+    _CLOCK,
+    _LEASES,
+    _PLACES,
+    """
+local now, longer_than, limit = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+clean(now)
+local found = {}
+while #found < limit do
+    local page = redis.call('ZRANGEBYSCORE', ages, '-inf', now - longer_than, 'LIMIT', #found, limit - #found)
+    if #page == 0 then break end
+    for _, member in ipairs(page) do
+        local name = string.sub(member, 17)
+        if is_alive(name, now) then found[#found + 1] = name else unplace(name) end
+    end
+end
+return found
+""",
+    keys=_FINDING,
+    repeatable=True,
+)
+
+# Returns "held", process and kind; or "ready", kind, owner and the rest of its delay.
+PLACE: Final = Script(
+    _CLOCK,
+    _LEASES,
+    _PLACES,
+    """
+local now, name = clock(ARGV[1]), ARGV[2]
+local place = is_alive(name, now) and place_of(name)
+if not place then return false end
+if place.process then return {'held', place.process, place.kind} end
+return {'ready', place.kind, place.owner, string.format('%.17g', math.max(place.since - now, 0))}
+""",
+    keys=("kv-deadlines", "kv-sizes", "queue-places"),
+    repeatable=True,
+)
+
+# Returns how many tasks are delayed, how many are orphans, how long the oldest waits, how many leases there are; and a
+# letter with a kind, and a number, in turns.
+COUNTS: Final = Script(
+    _CLOCK,
+    _LEASES,
+    _PLACES,
+    """
+local now = clock(ARGV[1])
+clean(now)
+local delayed = redis.call('ZCOUNT', ages, '(' .. string.format('%.17g', now), '+inf')
+local orphans = 0
+for _, process in ipairs(redis.call('ZRANGE', gone, 0, -1)) do
+    orphans = orphans + redis.call('ZLEXCOUNT', held, '[' .. sized(process), '(' .. sized(process) .. '\\255')
+end
+local oldest = redis.call('ZRANGE', ages, 0, 0, 'WITHSCORES')[2]
+local waited = oldest and math.max(now - tonumber(oldest), 0) or 0
+local found = {delayed, orphans, string.format('%.17g', waited), redis.call('ZCARD', leases)}
+for index, each in ipairs(redis.call('HGETALL', counts)) do found[4 + index] = each end
+return found
+""",
+    keys=(*_FINDING, "queue-gone"),
+    repeatable=True,
+)
+
+# --- Leases ---
+
+# Returns 1, or 0 for a process that must not get a lease again.
+RENEW: Final = Script(
+    _CLOCK,
+    _LEASES,
+    """
+local now, process, lease = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+if redis.call('ZSCORE', buried, process) then return 0 end
+insist()
+redis.call('HINCRBY', renewals, process, 1)
+redis.call('ZADD', leases, now + lease, process)
+return 1
+""",
+    keys=("queue-leases", "queue-renewals", "queue-buried"),
+    repeatable=True,
+)
+
+# Returns 1 when the process has no lease now. Without a number the lease ends in any case, and for good.
+BURY: Final = Script(
+    _CLOCK,
+    _LEASES,
+    _PLACES,
+    f"""
+local now, process, renewal = clock(ARGV[1]), ARGV[2], ARGV[3]
+if renewal ~= '' then
+    local last = redis.call('HGET', renewals, process)
+    if not last then return 1 end
+    if last ~= renewal then return 0 end
+end
+insist()
+redis.call('ZREM', leases, process)
+redis.call('HDEL', renewals, process)
+redis.call('ZADD', buried, 'NX', now, process)
+redis.call('ZREMRANGEBYSCORE', buried, '-inf', now - {BURIED_SECONDS * 1000:.0f})
+redis.call('ZREMRANGEBYRANK', buried, 0, -{MOST_BURIED + 1})
+if #held_by(process, nil, 1) > 0 then redis.call('ZADD', gone, 0, process) end
+return 1
+""",
+    keys=("queue-leases", "queue-renewals", "queue-buried", "queue-gone", "queue-held"),
+    repeatable=True,
+)
+
+# Both return processes and the numbers of their last renewals, in turns.
+STALE: Final = Script(
+    _CLOCK,
+    _LEASES,
+    f"""
+local found = {{}}
+for _, process in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', clock(ARGV[1]), 'LIMIT', 0, {MOST_LEASES})) do
+    found[#found + 1] = process
+    found[#found + 1] = redis.call('HGET', renewals, process)
+end
+return found
+""",
+    keys=("queue-leases", "queue-renewals"),
+    repeatable=True,
+)
+ALL_LEASES: Final = Script(
+    _CLOCK,
+    _LEASES,
+    """
+local start, found = ARGV[1], {}
+local every = redis.call('HGETALL', renewals)
+for index = 1, #every, 2 do
+    if string.sub(every[index], 1, #start) == start then
+        found[#found + 1] = every[index]
+        found[#found + 1] = every[index + 1]
+    end
+end
+return found
+""",
+    keys=("queue-renewals",),
+    repeatable=True,
+)
+
+QUEUE_SCRIPTS: Final = (
+    *(CHANGE, TAKE, READ, ORPHANS, WAITING, PLACE, COUNTS),
+    *(RENEW, BURY, STALE, ALL_LEASES),
+)
