@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.stores.contract import Heard
 
-from toolwire.stores import Stores
+from toolwire.stores import Ready, Stores
 
 PRELUDE = """
 import asyncio, json, sys
@@ -88,6 +88,23 @@ async def main():
     say(positions)
 """
 
+TAKER = """
+async def main():
+    name = await line()
+    say("ready")
+    await line()
+    stop = stores.queue.keep(name, 30, lambda: say("lost"))
+    await stores.queue.renew(name, 30)
+    found = []
+    while tasks := await stores.queue.take(name, ["even", "odd"], 2):
+        found += [task.key for task in tasks]
+        for task in tasks[1:]:
+            await stores.queue.change(task.key, b"over", ttl=60, expect=task.value, place=None, holder=name)
+    say(found)
+    stop()
+    await line()
+"""
+
 FORKED = """
 import os
 async def main():
@@ -140,6 +157,34 @@ class ProcessContract:
         assert sorted(wins) == list(range(200))
         assert await stores.kv.get("counter") == b"300"
         assert sorted(positions) == [position for position, _ in await stores.log.read_after("s", None, 1000)]
+
+    async def test_each_task_is_taken_by_one_process_and_left_behind_by_one_that_is_killed(
+        self, stores: Stores, address: str
+    ) -> None:
+        queue = stores.queue
+        for number in range(100):
+            place = Ready("odd" if number % 2 else "even", str(number % 5))
+            await queue.change(str(number), b"1", ttl=60, expect=None, place=place)
+        with Process(address, TAKER) as one, Process(address, TAKER) as two, Process(address, TAKER) as three:
+            everyone = {"one": one, "two": two, "three": three}
+            for name, each in everyone.items():
+                each.tell(name)
+                assert await each.said() == "ready"
+            for each in everyone.values():
+                each.tell()
+            found = {name: await each.said() for name, each in everyone.items()}
+            for each in everyone.values():
+                each.process.kill()
+                await each.end()
+        assert sorted(int(key) for keys in found.values() for key in keys) == list(range(100))
+        assert await queue.orphans(200) == []
+        leases = await queue.leases()
+        assert {name for name, _ in leases} == set(everyone)
+        for process, renewal in leases:
+            assert await queue.bury(process, renewal)
+        left = await queue.orphans(200)
+        assert sum((await queue.counts()).held.values()) == len(left)
+        assert all(task.key in found[task.process] for task in left)
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
     @pytest.mark.parametrize("used", [False, True])

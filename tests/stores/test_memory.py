@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.stores.contract import BusContract, Clock, Heard, KVContract, LogContract, Make, memo
+from tests.stores.queue_contract import QueueContract
 
 from toolwire.stores import KV, Bus, Log, MemoryBus, MemoryKV, MemoryLog, Stores
 
@@ -36,6 +37,10 @@ class TestLog(LogContract):
 
 
 class TestBus(BusContract):
+    pass
+
+
+class TestQueue(QueueContract):
     pass
 
 

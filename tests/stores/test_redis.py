@@ -11,6 +11,7 @@ import pytest
 from tests.redis_server import RedisServer, running
 from tests.stores.contract import BusContract, KVContract, LogContract, Make, memo
 from tests.stores.processes import ProcessContract
+from tests.stores.queue_contract import KeptContract, QueueContract
 
 from toolwire.stores import Stores
 from toolwire.stores.redis import RedisStores
@@ -48,6 +49,10 @@ class TestLog(LogContract):
 
 
 class TestBus(BusContract):
+    pass
+
+
+class TestQueue(QueueContract, KeptContract):
     pass
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.stores.contract import BusContract, Clock, Heard, KVContract, LogContract, Make, memo
 from tests.stores.processes import LISTENER, Process, ProcessContract
+from tests.stores.queue_contract import KeptContract, QueueContract
 
 from toolwire.stores import KV, Bus, Log, Stores
 from toolwire.stores import sqlite as module
@@ -46,6 +47,10 @@ class TestLog(LogContract):
 
 
 class TestBus(BusContract):
+    pass
+
+
+class TestQueue(QueueContract, KeptContract):
     pass
 
 

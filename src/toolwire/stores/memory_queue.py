@@ -32,6 +32,7 @@ from toolwire.stores.queue import (
     Task,
     judge,
 )
+from toolwire.stores.thread_jobs import call_guarded
 
 #: The tasks of one owner that can be taken, in the order of their numbers.
 _Line: TypeAlias = list[tuple[int, str]]
@@ -194,7 +195,7 @@ class MemoryQueue:
                 return False
             lost = self._bury(process) if lease is not None else None
         if lost is not None:
-            lost()
+            call_guarded(lost)
         return True
 
     def keep(self, process: str, lease: float, lost: Callable[[], None]) -> Callable[[], None]:
@@ -204,7 +205,7 @@ class MemoryQueue:
             if not is_lost:
                 self._kept[process] = lost
         if is_lost:
-            lost()
+            call_guarded(lost)
 
         def stop() -> None:
             with self._lock:
