@@ -25,12 +25,12 @@ from toolwire.stores.queue import (
     MOST_LEASES,
     Counts,
     Held,
-    LeaseLost,
     Place,
-    QueueFull,
     Ready,
     Task,
     judge,
+    lease_lost,
+    queue_full,
 )
 from toolwire.stores.thread_jobs import call_guarded
 
@@ -123,7 +123,7 @@ class MemoryQueue:
     ) -> list[Task]:
         with self._lock:
             if process not in self._leases:
-                raise LeaseLost
+                raise lease_lost()
             self._sweep()
             tasks: list[Task] = []
             if known is not None:
@@ -282,7 +282,7 @@ class MemoryQueue:
             return
         self._sweep()
         if len(self._by_age) >= most_ready:
-            raise QueueFull
+            raise queue_full()
 
     # --- lines ---
 

@@ -32,15 +32,9 @@ MOST_BURIED: Final = 10_000
 class LeaseLost(ToolwireError):
     """The process does not hold the task, or its lease was taken away: what it wanted to write is refused."""
 
-    def __init__(self, text: str = "The process does not hold this task, or has no lease any more.") -> None:
-        super().__init__(text)
-
 
 class QueueFull(StoreFull):
     """Too many tasks wait to be taken."""
-
-    def __init__(self, text: str = "Too many tasks wait to be taken.") -> None:
-        super().__init__(text)
 
 
 class Ready(NamedTuple):
@@ -200,6 +194,14 @@ class NoQueue:
 NO_QUEUE: Final = NoQueue()
 
 
+def lease_lost() -> LeaseLost:
+    return LeaseLost("The process does not hold this task, or has no lease any more.")
+
+
+def queue_full() -> QueueFull:
+    return QueueFull("Too many tasks wait to be taken.")
+
+
 def judge(
     present: bytes | None,
     place_now: Place | None,
@@ -217,13 +219,13 @@ def judge(
         return False, None
     holding = place_now.process if isinstance(place_now, Held) else ""
     if holder and not (holding == holder and has_lease(holder)):
-        raise LeaseLost
+        raise lease_lost()
     if orphan_of and not (holding == orphan_of and not has_lease(orphan_of)):
-        raise LeaseLost
+        raise lease_lost()
     if present != expect:
         return False, present
     if isinstance(place, Held) and not has_lease(place.process):
-        raise LeaseLost
+        raise lease_lost()
     return True, None
 
 

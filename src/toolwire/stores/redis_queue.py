@@ -8,7 +8,7 @@ from typing import Any
 from toolwire.stores import redis_queue_scripts as scripts
 from toolwire.stores.memory import StoreFull
 from toolwire.stores.names import decode_name, encode_name
-from toolwire.stores.queue import MOST_LEASES, Counts, Held, LeaseLost, Place, QueueFull, Ready, Task
+from toolwire.stores.queue import MOST_LEASES, Counts, Held, Place, Ready, Task, lease_lost, queue_full
 from toolwire.stores.redis_link import RedisLink
 
 
@@ -53,9 +53,9 @@ class RedisQueue:
             keys=(b"kv:" + name,),
         )
         if answer == b"lost":
-            raise LeaseLost
+            raise lease_lost()
         if answer == b"crowded":
-            raise QueueFull
+            raise queue_full()
         if answer == b"full":
             raise StoreFull("The key-value store is full.")
         return bytes(other[0]) if answer == b"other" else None
@@ -79,7 +79,7 @@ class RedisQueue:
             *([""] if known is None else _list_arguments(known)),
         )
         if names is None:
-            raise LeaseLost
+            raise lease_lost()
         return await self._read((name, process) for name in names)
 
     async def orphans(self, limit: int) -> list[Task]:

@@ -18,12 +18,12 @@ from toolwire.stores.queue import (
     MOST_LEASES,
     Counts,
     Held,
-    LeaseLost,
     Place,
-    QueueFull,
     Ready,
     Task,
     judge,
+    lease_lost,
+    queue_full,
 )
 from toolwire.stores.sqlite_file import SqliteFile
 from toolwire.stores.sqlite_kv import SqliteKV, sweep
@@ -147,7 +147,7 @@ class SqliteQueue:
 
         def work(connection: sqlite3.Connection) -> list[Task]:
             if not _has_lease(connection, process):
-                raise LeaseLost
+                raise lease_lost()
             sweep(connection, self._clock())
             tasks: list[Task] = []
             if known is not None:
@@ -323,7 +323,7 @@ class SqliteQueue:
         if _ready(connection) >= most_ready:
             sweep(connection, self._clock())
             if _ready(connection) >= most_ready:
-                raise QueueFull
+                raise queue_full()
 
 
 def _has_lease(connection: sqlite3.Connection, process: str) -> bool:
