@@ -361,7 +361,7 @@ local found = {}
 for _, process in ipairs(redis.call('ZRANGE', gone, 0, -1)) do
     local after
     while #found < 2 * limit do
-        local page = held_by(process, after, 1000)
+        local page = held_by(process, after, limit - #found / 2)
         if #page == 0 then
             if not after then redis.call('ZREM', gone, process) end
             break
@@ -370,7 +370,7 @@ for _, process in ipairs(redis.call('ZRANGE', gone, 0, -1)) do
         for _, name in ipairs(page) do
             if not is_alive(name, now) then
                 unplace(name)
-            elseif #found < 2 * limit then
+            else
                 found[#found + 1] = name
                 found[#found + 1] = process
             end

@@ -162,21 +162,22 @@ class SqliteQueue:
         return await self._file.write(work)
 
     async def orphans(self, limit: int) -> list[Task]:
-        return await self._look(
-            f"WHERE process IN (SELECT process {_GONE}) ORDER BY process, key LIMIT ?",
-            max(limit, 0),
-        )
-
-    async def waiting(self, longer_than: float, limit: int) -> list[Task]:
-        latest = self._clock() - longer_than
-        return await self._look(
-            "WHERE process IS NULL AND since <= ? ORDER BY since, number LIMIT ?", latest, max(limit, 0)
-        )
-
-    async def _look(self, where: str, *values: Any) -> list[Task]:
         def work(connection: sqlite3.Connection) -> list[Task]:
             sweep(connection, self._clock())
-            return _tasks(connection, _TASKS + where, *values)
+            tasks: list[Task] = []
+            for (process,) in connection.execute(f"SELECT process {_GONE} ORDER BY process").fetchall():
+                more = max(limit - len(tasks), 0)
+                tasks += _tasks(connection, _TASKS + "WHERE process = ? ORDER BY key LIMIT ?", process, more)
+            return tasks
+
+        return await self._file.write(work)
+
+    async def waiting(self, longer_than: float, limit: int) -> list[Task]:
+        def work(connection: sqlite3.Connection) -> list[Task]:
+            now = self._clock()
+            sweep(connection, now)
+            query = _TASKS + "WHERE process IS NULL AND since <= ? ORDER BY since, number LIMIT ?"
+            return _tasks(connection, query, now - longer_than, max(limit, 0))
 
         return await self._file.write(work)
 
