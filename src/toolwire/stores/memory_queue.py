@@ -28,6 +28,7 @@ from toolwire.stores.queue import (
     Place,
     Ready,
     Task,
+    is_same_place,
     judge,
     lease_lost,
     queue_full,
@@ -242,17 +243,14 @@ class MemoryQueue:
 
     def _move(self, key: str, now: Place | None, place: Place | None) -> None:
         """Change the place of a task that is there."""
+        if is_same_place(now, place):
+            return
+        self.forget(key)
         if isinstance(place, Ready):
-            if isinstance(now, Ready) and now[:2] == place[:2]:
-                return
-            self.forget(key)
             self._add(key, place)
         elif isinstance(place, Held):
-            self.forget(key)
             self._places[key] = Held(place.process, place.kind or (now.kind if now is not None else ""))
             self._held.setdefault(place.process, set()).add(key)
-        else:
-            self.forget(key)
 
     def _add(self, key: str, place: Ready) -> None:
         self._number += 1

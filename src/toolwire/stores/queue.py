@@ -215,7 +215,7 @@ def judge(
     """Return whether `Queue.change` has to write, and what it answers if not. Raise `LeaseLost`."""
     if present is None and expect is not None:
         return False, b""
-    if present == value and (value != expect or _is_same(place_now, place)):
+    if present == value and (value != expect or is_same_place(place_now, place)):
         return False, None
     holding = place_now.process if isinstance(place_now, Held) else ""
     if holder and not (holding == holder and has_lease(holder)):
@@ -229,7 +229,8 @@ def judge(
     return True, None
 
 
-def _is_same(now: Place | None, wanted: Place | None) -> bool:
+def is_same_place(now: Place | None, wanted: Place | None) -> bool:
+    """Return whether a task is where it is wanted. A delay does not matter: it was given when the task became ready."""
     if isinstance(now, Held) and isinstance(wanted, Held):
         return now.process == wanted.process and wanted.kind in ("", now.kind)
     if isinstance(now, Ready) and isinstance(wanted, Ready):

@@ -223,18 +223,16 @@ end
 
 if not store(name, value, present, now, tonumber(ARGV[14]), tonumber(ARGV[15])) then return {'full'} end
 set_deadline(name, now, ttl)
-if not (is_same and wanted == 'ready') then
-    local before = unplace(name)
+if not is_same then
+    local before = place and unplace(name)
     if wanted == 'held' then
         hold(name, owner, kind ~= '' and kind or before and before.kind or '')
     elseif wanted == 'ready' then
         make_ready(name, kind, owner, now, delay)
     end
 end
-if wanted ~= '' and ttl ~= '' then
-    redis.call('ZADD', ends, now + tonumber(ttl), name)
-else
-    redis.call('ZREM', ends, name)
+if wanted ~= '' then
+    if ttl == '' then redis.call('ZREM', ends, name) else redis.call('ZADD', ends, now + tonumber(ttl), name) end
 end
 return {'written'}
 """,

@@ -21,6 +21,7 @@ from toolwire.stores.queue import (
     Place,
     Ready,
     Task,
+    is_same_place,
     judge,
     lease_lost,
     queue_full,
@@ -291,7 +292,7 @@ class SqliteQueue:
 
     def _move(self, connection: sqlite3.Connection, name: bytes, now: Place | None, place: Place | None) -> None:
         """Change the place of a task that is there."""
-        if isinstance(now, Ready) and isinstance(place, Ready) and now[:2] == place[:2]:
+        if is_same_place(now, place):
             return
         if now is not None:
             connection.execute("DELETE FROM queue_places WHERE key = ?", (name,))
