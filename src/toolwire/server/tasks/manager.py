@@ -95,6 +95,7 @@ class Tasks:
         self._repeated: dict[Incoming, tuple[str, Record]] = {}
         # The loop that it takes part on, and the task that makes it take part.
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready_on: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Task[None] | None = None
         self._looking: set[str] = set()
         self._background: set[asyncio.Task[Any]] = set()
@@ -406,8 +407,10 @@ class Tasks:
 
     async def ready(self) -> None:
         """Take part on the running loop, and take over what a process that is gone has left behind; once."""
-        self._kernel.check_loop()
         loop = asyncio.get_running_loop()
+        if self._ready_on is loop:
+            return  # Every request about a task comes here.
+        self._kernel.check_loop()
         if self._loop is not loop:
             self.forget_loop()
             self._loop = loop
@@ -419,6 +422,7 @@ class Tasks:
         if self._starting is starting and (starting.cancelled() or starting.exception() is not None):
             self._starting = None  # The next who comes tries again.
         starting.result()
+        self._ready_on = loop
 
     async def _start(self) -> None:
         kv = self._kernel.stores.kv
@@ -504,7 +508,7 @@ class Tasks:
             self.over(followed)
         self._looking.clear()
         self._background.clear()
-        self._loop = self._starting = self.processes = None
+        self._loop = self._ready_on = self._starting = self.processes = None
         if self._workers is not None:
             self._workers.shutdown()
             self._workers = None
