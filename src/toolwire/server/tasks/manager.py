@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -92,6 +92,7 @@ class Tasks:
         self._followed: dict[str, Followed] = {}
         self._running: set[str] = set()
         self._shares = Shares(self.limits.tasks_running, self.limits.share, "tasks running", seconds=5)
+        self._capabilities: Mapping[str, Any] = {}
         self._repeated: dict[Incoming, tuple[str, Record]] = {}
         # The loop that it takes part on, and the task that makes it take part.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -146,7 +147,16 @@ class Tasks:
             # J86: work that takes long must not take the threads away from calls that do not.
             self._workers = ThreadWorkers(self.limits.threads, self.limits.queue, self.limits.share)
         call.workers = self._workers
+        self._share_capabilities(call)
         return Run(self, call, found, ttl_ms)
+
+    def _share_capabilities(self, call: Call) -> None:
+        """Let all tasks of a client hold one copy of its capabilities, which come with each modern request."""
+        request = call.request
+        if request.capabilities != self._capabilities:
+            self._capabilities = request.capabilities
+        elif request.modern and (meta := call.params.meta) is not UNSET:
+            request.capabilities = meta.client_capabilities = self._capabilities
 
     def _created(self, run: Run) -> Any:
         assert run.created is not None
