@@ -78,8 +78,8 @@ class Inspected:
 def browser() -> Iterator[Any]:
     from playwright.sync_api import expect, sync_playwright
 
-    # Tests wait with `expect`: a page draws in its own time, and `wait_for_function` evaluates text, which the policy of
-    # the page forbids.
+    # Tests wait with `expect`: a page draws in its own time. `wait_for_function` would evaluate text, which the policy
+    # of the page forbids.
     expect.set_options(timeout=20_000)
     ARTEFACTS.mkdir(exist_ok=True)
     with sync_playwright() as playwright:

@@ -1,4 +1,4 @@
-"""The gate of one HTTP application: every request shows its token here before anything else of it is read."""
+"""The gate of one HTTP application. It checks the token of every request before the body is read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9.\-]{1,253}(?::\d{1,5})?|\[[0-9A-Fa-f:.]{2
 #: Requests whose token is being verified at a time.
 VERIFYING: Final = 1000
 _VERIFIED: Final = "tokens being verified"
-# The metadata is for everybody, browsers among them, and holds nothing that depends on who asks.
+# The metadata is public, also for browsers, and does not depend on the caller.
 _PUBLIC: Final[HeaderList] = (
     *JSON_TYPE,
     *ANYBODY,
@@ -50,7 +50,7 @@ _PUBLIC: Final[HeaderList] = (
 
 
 class Gate:
-    """Lets callers in, and answers where a client that was turned away looks next."""
+    """Lets callers in, and serves the metadata that a refused client needs."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Gate:
         self._verify = verification(server.verifier)
         self._recall = recollection(server.verifier)
         verifiers = list(each_of(server.verifier))
-        # Verifiers that take their tokens from a header of their own, by its name.
+        # Verifiers with their own header, by the name of the header.
         self._headers: dict[str, Verifier] = {}
         for verifier in verifiers:
             header = getattr(verifier, "header", None)
@@ -104,11 +104,11 @@ class Gate:
             raise self._refused(400, scope, headers, "invalid_request", str(error)) from None
         if sent is None:
             if self._nobody is None:
-                # RFC 6750 section 3.1: who brought nothing is told no error, only what is needed.
+                # RFC 6750 section 3.1: a request without a token gets no error code, only the challenge.
                 raise self._refused(401, scope, headers)
             return self._admitted(self._nobody, None, scope, headers)
         if self._recall is not None and sent.scheme == "bearer" and sent.header not in self._headers:
-            # A token that is known takes no time, and nobody is asked about it: there is nothing to share.
+            # A known token takes no time and no request to a provider, so it counts for no share.
             known = self._recall(sent.token)
             if known is not None and not is_bound(known):
                 return self._admitted(known, sent, scope, headers)
@@ -128,7 +128,7 @@ class Gate:
         except (StoreFailed, StoreFull):
             raise  # The application answers for its store.
         except Exception:
-            # Somebody else's code; nobody is let in because it failed.
+            # A verifier may be code of the user. If it fails, the request is refused.
             log.exception("a verifier failed")
             raise HttpRefusal(500, "The token could not be verified") from None
         finally:
@@ -138,13 +138,13 @@ class Gate:
     def _admitted(
         self, principal: Principal, sent: RequestCredentials | None, scope: Scope, headers: dict[str, str]
     ) -> Principal:
-        """Let a principal in that is known; raise `HttpRefusal` for one that may not come in."""
+        """Return the principal and drop the credentials; raise `HttpRefusal` if it is not allowed or lacks a scope."""
         if not self._server.allows(principal):
             raise self._refused(403, scope, headers, "access_denied", "This caller is not allowed here", sent)
         if not self._server.scopes <= self._effective(principal.scopes):
             body = b'{"error":"insufficient_scope","error_description":"This needs more scopes"}'
             raise HttpRefusal(403, body, (self.insufficient(scope, headers, ()),))
-        # 2025-06-18 basic/authorization, access token privilege restriction: it is for us, and goes nowhere else.
+        # 2025-06-18 basic/authorization, access token privilege restriction: the token is for this server only.
         headers.pop("authorization", None)
         headers.pop("dpop", None)
         for name in self._headers:
@@ -152,14 +152,14 @@ class Gate:
         return principal
 
     def _asker(self, scope: Scope) -> FromAddress | None:
-        """The address on whose behalf something is asked for a request."""
+        """Return the address that is charged for questions to a provider about this request."""
         address = scope.get(ADDRESS)
         return None if address is None else FromAddress(self._in_vain, address)
 
     async def _verified(
         self, sent: RequestCredentials, asker: Asker | None, scope: Scope, headers: Mapping[str, str]
     ) -> Principal:
-        # A key in a header of its own is checked as a key only, never as a bearer token.
+        # A key in a header of its own is never checked as a bearer token.
         verifier = self._headers.get(sent.header)
         principal = await (self._verify(sent.token, asker) if verifier is None else verifier.verify(sent.token))
         if principal is None:
@@ -168,14 +168,14 @@ class Gate:
             url = f"{self._base(scope, headers)}{_tail(scope)}"
             await self._proofs.check(headers.get("dpop"), sent.token, principal, scope["method"], url)
         elif is_bound(principal):
-            # RFC 9449 section 7.2: a bound token that is taken without its proof is bound no more.
+            # RFC 9449 section 7.2: a bound token must not be accepted without its proof.
             raise InvalidToken("The token is bound to a key, and was sent without the proof")
         return principal
 
     # --- turning away ---
 
     def insufficient(self, scope: Scope, headers: Mapping[str, str], scopes: Iterable[str]) -> tuple[bytes, bytes]:
-        """The challenge of a request that needs these scopes; those that every request needs are among them."""
+        """Return the challenge for a request that needs these scopes, and those that every request needs."""
         wanted = self._server.scopes.union(scopes)
         log.info("%s refused with 403: this needs %s", _caller(scope), ", ".join(sorted(wanted)))
         return self._challenge(scope, headers, wanted, "insufficient_scope", "This needs more scopes")
@@ -189,7 +189,7 @@ class Gate:
         description: str = "",
         scheme: str = "Bearer",
     ) -> tuple[bytes, bytes]:
-        """The `WWW-Authenticate` header of a refusal."""
+        """Return the `WWW-Authenticate` header of a refusal."""
         parameters = {
             "error": error,
             "error_description": description,
@@ -226,7 +226,7 @@ class Gate:
                 return True
         if not path.startswith(WELL_KNOWN) or scope["method"] not in ("GET", "HEAD", "OPTIONS"):
             return False
-        # RFC 9728 section 3.1: the path of the resource follows; the root is where older clients look.
+        # RFC 9728 section 3.1: the path of the resource follows. Older clients look at the root.
         root = scope.get("root_path", "").rstrip("/")
         if path.removeprefix(WELL_KNOWN).rstrip("/") not in ("", self._path.rstrip("/"), root + self._path.rstrip("/")):
             return False
@@ -244,7 +244,7 @@ class Gate:
         return f"{base}{WELL_KNOWN}{self._path.rstrip('/')}" if base and self._server.authorization_servers else ""
 
     def _base(self, scope: Scope, headers: Mapping[str, str]) -> str:
-        """The public address under which this application is mounted; empty when the request does not tell."""
+        """Return the public address under which this application is mounted; "" if the request does not tell it."""
         if self._public is not None:
             return self._public
         host = headers.get("host", "")
@@ -265,9 +265,9 @@ def make_gate(
     effective: Callable[[frozenset[str]], frozenset[str]],
     share: float = 0.25,
 ) -> Gate | None:
-    """The gate for what `auth=` says; None when that lets everybody in.
+    """Make the gate for `auth=`; return None if everybody is let in.
 
-    `has_secret`: whether what is sealed now can be opened by the next process.
+    `has_secret`: whether the next process can open values that are sealed now.
     """
     server = as_resource_server(auth)
     if server is None:
@@ -280,12 +280,13 @@ def make_gate(
 
 
 async def authenticate(auth: Any, headers: Mapping[str, str]) -> Principal | None:
-    """Say who sends these headers, as a server with this `auth=` would; None where it lets everybody in unasked.
+    """Return the principal of these headers, as a server with this `auth=` would; None if it lets everybody in.
 
-    `auth` is what `Server(auth=)` takes, with its allowlist and its scopes. Raises `Unauthorized`, whose `status` is
-    what the server would answer with, and `Unavailable` where the token cannot be judged now. For code of your own
-    beside the server, such as another endpoint. A token that is bound to a key needs a whole request, and is refused.
-    The tokens of an `OAuthProxy` cannot be judged outside of its server.
+    `auth` is the value of `Server(auth=)`, with its allowlist and its scopes. Raise `Unauthorized` for a caller that is
+    refused; its `status` is the status that the server would answer with. Raise `Unavailable` if the token cannot be
+    checked now. Use this in your own code beside the server, such as another endpoint. A token that is bound to a key
+    is refused, because its check needs a whole request. The tokens of an `OAuthProxy` cannot be checked outside of its
+    server.
     """
     server = as_resource_server(auth)
     if server is None:

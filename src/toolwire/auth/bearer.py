@@ -31,13 +31,13 @@ class RequestCredentials(Struct, frozen=True):
 
 
 class MalformedCredentials(Exception):
-    """Credentials that nobody should send; the text says what is wrong."""
+    """The error for malformed credentials. Its text says what is wrong."""
 
 
 def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> RequestCredentials | None:
-    """Return the credentials of a request; None when it has none of a kind we take. Raise `MalformedCredentials`.
+    """Return the credentials of a request; None if it has none of a known kind. Raise `MalformedCredentials`.
 
-    `others` are the names, in lower case, of headers that have a key and nothing else.
+    `others` are the names, in lower case, of headers that contain only a key.
     """
     value = headers.get("authorization")
     if others and (keys := [(name, headers[name]) for name in others if name in headers]):
@@ -50,7 +50,7 @@ def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> Reque
     if value is None:
         return None
     if DUPLICATE in value:
-        # Two parties that read different ones would see two different callers.
+        # If two programs read different headers, they see two different callers.
         raise MalformedCredentials("One Authorization header, please")
     found = _CREDENTIALS.fullmatch(value)
     scheme = "" if found is None else found[1].lower()
@@ -62,7 +62,7 @@ def credentials(headers: Mapping[str, str], others: Iterable[str] = ()) -> Reque
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """The bearer token of a request; None for a header that is missing or malformed.
+    """Return the bearer token of a request; None for a header that is missing or malformed.
 
     The names of the headers may be in any case.
     """
@@ -75,7 +75,7 @@ def bearer_token(headers: Mapping[str, str]) -> str | None:
 
 
 def check_query(query: bytes) -> None:
-    """2026-07-28 basic/authorization, token requirements: never in the query string, where logs would keep it."""
+    """2026-07-28 basic/authorization, token requirements: refuse a token in the query string, which logs would keep."""
     if query and _IN_QUERY.search(query.decode("latin-1")):
         raise MalformedCredentials(
             "Send the token in the Authorization header, never in the address; and replace it, it was seen"

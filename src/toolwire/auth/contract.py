@@ -10,9 +10,9 @@ from typing import Protocol, runtime_checkable
 class Auth(Protocol):
     """Signs the HTTP requests of a client.
 
-    `headers` is asked before each request, `challenged` is told of each answer 401 or 403 by the task that sent the
-    request; it says whether sending again, with fresh `headers`, is worth it, and bounds how often that may happen.
-    What either raises (an `Unauthorized` in the first place) reaches the caller.
+    `headers` is called before each request. `challenged` is called after each answer 401 or 403, by the task that sent
+    the request. It returns whether the request should be sent again with fresh `headers`, and limits how often that
+    happens. The caller gets every error that they raise, above all `Unauthorized`.
     """
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]: ...
@@ -24,7 +24,7 @@ class Bearer:
     """A token that somebody else obtained. A server that refuses it is not asked twice."""
 
     def __init__(self, token: str) -> None:
-        # A line break in a token would start a header of its own.
+        # A line break in a token would begin another header.
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ValueError("A bearer token is visible ASCII without spaces")
         self._headers = {"authorization": f"Bearer {token}"}
@@ -41,7 +41,7 @@ class Bearer:
 
 @runtime_checkable
 class PerServer(Protocol):
-    """Has an `Auth` for each server, which also serves the further URLs that the server names."""
+    """Makes an `Auth` for each server. The `Auth` also serves other URLs that the server names."""
 
     def at(self, server_url: str, /) -> Auth: ...
 

@@ -30,7 +30,7 @@ class Proofs:
         self._clock = clock
 
     async def check(self, proof: str | None, token: str, principal: Principal, method: str, url: str) -> None:
-        """Raises `InvalidToken` unless the proof is for this token and this request."""
+        """Raise `InvalidToken` unless the proof is for this token and this request."""
         bound_to = bound_key(principal)
         if bound_to is None:
             raise InvalidToken("The token is not bound to a key: send it as a bearer token")
@@ -68,14 +68,14 @@ class Proofs:
 
 
 def bound_key(principal: Principal) -> str | None:
-    """The thumbprint of the key that a token is bound to, if it is."""
+    """Return the thumbprint of the key that a token is bound to; None if it is bound to none."""
     confirmation = principal.claims.get("cnf")
     bound = confirmation.get("jkt") if isinstance(confirmation, dict) else None
     return bound if isinstance(bound, str) else None
 
 
 def is_bound(principal: Principal) -> bool:
-    """Return whether a token is worth nothing without some proof: of a key, or of a certificate (RFC 8705)."""
+    """Return whether a token needs a proof: of a key, or of a certificate (RFC 8705)."""
     return principal.claims.get("cnf") is not None
 
 

@@ -11,7 +11,7 @@ _SHOWN: Final = 200
 
 
 def quoted(text: str) -> str:
-    """A text of the other side as it may stand in a message: one line, printable, not long."""
+    """Return a text of the other side in a form that fits into a message: one line, printable, short."""
     return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN])
 
 

@@ -61,7 +61,7 @@ _MALFORMED: Final = "The token is malformed"
 
 
 def parse(token: str) -> Signed:
-    """Take a compact token apart; raises `InvalidToken`."""
+    """Take a compact token apart; raise `InvalidToken` if it is malformed."""
     parts = token.split(".")
     if len(parts) != 3:
         raise InvalidToken(_MALFORMED)
@@ -71,13 +71,13 @@ def parse(token: str) -> Signed:
     except (ValueError, RecursionError):
         raise InvalidToken(_MALFORMED) from None
     if header.crit is not None or header.b64 is not None:
-        # RFC 7515 section 4.1.11: who does not understand a critical extension must refuse.
+        # RFC 7515 section 4.1.11: a critical extension that is not understood must be refused.
         raise InvalidToken("The token uses an extension that is not supported")
     return Signed(header, payload, signature, f"{parts[0]}.{parts[1]}".encode())
 
 
 def claims_of(signed: Signed) -> dict[str, Any]:
-    """The payload as an object; raises `InvalidToken`."""
+    """Return the payload as an object; raise `InvalidToken` if it is none."""
     try:
         return _read_claims(signed.payload)
     except (ValueError, RecursionError):
@@ -93,17 +93,17 @@ def is_signed_by(signed: Signed, key: PublicKey, algorithms: Collection[str]) ->
     try:
         algorithm.check_key(key.key)
         return bool(algorithm.verify(signed.signed, signed.signature, key.key))
-    except Exception:  # Whatever a library makes of a key or a signature that does not fit: it is no proof.
+    except Exception:  # The library raises for a key or signature that does not fit.
         return False
 
 
 def key_type(algorithm: str) -> str:
-    """The `kty` of the keys that an algorithm uses."""
+    """Return the `kty` of the keys that an algorithm uses."""
     return "OKP" if algorithm.startswith("Ed") else "EC" if algorithm.startswith("ES") else "RSA"
 
 
 def import_keys(keys: Iterable[Any]) -> list[PublicKey]:
-    """The public keys among the members of a key set; what we cannot use is passed over (RFC 7517 section 5)."""
+    """Return the public keys of a key set, without keys that we cannot use (RFC 7517 section 5)."""
     found: list[PublicKey] = []
     for each in keys:
         if len(found) >= MAX_KEYS:
@@ -115,7 +115,7 @@ def import_keys(keys: Iterable[Any]) -> list[PublicKey]:
 
 
 def import_key(parameters: Any) -> PublicKey | None:
-    """One JWK as a public key; None for symmetric, weak and unknown ones, and those that are not for signatures."""
+    """Return a JWK as a public key; None for a symmetric, weak or unknown key, or one that is not for signatures."""
     if not isinstance(parameters, dict) or parameters.get("use", "sig") != "sig":
         return None
     kty, kid = parameters.get("kty"), parameters.get("kid")
@@ -128,17 +128,17 @@ def import_key(parameters: Any) -> PublicKey | None:
         key = _joserfc("jwk").JWKRegistry.import_key(public, kty)
         if kty == "RSA" and key.public_key.key_size < MIN_RSA_BITS:
             return None
-    except Exception:  # The document is somebody else's; a member that cannot be read is like one we do not know.
+    except Exception:  # A key that cannot be read is treated like a key of an unknown kind.
         return None
     return PublicKey(kid, kty, key)
 
 
 def thumbprint(key: PublicKey) -> str:
-    """RFC 7638."""
+    """Return the thumbprint of a key (RFC 7638)."""
     return str(key.key.thumbprint())
 
 
-# No private member, so that a key set that leaks them does not leak them further.
+# Private members are never read, so a key set that contains them by mistake does not spread them.
 _PUBLIC_MEMBERS: Final = frozenset({"kty", "n", "e", "crv", "x", "y", "alg", "kid"})
 
 
@@ -146,7 +146,7 @@ _PUBLIC_MEMBERS: Final = frozenset({"kty", "n", "e", "crv", "x", "y", "alg", "ki
 
 
 def import_private_key(key: str | bytes, algorithm: str) -> Any:
-    """A private key for an algorithm, from PEM or a JWK; `ValueError` when it is none."""
+    """Read a private key for an algorithm from PEM or a JWK; raise `ValueError` if it is none."""
     data = msgspec.json.decode(key) if key[:1] in ("{", b"{") else key
     found = _joserfc("jwk").import_key(data, key_type(algorithm))
     if not found.is_private:
@@ -155,7 +155,7 @@ def import_private_key(key: str | bytes, algorithm: str) -> Any:
 
 
 def generate_private_key(algorithm: str = "ES256") -> Any:
-    """A new key for an algorithm."""
+    """Make a new private key for an algorithm."""
     match key_type(algorithm):
         case "RSA":
             return _joserfc("jwk").RSAKey.generate_key(MIN_RSA_BITS, private=True)
@@ -166,7 +166,7 @@ def generate_private_key(algorithm: str = "ES256") -> Any:
 
 
 def sign(header: dict[str, Any], claims: Mapping[str, Any], key: Any) -> str:
-    """A compact token; `alg` of the header says how it is signed."""
+    """Sign claims; return a compact token. `alg` of the header names the algorithm."""
     algorithm = _algorithm(header["alg"])
     algorithm.check_key(key)
     signed = ".".join(encode_base64url(msgspec.json.encode(each)) for each in (header, claims))
@@ -183,5 +183,5 @@ def _joserfc(module: str) -> Any:
 
 
 def check_installed() -> None:
-    """Raise `ServerError` when what verifies signatures is not installed."""
+    """Raise `ServerError` when the library that verifies signatures is not installed."""
     _joserfc("jws")

@@ -13,7 +13,7 @@ class Principal(Struct, frozen=True):
     """The caller of a request. Two principals are the same caller when provider and subject are equal."""
 
     subject: str
-    """What the provider calls them; unique there, and never given to somebody else."""
+    """The id of the caller at the provider. It is unique there, and never given to somebody else."""
     provider: str = ""
     """Who vouches for them: the issuer of their token, or the name of a verifier."""
     username: str | None = None
@@ -35,7 +35,7 @@ class Principal(Struct, frozen=True):
 
 
 def scopes_of(value: str | Iterable[str] | None) -> frozenset[str]:
-    """Scopes as people write them: one text with spaces between (RFC 6749 section 3.3), a list, or nothing."""
+    """Return scopes from one text with spaces (RFC 6749 section 3.3), from a list, or from nothing."""
     if value is None:
         return frozenset()
     return frozenset(value.split()) if isinstance(value, str) else frozenset(value)

@@ -16,7 +16,7 @@ from toolwire.protocol.sealing import Sealer
 from toolwire.stores import KV
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
-# Where a gate leaves, in the scope of a request for one of the pages, on whose behalf something may be asked.
+# The key in the scope of a request under which the gate leaves its `Asker` for the pages.
 ASKER: Final = "toolwire.asker"
 # 2026-07-28 basic/authorization, scopes: refresh tokens are between the client and its authorization server.
 _NOT_OURS: Final = frozenset({"offline_access"})
@@ -30,7 +30,7 @@ class ResourcePages(Protocol):
     async def serve(
         self, path: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: SendMessage
     ) -> bool:
-        """Answer a request; False when it is for nothing that is served here."""
+        """Answer a request; return False if it is for none of these pages."""
 
 
 class ResourceServer:
@@ -81,21 +81,21 @@ class ResourceServer:
     def opened(
         self, *, name: str, path: str, public_url: str | None, sealer: Sealer, kv: KV
     ) -> tuple[ResourceServer, ResourcePages | None]:
-        """The server at its address, and what it serves there besides the endpoint of the protocol."""
+        """Return the server at its address, and its pages besides the endpoint of the protocol."""
         return self, None
 
     def allows(self, principal: Principal) -> bool:
-        """Tell whether a principal is one of those that `allow=` names."""
+        """Return whether `allow=` allows a principal."""
         if self._allow is None:
             return True
         return bool(self._allow(principal)) if callable(self._allow) else principal.subject in self._allow
 
     def scope_text(self, scopes: Iterable[str]) -> str:
-        """Scopes as clients ask for them, in the order of names."""
+        """Return scopes as a text, in the form in which clients ask for them, in the order of names."""
         return " ".join(self._advertise(each) for each in sorted(set(scopes) - _NOT_OURS))
 
     def metadata(self, resource: str) -> dict[str, Any] | None:
-        """The protected resource metadata (RFC 9728 section 2); None where there is no authorization server to name."""
+        """Return the protected resource metadata (RFC 9728 section 2); None without an authorization server."""
         if not self.authorization_servers:
             return None
         document: dict[str, Any] = {
@@ -112,7 +112,7 @@ class ResourceServer:
         return document
 
     def challenge(self, scheme: str, parameters: Mapping[str, str]) -> bytes:
-        """A `WWW-Authenticate` value; parameters that are empty are left out."""
+        """Return the value of a `WWW-Authenticate` header, without empty parameters."""
         shown = ", ".join(f'{name}="{_quoted(value)}"' for name, value in parameters.items() if value)
         return f"{scheme} {shown}".strip().encode("ascii", "replace")
 

@@ -189,7 +189,7 @@ class ClientConnection:
     async def lost(self, error: TransportError) -> TransportError:
         """Return the error with what is known about the end of the server."""
         if not self.link.duplex or self._closer is not None:
-            return error  # It tells of one request, or of our own end, and says already all there is to know.
+            return error  # It concerns one request, or we closed the connection, so there is no more to tell.
         # A request may notice the end of the connection before the reader does.
         await asyncio.wait({self.reader}, timeout=1.0)
         if not self.ended:

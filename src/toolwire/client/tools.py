@@ -271,8 +271,8 @@ def _structured(name: str, raw: Raw, reader: Adapter, wrapped: bool) -> Any:
         return _first_fit(name, reader, [(reader.decode_output, raw)])
     if wrapped:
         return _first_fit(name, reader, [(reader.decode_output, inner), (reader.decode_output, raw)])
-    # Where nobody knows whether it is wrapped, only an exact fit goes before what is inside: a class whose members all
-    # have defaults would otherwise fit everything, by passing over `result`.
+    # It is not known whether the value is wrapped. The whole value is used first only if it fits exactly: a class whose
+    # members all have defaults would otherwise fit everything, because it ignores `result`.
     exact = (reader.decode, raw)
     return _first_fit(name, reader, [exact, (reader.decode_output, inner), (reader.decode_output, raw)])
 

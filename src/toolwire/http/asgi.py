@@ -276,7 +276,7 @@ class HttpApp:
             await respond(send, 503, body, (*JSON_TYPE, *_RETRY_LATER, *extra))
             return
         if stream is not None:
-            # Outside of the block above, so that a stream of hours keeps nothing alive that was needed to open it.
+            # Outside of the block above, so that a long stream does not keep alive what was needed to open it.
             caller = self._caller(scope, headers)
             del headers
             try:
@@ -289,7 +289,7 @@ class HttpApp:
         if not root and scope["path"] == self._path:
             return True
         path = path_of(scope)
-        # With and without a slash at the end, and the bare mount point: a redirect would lose the body of a POST.
+        # Accept the path with and without a slash at the end, and the bare mount point: a redirect would lose the body.
         return path.rstrip("/") == self._path.rstrip("/") or (root != "" and path in ("", "/"))
 
     async def _forbid(
@@ -511,8 +511,8 @@ class HttpApp:
     def _is_modern(self, headers: Mapping[str, str], body: bytes) -> bool:
         if not is_modern_post(headers, body):
             return False
-        # A client that names a session has one, and learns there what is wrong with its version. But 2026-07-28 has no
-        # sessions, so with that version a session id is ignored.
+        # A client that sends a session id has a session, and that session reports what is wrong with its version. But
+        # 2026-07-28 has no sessions, so with that version the session id is ignored.
         return SESSION not in headers or self.sessions is None or headers.get(VERSION, MODERN) == MODERN
 
     async def _exchange(self, incoming: Incoming, outlet: ExchangeOutlet) -> None:

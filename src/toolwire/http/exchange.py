@@ -72,7 +72,8 @@ class ExchangeOutlet:
         caller: Caller = None,
     ) -> None:
         """`only_stream`: the client accepts the answer as an event, and not as a JSON object. `exchanges` counts the
-        exchange for its caller from its first wait on. One that never waits is alone on the loop while it runs."""
+        exchange for its caller when its handler waits for the first time. A handler that never waits is not counted,
+        because nothing else runs on the loop meanwhile."""
         self._receive = receive
         self._send = send
         self._only_stream = only_stream
@@ -116,7 +117,7 @@ class ExchangeOutlet:
     # --- what the application uses ---
 
     def waits(self) -> None:
-        """Count the exchange, watch for a disconnect and fill silence from now on: its handler waits."""
+        """Count the exchange, watch for a disconnect and send keep-alives from now on, because the handler waits."""
         if self._exchanges is not None:
             self._exchanges.add(self._caller)
             self._is_counted = True

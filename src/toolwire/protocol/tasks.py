@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -320,6 +321,8 @@ def _take(record: Record, taken: Mapping[str, Reply]) -> bool:
 # --- How it looks ----------------------------------------------------------------------------------------------------
 
 
+# A client that polls asks for the same two times again and again.
+@lru_cache(maxsize=1024)
 def rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -1,10 +1,11 @@
 """Access to components: `scopes=`, `visible_to=` and the rules for tags, in lists and in calls.
 
-A component may come through several servers: the one that is asked, those mounted in it, and the one that owns the
-component. Each of them enforces its own rules. A caller does not see what one of them hides: every lookup leaves it
-out, so the answer is the very one that an unknown name gets. A caller who sees a component and may not use it is
-refused before anything runs. Both are decided by the caller's *permission set*, the audiences the caller belongs to,
-and what was worked out for one caller serves all with the same set.
+A component may come through several servers: the server that gets the request, the servers mounted in it, and the owner
+of the component. Each of them enforces its own rules. If one of them hides a component from a caller, every lookup
+leaves the component out. So the caller gets the same answer as for an unknown name. A caller who sees a component but
+may not use it is refused before anything runs. The caller's *permission set*, the audiences that the caller belongs to,
+decides what the caller sees. The caller's scopes decide what it may use. Lists are computed once for each permission
+set.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from toolwire.wire.session import Session
 
 #: What a caller may do with a component.
 Permission: TypeAlias = Literal["usable", "refused", "hidden"]
-#: What adds implied scopes to those of a caller, one after the other: `Policy.implies` of the servers on a way.
+#: Functions that add implied scopes to the scopes of a caller: `Policy.implies` of each server on the way, in order.
 Implied: TypeAlias = tuple[Effective, ...]
 
 
 class AudienceOnWay(NamedTuple):
-    """An audience, and what scopes imply for the server that asks for it."""
+    """An audience, and the functions that add implied scopes for the server that asks for the audience."""
 
     audience: Audience
     implied: Implied
@@ -41,9 +42,9 @@ class Demand(NamedTuple):
     """The demands that the servers on the way to a component make on a caller."""
 
     audiences: frozenset[AudienceOnWay]
-    """The caller must belong to each of them to see the component."""
+    """A caller sees the component only if it belongs to each of these audiences."""
     scopes: tuple[tuple[frozenset[str], Implied], ...]
-    """The caller must hold all of these to use it."""
+    """A caller may use the component only if it holds all of these scopes."""
 
 
 class View:
@@ -60,7 +61,7 @@ class View:
 
 
 class Access:
-    """The restrictions of one server, those of the servers mounted in it among them."""
+    """The restrictions of one server, and of the servers that are mounted in it."""
 
     def __init__(
         self, catalog: Catalog, effective: Callable[[Iterable[str]], frozenset[str]] | None, most_uris: int
@@ -73,10 +74,10 @@ class Access:
         self.effective: Effective = frozenset if effective is None else lru_cache(maxsize=1024)(effective)
         self.rules: dict[str, tuple[TagRule, ...]] = {}
         self.active: bool = False
-        """Whether there may be restrictions. Without any, requests pay for nothing but looking here."""
+        """Whether there may be restrictions. If it is False, a request is checked no further."""
         self._stale = False
         self._audiences: tuple[AudienceOnWay, ...] = ()
-        # Of one version of the catalogue.
+        # The demands belong to one version of the catalogue.
         self._demands: tuple[int, dict[tuple[Any, Way], Demand]] = (-1, {})
         catalog.listeners.append(self._changed)
 
@@ -89,13 +90,13 @@ class Access:
             self._catalog.changed(kind)
 
     def _changed(self, family: str) -> None:
-        # Worked out by the next request: a thousand tools that are added one by one are surveyed once.
+        # The next request surveys the catalogue. So a thousand tools that are added one by one are surveyed once.
         self._stale = True
         self.active = True
 
     def _survey(self) -> None:
         self._stale = False
-        # Components of one name are all listed: a caller who may not see the nearest one sees the next.
+        # `each` also yields components that share a name: a caller who may not see the nearest one sees the next.
         found = list(self._catalog.each())
         hidden = {audience: None for each in found for audience in self.demand(each).audiences}
         self._audiences = tuple(hidden)
@@ -106,8 +107,8 @@ class Access:
     # --- what a component asks for ---
 
     def demand(self, found: Found[Any]) -> Demand:
-        """Return all that the servers on the way to a component, and the component itself, ask for."""
-        # Read before the rules: what another thread changes meanwhile makes the next call look again.
+        """Return the demands of the component and of every server on the way to it."""
+        # Read the version before the rules. If another thread changes something meanwhile, the next call looks again.
         version = self._catalog.version
         known = self._demands
         if known[0] != version:
@@ -133,7 +134,7 @@ class Access:
         mounted = [mount.catalog.owner.kernel.access for mount in found.way]
         for access in (self, *mounted):
             if access.implies:
-                # A server adds what its scopes imply for itself and for those behind it, never for those before it.
+                # The implied scopes of a server count for itself and for the servers behind it, not for servers before.
                 implied = (*implied, access.effective)
             for tag in component.tags:
                 for rule in access.rules.get(tag, ()):
@@ -156,7 +157,7 @@ class Access:
         return self.view_of(request.principal)
 
     def view_of(self, principal: Principal | None) -> View:
-        """Return what a principal sees; None is a caller without a name."""
+        """Return the view of a principal; None stands for a caller that is not authenticated."""
         if self._stale:
             self._survey()
         admitted = (each for each in self._audiences if each.audience.admits(principal, _held(principal, each.implied)))
@@ -188,22 +189,22 @@ class Access:
         return frozenset().union(*map(self.scopes, targets))
 
     def check_read(self, request: Incoming, outlet: Outlet, uri: str) -> None:
-        """Raise `InsufficientScope` when the caller sees what is at an address and may not read it."""
+        """Raise `InsufficientScope` when the caller sees the resource at an address but may not read it."""
         found = self.readable(uri, self.view(request, outlet))
         if found is not None and not self.permits(request.principal, found):
             raise InsufficientScope(self.scopes(found), request.id)
 
     def hears(self, request: Incoming, outlet: Outlet, uri: str) -> bool:
-        """Return whether the caller of a request may be told of what happens at an address."""
+        """Return whether the caller of a request may hear of changes at an address."""
         return not self.active or _is_local(request, outlet) or self.may_hear(request.principal, uri)
 
     def session_hears(self, session: Session, uri: str) -> bool:
-        """Say the same of a connection, which is told things unasked."""
+        """Return whether the client of a connection may hear of changes at an address."""
         is_local = session.principal is None and session.channel.is_local
         return not self.active or is_local or self.may_hear(session.principal, uri)
 
     def may_hear(self, principal: Principal | None, uri: str) -> bool:
-        """Return whether a principal may be told of what happens at an address; also where nothing is."""
+        """Return whether a principal may hear of changes at an address. It may if there is no resource."""
         if not self.active:
             return True
         found = self.readable(uri, self.view_of(principal))
@@ -216,7 +217,7 @@ class Access:
         return all(needed <= _held(principal, implied) for needed, implied in self.demand(found).scopes)
 
     def of_tool(self, principal: Principal | None, is_local: bool, name: str) -> Permission:
-        """Return what a caller may do with the tool of a name, which may be gone meanwhile."""
+        """Return the permission of a caller for a tool. The tool may have been removed meanwhile."""
         if self._stale:
             self._survey()
         if not self.active or (is_local and principal is None):
@@ -232,7 +233,7 @@ class Access:
         return None if matched is None else matched[0]
 
     def matched(self, uri: str, view: View | None) -> tuple[Found[Any], dict[str, str]] | None:
-        """Return the same, with the variables that a template takes out of the address."""
+        """Return the resource or template behind an address, and the variables that the template takes from it."""
         sees = None if view is None else view.sees
         found = self._catalog.resource(uri, sees)
         return self._catalog.template(uri, sees) if found is None else (found, {})
@@ -260,7 +261,7 @@ class Access:
         elif method == "subscriptions/listen":
             uris = params.notifications.resource_subscriptions
             if uris is UNSET or len(uris) > self._most_uris:
-                return ()  # More than that are refused, whatever they are: nobody looks for each of them.
+                return ()  # So many are refused in any case, so they are not looked up.
             each = [self.readable(uri, view) for uri in uris]
             return [one for one in each if one is not None]
         return () if found is None else (found,)

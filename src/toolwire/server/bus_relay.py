@@ -16,8 +16,8 @@ from toolwire.wire.bus_link import BusLink
 class BusRelay:
     """A relay that publishes the changes of this process, and tells its clients those of the others.
 
-    Streams of legacy HTTP sessions hear the bus themselves, also what this process says there; the relay serves those
-    who are connected otherwise.
+    Streams of legacy HTTP sessions listen to the bus themselves, and hear the messages of this process there, too. The
+    relay serves all other connections.
     """
 
     def __init__(self, hub: Hub, link: BusLink) -> None:

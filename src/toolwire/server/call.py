@@ -30,7 +30,7 @@ from toolwire.wire.process_workers import ProcessWorkers
 if TYPE_CHECKING:
     from toolwire.server.context.progress import Progress
 
-#: Changes how a handler runs: takes its time limit and its coroutine, returns those to use instead.
+#: A function that changes how a handler runs. It takes a time limit and a coroutine, and returns those to use instead.
 Guard: TypeAlias = Callable[[float, Coroutine[Any, Any, Any]], tuple[float, Coroutine[Any, Any, Any]]]
 
 
@@ -55,7 +55,7 @@ class TaskRun(Protocol):
 
     @property
     def asking(self) -> Asking | None:
-        """The way in which the handler asks; None while its questions are those of an ordinary call."""
+        """The way in which the handler asks; None while it asks in the way of an ordinary call."""
 
     def report(self, progress: float, total: float | None, message: str | None) -> bool: ...
 
@@ -100,20 +100,20 @@ class Call:
 
     # The defaults are those of the class, so that a request pays only for what differs from them.
     asking: Asking | None = None
-    """How the handler asks the client, once it has asked."""
+    """The way in which the handler asks the client; None before the first question."""
     cancelled: bool = False
-    """Whether nobody waits for the answer any more."""
+    """Whether the handler was cancelled, or ran out of time."""
     deadline: Deadline | None = None
     """The time that the handler has, while it runs."""
     error_id: str | None = None
     """The id under which an internal error was logged."""
     guard: Guard | None = None
-    """What policies do around the handler."""
+    """The `Guard` that policies put around the handler."""
     in_thread: bool = False
     """Whether a worker thread waits for this call, as for a resource that a `def` handler reads."""
     last_progress: float | None = None
     mask: Callable[[Any], Any] | None = None
-    """What policies hide in all that is said to the client."""
+    """The function by which policies mask everything that is sent to the client."""
     outer: Call | None = None
     """The call whose handler uses the component of this one."""
     owner: OwnServer | None = None
@@ -123,7 +123,7 @@ class Call:
     replay: bool = True
     """Whether the handler may be run again from the top with the answers to its questions."""
     stack: AsyncExitStack | None = None
-    """What cleans up after the dependencies of the handler."""
+    """The stack that cleans up after the dependencies of the handler."""
     sync_context: Any = None
     """The `SyncContext` of this call, while a worker thread uses it."""
     target: Any = None
@@ -148,7 +148,7 @@ class Call:
         inner = copy(self)
         inner.outer, inner.owner, inner.target, inner.in_thread = self, owner, target, in_thread
         inner.sync_context = inner.guard = inner.stack = inner.task_run = None
-        # What either of them leaves there is for both.
+        # Both calls share one state.
         inner._state = self.state
         return inner
 
@@ -237,12 +237,12 @@ class Call:
         if self.mask is not None:
             message = self.mask(message)
         if self.outer is not None:
-            return self.outer.tell_progress(progress, total, message)  # PRG-1: one token, one rising value.
+            return self.outer.tell_progress(progress, total, message)  # PRG-1: both calls report on one token.
         if self.task_run is not None and self.task_run.report(progress, total, message):
             return True
         if self.request.method == "subscriptions/listen":
             return False  # SUB-7
-        # JSON has neither NaN nor infinity, and nothing rises above either.
+        # JSON has neither NaN nor infinity.
         if token is UNSET or not isfinite(progress):
             return False
         if self.last_progress is not None and progress <= self.last_progress:
@@ -287,7 +287,7 @@ class Call:
         deadline = self.deadline
         if deadline is None:
             return await asking.ask(kind, params, key, in_thread, timeout)
-        # A person may take longer than a tool: the tool's own time stands still while it waits.
+        # A person may take longer than a tool, so the time of the tool stands still while it waits.
         deadline.pause()
         try:
             return await asking.ask(kind, params, key, in_thread, timeout)

@@ -24,7 +24,7 @@ class CallTarget:
     def __init__(
         self, method: str, name: str, params: Any, found: Found[Any] | None, variables: dict[str, str] | None = None
     ) -> None:
-        """`variables` are what a template took out of the address that is read."""
+        """`variables` are the values that a template takes from the address."""
         self.method: str = method
         self.name: str = name[:_MAX_NAME]
         self.found: Found[Any] | None = found
@@ -34,7 +34,7 @@ class CallTarget:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments that were sent; `CallRefused` where they cannot be read, so that nothing passes unseen."""
+        """The arguments of the request. Raise `CallRefused` if they cannot be read, so that no rule is skipped."""
         if self._plain is None:
             self._plain = _arguments(self.params, self.variables, self.name)
         return self._plain
@@ -43,7 +43,7 @@ class CallTarget:
 def target_of(call: Call) -> CallTarget | None:
     """Return the target of a call; None for requests that run no component: lists, subscriptions and the like.
 
-    What the caller does not see is not found, so that nothing said about a call tells that it is there.
+    A component that the caller does not see is not found. So nothing in a record reveals that it exists.
     """
     if call.target is None:
         call.target = call.host.find_target(call)
@@ -58,7 +58,7 @@ def target_of_read(access: Access, uri: str, view: View | None) -> CallTarget:
 
 
 def find_target(access: Access, catalog: Catalog, call: Call) -> CallTarget | None:
-    """Look for what a request is about, among what its caller sees."""
+    """Find the target of a request among the components that its caller sees."""
     request = call.request
     view = access.view(request, call.outlet) if access.active else None
     sees, params, method = None if view is None else view.sees, request.params, request.method
@@ -78,7 +78,7 @@ def find_target(access: Access, catalog: Catalog, call: Call) -> CallTarget | No
 
 def _arguments(params: Any, variables: dict[str, str], name: str) -> dict[str, Any]:
     if isinstance(params, t.ReadResourceRequestParams):
-        # A variable of a template may be called `uri`, and is what its function gets under that name.
+        # A template may have a variable named `uri`. Then its function gets that variable, and not the address.
         return {"uri": params.uri, **variables}
     if isinstance(params, t.CompleteRequestParams):
         return {params.argument.name: params.argument.value}

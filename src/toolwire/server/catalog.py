@@ -134,7 +134,7 @@ class Catalog:
     # --- changing ---
 
     def add(self, *components: Component) -> None:
-        """Add components; what listens hears once of each family that changed."""
+        """Add components. Listeners are called once for each family that changed."""
         for component in components:
             if not isinstance(component, Component):
                 raise ServerError(f"{type(component).__name__} is not a tool, resource, template or prompt")
@@ -145,11 +145,11 @@ class Catalog:
             self.changed(family)
 
     def holds(self, component: Component) -> bool:
-        """Return whether there is one of its kind under its name or address, that one or another."""
+        """Return whether the catalogue has a component of this kind under the same name or address."""
         return component.key in self._kind(component.kind)
 
     def remove(self, *components: Component | str) -> None:
-        """Remove components; what listens hears once of each family that changed."""
+        """Remove components. Listeners are called once for each family that changed."""
         found = [self._held(component) for component in components]
         for component in found:
             self._kind(component.kind).pop(component.key, None)
@@ -157,7 +157,7 @@ class Catalog:
             self.changed(family)
 
     def _held(self, component: Component | str) -> Component:
-        """Find a component of this server itself, given as such, by its key or, for a resource, by its name."""
+        """Find a component of this server by the object, by its key or, for a resource, by its name."""
         for kind in FAMILY:
             items = self._kind(kind)
             held: Component | None = items.get(component.key if isinstance(component, Component) else component)
@@ -199,8 +199,8 @@ class Catalog:
 
     # --- finding ---
 
-    # `sees` leaves out what a caller does not see, as if it were not there: what it hides may uncover another. It gets
-    # the whole way to a component, because every server on that way has a say; `way` is the part that leads here.
+    # `sees` says whether a caller sees a component. Hiding a component may uncover another of the same name. `sees`
+    # gets the whole way to a component, because each server on the way decides. `way` is the part that leads here.
 
     def tool(self, name: str, sees: Sees | None = None, way: Way = ()) -> Found[Tool] | None:
         own = self.tools.get(name)
@@ -260,9 +260,9 @@ class Catalog:
         return next((matched for matched in mounted if matched is not None), None)
 
     def completion(self, reference: str, name: str, argument: str, way: Way) -> tuple[Completion, Any] | None:
-        """Find what suggests values for a component, and the server that says so: this one or the nearest on the way.
+        """Find the completion for an argument, and its server: this one, or the nearest one on the way.
 
-        `name` is what this server calls the component, and `way` leads from here to the server that the component
+        `name` is the name of the component in this server, and `way` leads from here to the server that the component
         belongs to.
         """
         own = self.completions.get((reference, name, argument))
@@ -314,7 +314,7 @@ class Catalog:
 
     def _order(self, kind: str, view: Seen | None = None) -> tuple[int, list[str], dict[str, Found[Any]]]:
         key = (kind, None if view is None else view.admitted)
-        # Read before the components: what another thread adds meanwhile makes the next call look again.
+        # Read the version before the components. If another thread adds one meanwhile, the next call looks again.
         version = self.version
         known = self._ordered.get(key)
         if known is None or known[0] != version:
@@ -326,7 +326,7 @@ class Catalog:
         return known
 
     def _merged(self, kind: str, view: Seen | None, way: Way = ()) -> Iterator[tuple[str, Found[Any]]]:
-        # Mounted catalogues keep nothing of this: what a caller sees of them depends on the way to them.
+        # Mounted catalogues cache nothing here, because the way to them decides what a caller sees.
         for mount in reversed(self.mounts):
             for name, found in mount.catalog._merged(kind, view, (*way, mount)):
                 yield (mount.prefix + name if kind in ("tools", "prompts") else name), found

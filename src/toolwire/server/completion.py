@@ -63,12 +63,12 @@ class Completion:
         if self._invoke_whole is not None:
             return typing.cast("t.Completion", await self._invoke_whole(call, given, _limited))
         async with AsyncExitStack() as stack:
-            # What dependencies opened is cleaned up when the answer is formed.
+            # The stack cleans up after the dependencies when the answer is formed.
             call.stack = stack
             return _limited(await self._invoke(call, given))
 
     def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
-        """Have other functions make what it depends on; an empty mapping undoes it. Whether it concerns it."""
+        """Replace functions that make dependencies; an empty mapping undoes that. Return whether anything changes."""
         if self._bound is None or not self._bound.dependencies:
             return False
         concerned = self._bound.replace_dependencies(replaced)
@@ -81,7 +81,7 @@ class Completion:
 
 
 def _collected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that returns what another yields."""
+    """Return a function that collects the values that a generator function yields; return any other as it is."""
     if not inspect.isgeneratorfunction(function):
         return function
 
@@ -108,7 +108,7 @@ def choices_in(binding: Binding | None, names: Collection[str]) -> dict[str, tup
 def choices_of(annotation: Any) -> tuple[str, ...]:
     """Return the values of a type as texts: the members of a `Literal` or an `Enum`; nothing for other types.
 
-    `None` among them is what a caller leaves out.
+    `None` is left out: a caller leaves the argument out instead.
     """
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:

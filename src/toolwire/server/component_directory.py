@@ -1,4 +1,4 @@
-"""Components from a directory: what the files in `tools/`, `resources/` and `prompts/` define."""
+"""Components that the files in `tools/`, `resources/` and `prompts/` of a directory define."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _starting_points() -> Iterator[Path]:
 
 
 def _files(folder: Path, above: set[Path]) -> Iterator[Path]:
-    """Walk a folder in the order of names; links are followed, and one that leads back to where it is in is not."""
+    """Walk a folder in the order of names. Follow links, except those that lead back to a folder above."""
     real = folder.resolve()
     if real in above or not folder.is_dir():
         return
@@ -142,14 +142,14 @@ def _files(folder: Path, above: set[Path]) -> Iterator[Path]:
 
 
 def _package(root: Path) -> str:
-    """Make the directory a package, in place of the one of an earlier scan: what changed since is imported anew."""
+    """Make the directory a package. It replaces the package of an earlier scan, so changed files are imported again."""
     name = PACKAGE + hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
     for known in [each for each in sys.modules if each.partition(".")[0] == name]:
         del sys.modules[known]
     specification = ModuleSpec(name, None, is_package=True)
     specification.submodule_search_locations = [str(root)]
     sys.modules[name] = importlib.util.module_from_spec(specification)
-    # Neighbours can be imported without the dot, too; last, so that they hide nothing else.
+    # Files can also import their neighbours without the dot. The folders come last, so that they hide no other module.
     for folder in (root, *(root / each for each in FOLDERS)):
         if str(folder) not in sys.path and folder.is_dir():
             sys.path.append(str(folder))
@@ -181,7 +181,7 @@ def _defined(module: ModuleType, folder: str, schema_profile: Profile) -> Iterat
 
 
 def _from(trace: TracebackType | None, file: Path) -> TracebackType | None:
-    """Cut a traceback to what happened in a file; how the file was imported is of no interest."""
+    """Cut a traceback so that it begins in a file, and leaves out how the file was imported."""
     inner = trace
     while inner is not None and inner.tb_frame.f_code.co_filename != str(file):
         inner = inner.tb_next

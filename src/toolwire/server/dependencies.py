@@ -1,8 +1,8 @@
 """Dependencies of handlers: values made for one request, and cleaned up after its answer is formed.
 
-The graph is compiled when a component is registered, so that a cycle or a parameter nobody can fill is an error there,
-and a component without dependencies pays nothing. What a generator yields is the value; the rest of it is the clean-up,
-which sees a failure of the handler as an exception, so that a transaction can roll back.
+The graph is compiled at registration. So a cycle, or a parameter that nothing can fill, is an error there, and a
+component without dependencies has no cost. A generator yields the value, and the rest of it is the clean-up. A failure
+of the handler is raised in the generator, so that a transaction can roll back.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def compile_plan(
 ) -> Plan | None:
     """Return the plan of a handler's dependencies, None when it has none. `signature` reads a function's parameters.
 
-    Where a function is `replaced`, the other one is asked instead, and with it for whatever that one depends on.
+    For each function in `replaced`, the other function is called instead, with dependencies of its own.
     """
     if not dependencies:
         return None
@@ -159,10 +159,10 @@ async def resolve(
     run_sync: RunSync,
     plain_context: Callable[[Any], Any] = lambda context: context,
 ) -> dict[str, Any]:
-    """Run the plan; the values by parameter name. Clean-up happens when `stack` closes, in reverse order.
+    """Run the plan; return the values by parameter name. Clean-up happens when `stack` closes, in reverse order.
 
-    `run_sync(function, *args)` runs what is not `async` where blocking is harmless, and `plain_context(context)` makes
-    the context that such a function can use there.
+    `run_sync(function, *args)` runs a function that is not `async` in a place where it may block.
+    `plain_context(context)` makes the context for such a function.
     """
     values: list[Any] = []
     for kind, call, takes in plan.steps:
@@ -217,7 +217,7 @@ async def _async_context_manager(call: Any, arguments: dict[str, Any], stack: As
     value = await manager.__aenter__()
 
     async def leave(*error: Any) -> None:
-        # What the manager returns is dropped: clean-up may look at a failure but not turn it into a success.
+        # The return value of the manager is dropped: clean-up may see a failure, but must not turn it into a success.
         await manager.__aexit__(*error)
 
     stack.push_async_exit(leave)

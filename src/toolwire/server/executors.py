@@ -26,14 +26,14 @@ from toolwire.server.context.in_process import ASKING, ProcessContext
 from toolwire.wire.process_workers import check_process_function
 
 Executor: TypeAlias = Literal["loop", "thread", "process"]
-# The arguments are a dict, or a tuple where they are read in order.
+# The arguments are a dict, or a tuple if the reader returns them in order.
 Invoke: TypeAlias = Callable[[Call, Any], Coroutine[Any, Any, Any]]
-# The last is what forms the answer.
+# The last parameter is the function that forms the answer.
 InvokeWhole: TypeAlias = Callable[[Call, Any, Callable[[Any], Any]], Coroutine[Any, Any, Any]]
 
 
 def invoker(binding: Binding, executor: Executor | None, timeout: float | None) -> Invoke:
-    """Return what calls a function; chosen once, when the function is registered."""
+    """Return the function that calls a handler. Registration calls this once."""
     chosen: Executor = executor or ("loop" if binding.is_async else "thread")
     if chosen not in ("loop", "thread", "process"):
         raise ServerError(f"{binding.name!r}: executor is 'loop', 'thread' or 'process', not {executor!r}")
@@ -58,7 +58,7 @@ def invoker(binding: Binding, executor: Executor | None, timeout: float | None) 
 
 
 def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | None:
-    """Return a faster call for a function that takes its arguments and nothing else: no dict is made of them."""
+    """Return a faster call for a function that takes its arguments in order and nothing else; None if there is none."""
     if binding.arguments_in_order is None or binding.is_generator or binding.is_async_generator:
         return None
     function = binding.function
@@ -76,7 +76,7 @@ def invoker_in_order(binding: Binding, executor: Executor | None) -> Invoke | No
 def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> InvokeWhole | None:
     """Return the call of a `def` function whose dependencies are all `def`: one worker does everything.
 
-    So what must not leave the thread that made it, like a connection of sqlite3, can be a dependency.
+    So a dependency may be an object that must stay in its thread, such as a connection of sqlite3.
     """
     plan = binding.call_plan.dependencies
     if plan is None or not plan.is_plain or binding.is_async or executor not in (None, "thread"):
@@ -92,7 +92,7 @@ def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> Invoke
                 returned = run(arguments, ctx)
                 value = wait_for(ctx, returned) if isinstance(returned, CoroutineType) else returned
                 if ctx.cancelled:
-                    raise asyncio.CancelledError  # Nobody hears of a success any more, so there is none to commit.
+                    raise asyncio.CancelledError  # Nobody gets the result, so the dependencies must not commit.
                 return answer(value)
 
         try:
@@ -104,7 +104,7 @@ def invoker_in_one_thread(binding: Binding, executor: Executor | None) -> Invoke
 
 
 def _in_thread(call: Call) -> Callable[..., Awaitable[Any]]:
-    """Return what runs a function in a thread: a worker, or a thread beside them when a worker waits for it."""
+    """Return the function that runs work in a thread: a worker, or an extra thread if a worker waits for the work."""
     workers = call.host.workers if call.workers is None else call.workers
     if call.in_thread:
         return workers.run_beside
@@ -238,7 +238,7 @@ def _run_generator(binding: Binding, arguments: dict[str, Any], ctx: SyncContext
         except StopIteration as end:
             if end.value is None:
                 return last
-            if count:  # With a value returned, everything yielded was progress.
+            if count:  # The generator returned a value, so every yielded value was progress.
                 ctx.progress(*_as_progress(last, count))
             return end.value
         if count:

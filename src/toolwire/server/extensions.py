@@ -28,7 +28,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z][A-Za-z0-9-]*)+/[A-
 
 
 class OpenParams(t.RequestParams, kw_only=True):
-    """Params of an extension's method that was given no type: all members of its own are in `extra`."""
+    """The params of an extension method without a type of its own. `extra` has the members that this type lacks."""
 
 
 class Extension:
@@ -49,7 +49,7 @@ class Extension:
     def method(self, name: str, *, params: type[t.RequestParams] = OpenParams) -> Callable[[F], F]:
         """Register an async handler `(params, ctx)` for a request; `params` is a subclass of `types.RequestParams`.
 
-        Without one, the handler finds what was sent in `params.extra`.
+        Without a type, the handler finds all members in `params.extra`.
         """
         return self._register(name, "request", params)
 
@@ -76,8 +76,8 @@ class Extension:
     def listen_filter(self, name: str, accept: Callable[[Any], Any]) -> None:
         """Add a member to the filter of `subscriptions/listen`.
 
-        `accept` gets what the client asked for and returns the part that is honoured, or None. What is published with
-        `server.publish(name, …)` then reaches the streams that asked for it.
+        `accept` gets the value that the client asked for, and returns the part that is honoured, or None. Then
+        `server.publish(name, …)` reaches the streams that asked for it.
         """
         self.filters[name] = accept
 
@@ -105,7 +105,7 @@ class Extension:
             raise TypeError(f"{call.method} returned {type(result).__name__}; a result is an object")
         kind = members.get("resultType", "complete")
         if kind != "complete" and kind not in self.result_types:
-            # RPC-7: a client takes a result type it was not promised for an invalid answer.
+            # RPC-7: a client that does not expect a result type takes it for an invalid answer.
             raise TypeError(f"{call.method} answered with the result type {kind!r}, which was not registered")
         return members
 

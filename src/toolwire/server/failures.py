@@ -1,4 +1,4 @@
-"""Answers to requests that failed: the little that the client may know, and what it can do about it."""
+"""Answers to requests that failed. They tell the client only what it may know and what it can do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Failures:
-    """Answers for what went wrong. With `debug` the cause of an internal error is told too."""
+    """Makes the answers to failed requests. With `debug` they include the cause of an internal error."""
 
     def __init__(self, questions: Questions, seconds: float, debug: bool) -> None:
         self._questions = questions
@@ -53,7 +53,7 @@ class Failures:
         self.debug = debug
 
     async def in_time(self, call: Call, work: Coroutine[Any, Any, T], what: str, *, guarded: bool = False) -> T:
-        """Wait for a handler that is no component, such as a completion, as long as for any other.
+        """Wait for a handler that is no component, such as a completion, within the time of any other handler.
 
         `guarded`: the policies of the request hold for it.
         """
@@ -80,7 +80,7 @@ class Failures:
         return self._told(call, failure, what)
 
     def _told(self, call: Call, error: Exception, what: str) -> t.CallToolResult:
-        """Return the error result of a tool, or raise the protocol error, that tells the client of an exception."""
+        """Turn an exception into the error result of a tool, or raise a protocol error for any other request."""
         modern = call.request.modern
         is_tool = call.method == "tools/call"
         if isinstance(error, NotSupported) and modern and error.required:
@@ -94,7 +94,7 @@ class Failures:
             if is_tool:
                 return failed_result(error) if isinstance(error, ToolError) else error_result(str(error))
             raise ProtocolError(INTERNAL_ERROR, str(error) or f"{what} failed") from None
-        # D12, R19: the cause stays here, under an id that the other side can quote.
+        # D12, R19: the cause stays in the log. The client gets an id under which the log has it.
         identifier = call.error_id = os.urandom(6).hex()
         log.error("error %s in %s", identifier, what, exc_info=error)
         text = f"Internal error in {what} (error id {identifier})"
@@ -142,7 +142,7 @@ class Failures:
 
 
 def as_revision_has_it(call: Call, error: ProtocolError) -> ProtocolError:
-    """RES-1, 1.10.8: the code of a resource that is not there changed with 2026-07-28, which never says the old one."""
+    """RES-1, 1.10.8: use the error code of the revision: 2026-07-28 has a new code for a missing resource."""
     if error.code != RESOURCE_NOT_FOUND and not isinstance(error, ResourceNotFound):
         return error
     code = RESOURCE_NOT_FOUND if supports(call.revision, "resource_not_found_code") else INVALID_PARAMS
@@ -153,7 +153,7 @@ def as_revision_has_it(call: Call, error: ProtocolError) -> ProtocolError:
 
 
 def of_handler(call: Call, component: Component, deadline: Deadline, error: BaseException) -> Exception:
-    """Return the failure of a handler; raise what is not the handler's to answer for."""
+    """Return the failure of a handler; raise an error that is not a failure of the handler."""
     if isinstance(error, Exception):
         telling = _telling(error)
         if not deadline.expired or isinstance(telling, ToolwireError):
@@ -163,14 +163,14 @@ def of_handler(call: Call, component: Component, deadline: Deadline, error: Base
     if is_abandoned(error):
         raise error
     if not isinstance(error, asyncio.CancelledError | Unwind):
-        # SystemExit and its like are the failure of this call, never the end of the server.
+        # SystemExit and similar exceptions fail this call and never end the server.
         return _caused(RuntimeError(f"the handler raised {type(error).__name__}"), error)
     if deadline.expired:
         return _out_of_time(call, component, deadline)
     call.cancelled = True
     if is_task_cancelled():
         raise error
-    # Something the handler waited for was cancelled, not the call: somebody still waits for its answer.
+    # Something that the handler waited for was cancelled, not the call. So the client still waits for an answer.
     return _caused(RuntimeError("the handler was cancelled from within"), error)
 
 

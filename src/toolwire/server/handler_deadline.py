@@ -14,7 +14,7 @@ from toolwire.wire.deadlines import LONG, LOOK_EVERY, Deadlines
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
-#: How long the loop may stand still before that is logged, and how seldom it is logged.
+#: The seconds that the loop may stand still before that is logged, and the least seconds between two such lines.
 HELD_SECONDS: Final = 2.0
 TELL_EVERY: Final = 60.0
 
@@ -22,7 +22,7 @@ TELL_EVERY: Final = 60.0
 class Deadline(Struct, eq=False):
     """The time of one handler. At its end the task of the handler is cancelled.
 
-    It stands still while the handler waits for an answer of the client, because a person may take longer than a tool.
+    The time stands still while the handler waits for an answer of the client, because a person may take long.
     """
 
     seconds: float
@@ -84,9 +84,9 @@ class RunningHandlers:
         self._limits.close()
 
     def _watch(self) -> None:
-        """Look every second at the deadlines, and whether the loop stood still, for as long as handlers run."""
+        """Look every second at the deadlines, and check whether the loop stood still, while handlers run."""
         self._watched = True
-        # Not the time of the loop, which a test may advance.
+        # Not the clock of the loop, because a test may advance that.
         self._due = monotonic() + LOOK_EVERY
         self.loop.call_later(LOOK_EVERY, self._look)
 

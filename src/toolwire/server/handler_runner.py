@@ -26,7 +26,7 @@ class HandlerRunner:
         self._questions = questions
         self._failures = failures
         self._seconds = seconds
-        # Of the loop that a handler ran on last; nearly always there is only one.
+        # The handlers on the loop that was used last. Nearly always there is only one loop.
         self._handlers: RunningHandlers | None = None
 
     def forget_loop(self) -> None:
@@ -36,7 +36,7 @@ class HandlerRunner:
             self._handlers = None
 
     async def run(self, call: Call, found: Found[Any], name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a handler under its deadline; unwinding it for an answer ends as `input_required`."""
+        """Run a handler under its deadline. If it ended because of an open question, return `input_required`."""
         component: Component = found.component
         call.owner = found.owner
         if not component.replay:
@@ -49,14 +49,14 @@ class HandlerRunner:
                 coroutine.close()
                 raise
             if asked(call):
-                # A middleware asked, and kept its unwinding to itself: the handler has no business running.
+                # A middleware asked a question and swallowed the cancellation, so the handler must not run now.
                 coroutine.close()
                 return await self._questions.input_required(call)
         seconds = component.timeout if component.timeout is not None else self._seconds
         if call.guard is not None:
             seconds, coroutine = call.guard(seconds, coroutine)
         connection = call.outlet.connection
-        # To ask for the running loop is a system call on Python 3.11, and a session knows its own.
+        # A session knows its loop. Asking asyncio for the running loop is a system call on Python 3.11.
         loop = connection.loop if type(connection) is Session else asyncio.get_running_loop()
         handlers = self._handlers
         if handlers is None or handlers.loop is not loop:
@@ -67,7 +67,7 @@ class HandlerRunner:
             result = await coroutine
         except BaseException as error:
             if asked(call):
-                # Unwinding passes through the handler as an exception; what it made of that does not matter.
+                # The handler was unwound because of its question. Whatever it raised then does not matter.
                 return await self._questions.input_required(call)
             failure = of_handler(call, component, deadline, error)
         finally:

@@ -24,7 +24,7 @@ class Header:
 
 
 def header_paths(schema: Schema, what: str) -> dict[str, tuple[str, ...]]:
-    """Return the arguments that travel in headers too; `ServerError` for a mark that makes clients drop the tool."""
+    """Return the arguments that travel in headers, too. Raise `ServerError` for a mark that clients refuse."""
     try:
         return parameter_headers.header_paths(schema)
     except parameter_headers.BadHeader as error:

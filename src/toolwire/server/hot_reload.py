@@ -1,7 +1,7 @@
-"""One server after another, while those who are connected stay connected.
+"""Replacing a server by another one while its clients stay connected.
 
-A successor shares what makes two replicas of one server interchangeable (stores, keys) and takes over who is connected,
-so that to a client nothing happens but a change of the lists.
+A successor shares the stores and keys of its predecessor, as two replicas of one server do, and takes over the
+connections. So a client notices nothing but a change of the lists.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _LISTEN: Final = "subscriptions/listen"
 
 
 class Stage(Serving):
-    """A server that is another one, and can become yet another while it runs.
+    """A server that passes every request on to its current server, which can be replaced while it runs.
 
-    It is run and served like any server, and hands every request to the server of the moment. All three families are
-    offered from the start, since a client that was not told of prompts would never ask for those of a successor.
+    It is run and served like any server. It offers all three families from the start, because a client that was told
+    of no prompts would never ask for the prompts of a successor.
     """
 
     def __init__(self, first: Server, beside: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
@@ -57,7 +57,7 @@ class Stage(Serving):
         self._show(first)
 
     def _show(self, server: Server) -> None:
-        """Become a server."""
+        """Take the properties of a server, which is the current one from now on."""
         self.current: Server = server
         self.name: str = server.name
         self.auth: Any = server.auth
@@ -69,10 +69,10 @@ class Stage(Serving):
         server.kernel.offer.add_families(FAMILY.values())
 
     async def replace(self, successor: Server) -> list[str]:
-        """Let another server take over; the families of components whose lists are different now.
+        """Replace the current server; return the families of components whose lists are different now.
 
-        When its lifespan cannot be entered nothing changes, and what it raised is raised here. Calls that are under way
-        end where they began.
+        If the lifespan of the successor cannot be entered, nothing changes and its error is raised here. Running calls
+        end in the server where they began.
         """
         before = self.current
         await self._life.move(before, successor)
@@ -146,7 +146,7 @@ class _Lifespans(Held):
 
 
 class StageKernel:
-    """The kernel that connections of a stage know: requests go to the kernel of the current server."""
+    """The kernel of a stage, as its connections see it. It passes requests to the kernel of the current server."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -178,7 +178,7 @@ class StageKernel:
     async def handle(self, request: Incoming, outlet: Outlet) -> Any:
         kernel = self._stage.current.kernel
         if request.method == _LISTEN:
-            # It lasts as long as its client, and hears what the successors tell.
+            # Not counted: a listen stream lasts as long as its client, and also gets the changes of successors.
             return await kernel.handle(request, outlet)
         self._running[kernel] += 1
         try:
@@ -188,7 +188,7 @@ class StageKernel:
             self._ended.set()
 
     async def finished(self, kernel: Kernel, seconds: float) -> None:
-        """Wait until all calls that began there have ended, but not for ever."""
+        """Wait until all calls of a kernel have ended, but at most some seconds."""
         try:
             async with asyncio.timeout(seconds):
                 while self._running[kernel]:
@@ -229,7 +229,7 @@ def _take_over(predecessor: Server, successor: Server) -> None:
     # The connections belong to the new server now. Announcements of the old one reach nobody.
     before.hub.callbacks = kernel.hub.callbacks
     kernel.hub, before.hub = before.hub, Hub(before.limits)
-    # As between replicas: a question that was asked before may be answered after.
+    # A question that the old server asked may be answered to the new one, as between replicas.
     kernel.questions.sealer = before.questions.sealer
     if not successor._stores_are_given:
         successor._use_stores(predecessor.stores)

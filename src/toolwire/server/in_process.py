@@ -41,7 +41,7 @@ class Nowhere:
 class Direct:
     """The connection behind `Server.process`. A message is fed to it, and what it writes then is the answer.
 
-    It lasts as long as its event loop, and so does its hold on the lifespan. On the next loop it is a new connection.
+    The connection and its hold on the lifespan last as long as the event loop. The next loop gets a new connection.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Direct:
                 if session is not None:
                     session.handler.closing(session)
                 session = self._session = open_session(self._channel)
-                # Held once more, for as long as the loop lasts. It is entered already, so nobody waits here.
+                # Hold the lifespan once more, until the loop ends. It is entered already, so nothing waits here.
                 await life.enter()
             return await self._answer(session, message)
 
@@ -77,14 +77,14 @@ def _is_answer(message: bytes) -> bool:
 
 
 class _Answers(Channel):
-    """A channel on which a message gets its answers, and nothing can be said unasked."""
+    """A channel that collects the answers to one message, and refuses to send anything else."""
 
     def __init__(self) -> None:
         self._written: list[bytes] | None = None
 
     @contextmanager
     def answering(self) -> Iterator[list[bytes]]:
-        """While a message is fed; what is written for it, then and later."""
+        """Yield a list that gets everything written while a message is fed, and the later answers to the message."""
         written: list[bytes] = []
         self._written = written
         try:

@@ -1,8 +1,8 @@
 """The ways in which a handler asks its client: requests on a legacy connection, replay on 2026-07-28.
 
-Both look the same from above: `ask` returns the raw answer. On a legacy connection it travels as a request of ours. On
-2026-07-28 there is no such direction: the handler is unwound at its first unanswered question, the client sends the
-request again with the answers, and the handler runs from the top with them at hand.
+Both have the same method: `ask` returns the raw answer. On a legacy connection the question is a request of ours.
+2026-07-28 has no requests of servers: the handler is stopped at its first unanswered question. The client sends its
+request again with the answers, and the handler runs again from the top.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from toolwire.protocol.rounds import Kind, Rounds, check_key
 from toolwire.protocol.surrogates import encode_readable
 from toolwire.wire.outlet import Outlet
 
-# Asks made together, under `gather` or a `TaskGroup`, reach us within a few turns of the loop; they leave together.
+# Questions that are asked together, under `gather` or a `TaskGroup`, arrive within a few turns of the loop. They are
+# sent together.
 SETTLE_TURNS = 10
 
 
 class Unwind(BaseException):
-    """Leaves a `def` handler at an unanswered question. Not an `Exception`, so that a broad `except` lets it pass."""
+    """Leaves a `def` handler at an unanswered question. `except Exception` does not catch it."""
 
 
 class Refused(ToolError):
     """The client answered a question with an error, or not at all.
 
-    `code` is what it said: -1 where the user said no to sampling (2025-11-25 client/sampling), None where it said
-    nothing. It is a tool's failure, never the answer to the request that was being served.
+    `code` is the error code of the client: -1 if the user refused sampling (2025-11-25 client/sampling), None if there
+    was no answer. The error is a failure of the tool, and never becomes the answer to the current request.
     """
 
     def __init__(self, message: str, code: int | None = None) -> None:
@@ -76,7 +77,7 @@ class BackChannel:
         timeout: float | None = None,
     ) -> Raw:
         if key is not None:
-            # Not needed here, but what is wrong on one revision should be found on every one.
+            # A legacy connection needs no keys. But a mistake should show on every revision.
             check_key(key, self._keys)
         try:
             seconds = self._timeout if timeout is None else timeout
@@ -86,24 +87,24 @@ class BackChannel:
         except (Timeout, TransportError) as error:
             raise Refused(f"The client did not answer {kind}") from error
         except ValueError as error:
-            # Something that the client's revision has no words for.
+            # The revision of the client cannot express the question.
             raise NotSupported(f"The client cannot be asked this: {error}") from None
 
     async def step(self, name: str, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        # Nothing is ever replayed here, so the step simply runs; the value looks as it would after a replay.
+        # Nothing is replayed here, so the step just runs. Its value goes through JSON, as after a replay.
         check_step(name, self._names)
         return msgspec.json.decode(step_result(name, await run()))
 
 
 class Replay:
-    """Asks by ending the request; `task` runs the handler and is cancelled once its questions are in."""
+    """Asks by ending the request. `task` runs the handler, and is cancelled when its questions are collected."""
 
     __slots__ = ("_idle", "_loop", "_names", "_parked", "_running", "rounds", "task", "unwinding")
 
     def __init__(self, rounds: Rounds, task: asyncio.Task[Any] | None) -> None:
         self.rounds: Rounds = rounds
         self.task: asyncio.Task[Any] | None = task
-        # While answers are missing the handler does not run on: the first question ends it.
+        # While answers are missing, the handler must not go on: its first question ends it.
         self.unwinding: bool = rounds.unfinished is not None
         self._loop = asyncio.get_running_loop()
         self._parked: list[asyncio.Future[Raw]] = []
@@ -120,7 +121,7 @@ class Replay:
         timeout: float | None = None,
     ) -> Raw:
         if self.unwinding and not threaded:
-            # A handler that caught its unwinding and asks on: this round is over.
+            # The handler caught its cancellation and asks again, but this round is over.
             raise asyncio.CancelledError
         if self.rounds.unfinished is not None:
             raise Unwind
@@ -155,7 +156,7 @@ class Replay:
         if done is None and self.rounds.unfinished is not None:
             raise asyncio.CancelledError
         if done is None:
-            # A task of its own: once begun, a side effect is not torn down because a question was asked beside it.
+            # The step has a task of its own, so that a question that is asked beside it does not stop a side effect.
             task = self._loop.create_task(self._performed(name, run))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
@@ -172,7 +173,7 @@ class Replay:
         return done
 
     async def unwound(self, seconds: float) -> None:
-        """Let go of the questions that are parked, and let steps that have begun come to their end."""
+        """Drop the waiting questions, and wait for the steps that have begun."""
         self.release()
         if not self._running:
             return
@@ -183,19 +184,19 @@ class Replay:
                 late.cancel()
 
     def release(self) -> None:
-        """Let go of questions that are parked in tasks of the handler's own."""
+        """Cancel the questions that wait in tasks of the handler."""
         parked, self._parked = self._parked, []
         for future in parked:
             future.cancel()
 
     def forget(self) -> None:
-        """Drop the open questions of a handler that ended without waiting for them: its answer stands."""
+        """Drop the open questions of a handler that returned without waiting for them. Its result counts."""
         self.release()
         self.rounds.pending.clear()
 
 
 class NoReplay:
-    """Stands where `replay=False` was said."""
+    """The way to ask for handlers with `replay=False`: every question is refused."""
 
     __slots__ = ("_names",)
 

@@ -1,7 +1,7 @@
 """One function behind every transport: `handle(request, outlet) -> result`.
 
-Looks up the operation of a method, runs it under the middleware, turns what a handler raises into what the wire allows,
-and shapes the result for the revision of the request. The era of a request is invisible to handlers.
+The kernel looks up the operation of a method and runs it inside the middleware. It turns exceptions of handlers into
+answers that the protocol allows, and shapes the result for the revision. Handlers do not see the era of a request.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Kernel:
         self._making_tasks = threading.Lock()
         self.middleware: list[Middleware] = []
         self.enforcer: Enforcer | None = None
-        """What holds calls to policies; None while there is no policy."""
+        """The observer that applies policies to calls; None while there is no policy."""
         self._observers: list[Observer] = []
         self._names_are_checked = False
         self._chain: Operation | None = None
@@ -125,7 +125,7 @@ class Kernel:
             from toolwire.server.tasks.methods import TaskMethods
 
             with self._making_tasks:
-                # Once: `server.tasks` may be used in any thread.
+                # Only one thread makes it: any thread may use `server.tasks`.
                 if self._tasks is None:
                     self._tasks = TaskMethods(Tasks(self))
         return self._tasks
@@ -140,7 +140,7 @@ class Kernel:
         return 0 if self._tasks is None else self._tasks.running
 
     async def start(self) -> None:
-        """Take up what an earlier process left behind, and say what is wrong with the rules."""
+        """Recover the tasks of an earlier process, and warn of rules for unknown names."""
         if not self._names_are_checked:
             self._names_are_checked = True
             # Imported here because it is needed once, and not by those who only build a server.
@@ -151,7 +151,7 @@ class Kernel:
             await self.tasks.ready()
 
     async def stop(self) -> None:
-        """Let go of what runs beside the loop; the next call starts it anew."""
+        """Stop tasks, processes, streams and threads. The next call starts them again."""
         if self._tasks is not None:
             await self._tasks.stop()
         await self.processes.close()
@@ -160,11 +160,11 @@ class Kernel:
         workers, self.workers = self.workers, self._new_workers()
         workers.shutdown()
         if self.audit is not None:
-            # In a thread, because where the log goes may not answer.
+            # In a thread, because the target of the log may not answer.
             await asyncio.to_thread(self.audit.close)
 
     def forget_loop(self, *, forked: bool) -> None:
-        """Forget everything of an event loop that ended before the server stopped; `forked`: of the parent process."""
+        """Forget everything on a loop that ended before the server stopped. `forked`: the loop is the parent's."""
         if self._tasks is not None:
             self._tasks.forget_loop()
         self.processes.forget_loop(forked=forked)
@@ -184,9 +184,9 @@ class Kernel:
     # --- the one function ---
 
     def use(self, middleware: Middleware) -> None:
-        """Add a middleware inside of those that are there."""
+        """Add a middleware inside the existing ones."""
         check_middleware(middleware)
-        # Somebody else's code may look into a list, or change it; ours lets it pass as it goes on the wire.
+        # The user's code may read or change a list, so lists are passed to it as objects and not as encoded bytes.
         self.methods.results_are_read = True
         self.middleware.append(middleware)
         self.compose()
@@ -196,7 +196,7 @@ class Kernel:
         self.compose()
 
     def enforce(self, enforcer: Enforcer) -> None:
-        """Hold calls to policies, outside of all middleware: a refused call costs nothing, an answer is masked."""
+        """Apply policies to calls, outside of all middleware: a refused call runs none, and every answer is masked."""
         self.enforcer = enforcer
         self.compose()
 
@@ -206,7 +206,7 @@ class Kernel:
         self.compose()
 
     def compose(self) -> None:
-        """Put together what runs around operations; again when that changes, here or in a mounted server."""
+        """Build the chain around operations. Call this again when middleware changes, here or in a mounted server."""
         chain = with_middleware(self.middleware, self._operate) if self.middleware else None
         if self.enforcer is not None:
             chain = with_observers([self.enforcer], chain or self._operate)
@@ -300,7 +300,7 @@ class Kernel:
         return find_target(self.access, self.catalog, call)
 
     async def read_for(self, call: Call, uri: str, in_thread: bool) -> list[t.ResourceContents]:
-        """Read for a handler, on behalf of its caller: a tool is no way around what the caller may read."""
+        """Read a resource for a handler. The caller of the handler needs the permission to read it."""
         view = self.methods.view(call)
         if view is not None:
             self.access.check_read(call.request, call.outlet, uri)
@@ -308,7 +308,7 @@ class Kernel:
         if target.found is None:
             raise ResourceNotFound(f"There is no resource {uri[:200]}")
         inner = call.nested(target.found.owner, target, in_thread)
-        # Where questions are rounds, those of both are rounds of one request.
+        # Where questions are rounds, both calls share the rounds of one request.
         inner.asking = await call.open_asking() if call.request.row.rounds else None
         enforcer = self.enforcer
         result = await (_read(inner) if enforcer is None else enforcer.read_inside(call, inner, target, _read))
@@ -330,7 +330,7 @@ class Kernel:
 
 
 async def _read(call: Call) -> t.ReadResourceResult:
-    """Read what a call is about, with no check of its own."""
+    """Read the resource of a call, without any check."""
     target: CallTarget = call.target
     assert target.found is not None
     component, uri = target.found.component, target.params.uri

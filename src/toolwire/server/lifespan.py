@@ -140,13 +140,13 @@ class Life(Held):
                 try:
                     await span.leave.wait()
                 except asyncio.CancelledError:
-                    # The loop ends. The lifespans are left as at any other end: what a lifespan does after its `yield`
-                    # would not be done if the cancellation reached it.
+                    # The loop ends. The lifespans are left in the usual way: if the cancellation reached them, the code
+                    # after their `yield` would not run.
                     if (task := asyncio.current_task()) is not None:
                         task.uncancel()
                 await self._server.kernel.stop()
         except BaseException as error:
-            # Those who enter raise it, or the last one who leaves.
+            # Everyone who enters raises this error, or the last one who leaves.
             span.failure = error
             if span.entered.is_set() and not isinstance(error, Exception):
                 raise

@@ -21,7 +21,7 @@ class Pages:
     def __init__(self, catalog: Catalog, size: int) -> None:
         self.size = size
         self._catalog = catalog
-        # Of one version of the catalogue; None for a page whose cursor was handed out, and that nobody asked for yet.
+        # The pages of one version of the catalogue. None marks a page whose cursor was given out but not used yet.
         self._encoded: tuple[int, dict[tuple[str, str, str | None, Any], Raw | None]] = (-1, {})
 
     @property
@@ -48,8 +48,8 @@ class Pages:
         if encoded is None:
             items, following = self.page(kind, revision, cursor, view)
             encoded = Raw(encode_readable(result(items, following)))
-            # Anybody can make cursors, and have any number of pages that overlap. Only those are kept that follow one
-            # another from the first.
+            # Anybody can invent cursors, and so get any number of overlapping pages. Only pages that follow one another
+            # from the first page are kept.
             if cursor is None or key in pages:
                 if len(pages) >= MAX_PAGES:
                     pages.clear()

@@ -29,15 +29,15 @@ MAX_TOOLS: Final = 1024
 class LowLevel:
     """The two handlers of a server.
 
-    The list handler is asked with every call: it may list other tools for another caller, or for the same caller later,
-    and only what it lists now may be called. A tool is compiled once for as long as its definition stays the same.
+    The list handler runs at every call, because it may list other tools for another caller, or later. Only tools that
+    it lists now can be called. A tool is compiled again only when its definition has changed.
     """
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._list: Callable[..., Any] | None = None
         self._call: Callable[..., Any] | None = None
-        # By caller and name, the one that was called longest ago first.
+        # Keyed by caller and name. The tool that was called longest ago is first.
         self._compiled: dict[tuple[str, str], tuple[t.Tool, Found[Tool]]] = {}
 
     @property
@@ -62,7 +62,7 @@ class LowLevel:
         self._call = handler
 
     async def tools(self, call: Call) -> list[t.Tool]:
-        """Ask the list handler what it lists for a caller now."""
+        """Return the tools that the list handler lists for a caller now."""
         assert self._list is not None
         if self._call is None:
             raise ServerError("A list handler needs a call handler: @server.on_call_tool")
@@ -115,7 +115,7 @@ class LowLevel:
 
 
 def _list_context(call: Call) -> Context:
-    """Return the context that a list handler gets: that of `tools/list`, also where a call made us ask."""
+    """Return the context for a list handler. It shows `tools/list`, even if a tool call needs the list."""
     request = call.request
     if request.method == _LIST:
         return context_of(call)

@@ -55,7 +55,7 @@ class MethodParts(Protocol):
 
     @property
     def tasks(self) -> TaskMethods:
-        """Made when the first is wanted."""
+        """The methods for tasks, made at the first use."""
 
 
 class Methods:
@@ -180,7 +180,7 @@ class Methods:
     async def _subscribe(self, call: Call) -> Any:
         client = _client_of(call)
         if self._access.active and not self._access.hears(call.request, call.outlet, call.params.uri):
-            return t.Result()  # What an address gets at which nothing is.
+            return t.Result()  # The same answer as for an address without a resource.
         if len(client.uris) >= self._parts.limits.uris and call.params.uri not in client.uris:
             raise ProtocolError(
                 INVALID_PARAMS, f"At most {counted(self._parts.limits.uris, 'resource')} can be subscribed to at once"
@@ -213,7 +213,7 @@ class Methods:
         reference, argument = params.ref, params.argument.name
         is_prompt = isinstance(reference, t.PromptReference)
         name = reference.name if is_prompt else reference.uri  # type: ignore[union-attr]
-        # The component comes first: only the servers on the way to it suggest anything.
+        # The component is looked up first, because only servers on the way to it may suggest values.
         target = target_of(call)
         found = None if target is None else target.found
         if found is None:
@@ -241,8 +241,8 @@ class Methods:
     async def _set_level(self, call: Call) -> Any:
         _client_of(call).level = call.params.level
         if call.outlet.is_local:
-            # A log handler that the program installed follows the one client that there is. Over HTTP there are many,
-            # and none of them may silence or flood the log of the operator.
+            # On stdio there is one client, so a log handler that the program installed follows its level. Over HTTP
+            # there are many clients, and none of them may silence or flood the log of the operator.
             logs.set_level(call.params.level)
         return t.Result()
 
@@ -284,7 +284,7 @@ class Methods:
 
     def _listed(self, call: Call, kind: str, result: Callable[[list[Any], Any], Any]) -> Any:
         revision = call.revision
-        # "" is no cursor of ours: it is how some clients write that they have none.
+        # The server never gives out "" as a cursor. Some clients send "" when they have no cursor.
         cursor = call.params.cursor or None
         view = self.view(call)
         cache = None if view is None else self._private(self._cache)
@@ -300,7 +300,7 @@ class Methods:
 
     @staticmethod
     def _private(hint: Cache) -> Cache:
-        """CCH-4: what depends on who asks is not kept for others."""
+        """CCH-4: make a hint private, because the answer depends on the caller and must not be kept for others."""
         return Cache(hint.ttl_ms, "private")
 
     def _cached(self, result: Any, cache: Cache | None = None) -> Any:
@@ -321,7 +321,7 @@ def _choices(found: Found[Any], name: str, argument: str) -> Sequence[str]:
     """Return the values that the type of an argument allows, where no function suggests any."""
     component = found.component
     if isinstance(component, Resource):
-        return ()  # It has no arguments, and clients ask all the same.
+        return ()  # A resource has no arguments, but some clients ask.
     if argument not in component.completable:
         raise ProtocolError(INVALID_PARAMS, f"{name[:200]} has no argument {argument[:200]!r}")
     choices: Sequence[str] = component.choices.get(argument, ())

@@ -19,10 +19,10 @@ from toolwire.server.observe.outcome import Outcome, of_error, of_result
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
-# Names come from the server's author, but there may be as many of them as somebody adds.
+# The server's author chooses the names, but programs may add any number of components.
 _MAX_SERIES: Final = 5000
 _OTHER: Final = "(other)"
-# In the place of names that not every caller may know.
+# This replaces names that not every caller may know.
 _RESTRICTED: Final = "(restricted)"
 
 Gauge: TypeAlias = Callable[[], Mapping[str, float]]
@@ -46,9 +46,10 @@ class _Series:
 
 
 class Metrics:
-    """`Server(metrics=True)` serves them at `/metrics`; `Metrics(token=...)` only to those who know the token.
+    """The metrics of a server. `Server(metrics=True)` serves them at `/metrics`.
 
-    Without a token of their own they name only components that every caller sees; the others are counted together.
+    `Metrics(token=...)` serves them only to clients that send the token. Without a token the page names only components
+    that every caller sees, and counts all others together.
 
     Each process counts for itself and says so in the label `process`, so that the numbers of several workers behind one
     address add up.
@@ -64,11 +65,11 @@ class Metrics:
         self.in_flight: int = 0
 
     def gauge(self, name: str, help: str, read: Gauge) -> None:
-        """Add a value that is looked up when it is asked for; `read` returns it by label, `""` for none."""
+        """Add a value that is read when the page is asked for. `read` returns it by label; the label may be empty."""
         self._gauges[name] = (help, read)
 
     def name_only(self, public: Callable[[], Callable[[str, str], bool]]) -> None:
-        """Say which names every caller may know. `public()` is asked for each page, what it returns for each name."""
+        """Set the names that every caller may know. `public()` is called for each page, its result for each name."""
         self._public = public
 
     async def __call__(self, call: Call, call_next: Operation) -> Any:
@@ -125,7 +126,7 @@ class Metrics:
         )
 
     def render(self, *, everything: bool = True) -> str:
-        """Return all counts as Prometheus reads them; or with only those names that every caller may know."""
+        """Return the counts in the format of Prometheus. Without `everything`, names that are not public are hidden."""
         counted = self._series if everything else self._for_everybody()
         return "".join(f"{line}\n" for line in self._lines(counted))
 
@@ -170,7 +171,7 @@ class Metrics:
 
 
 def _same(authorization: str | None, expected: bytes) -> bool:
-    # latin-1, as headers come; whatever it holds, it compares.
+    # Encode any text, so that the comparison never raises.
     return hmac.compare_digest((authorization or "").encode("utf-8", "replace"), expected)
 
 

@@ -1,4 +1,4 @@
-"""The middleware of mounted servers, around what they offer through the server that mounts them."""
+"""The middleware of mounted servers, which runs around their components in the server that mounts them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from toolwire.server.middleware import Operation, chain_of
 
 Guarded: TypeAlias = Callable[[Call, Operation], Awaitable[Any]]
 
-# The methods that run something of a component. Lists are of all servers together, and so of none that is mounted.
+# The methods that concern one component. A list concerns all servers, so no mounted middleware runs around it.
 _METHODS: Final = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 
 
 def around_mounted(catalog: Catalog, operations: Mapping[str, Operation], guarded: Guarded) -> dict[str, Operation]:
     """Return the operations of a server, within the middleware of mounted servers if there is any.
 
-    `guarded` runs a chain of middleware, and answers when it fails or asks.
+    `guarded` runs a chain of middleware, and makes the answer if the chain raises or asks a question.
     """
     if not any(each.owner.kernel.middleware for each in catalog.family()):
         return dict(operations)
@@ -57,7 +57,7 @@ class _Around:
 
 
 def _around(server: Owner, prefix: str, operation: Operation) -> Operation:
-    """Return the operation within the middleware of one mounted server, which knows its components by its own names."""
+    """Return the operation inside the middleware of a mounted server, which sees its components without the prefix."""
     if not server.kernel.middleware:
         return operation
 

@@ -45,7 +45,7 @@ class ServerOffer:
         if known is not None and known[0] == version:
             return known[1]
         declared: dict[str, Any] = {"logging": {}}
-        # C12, DIS-1: what is declared works, and a change is always announced; also when the last one was removed.
+        # C12, DIS-1: a family stays declared when its last component is removed, so that clients are told of changes.
         if self._catalog.has("tools") or self._lowlevel.active or not self._has_anything():
             self._families.add("tools")
         if self._catalog.has("resources") or self._catalog.has("templates"):
@@ -62,7 +62,7 @@ class ServerOffer:
             declared["completions"] = {}
         extensions = {name: each.settings for name, each in self._extensions.items()}
         if self.has_tasks():
-            # Each dialect where it is known, and nowhere else.
+            # Each dialect of tasks is declared only on the revisions that know it.
             declared["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
             if supports(revision, "tasks_extension"):
                 extensions[t.TASKS_EXTENSION] = {}
@@ -78,7 +78,7 @@ class ServerOffer:
 
     @property
     def has_logging(self) -> bool:
-        """Return whether clients get log messages at all, which `capabilities={"logging": None}` takes back."""
+        """Return whether clients get log messages. `capabilities={"logging": None}` switches them off."""
         return self._extra_capabilities.get("logging", UNSET) is not None
 
     def has_tasks(self) -> bool:
@@ -102,7 +102,7 @@ class ServerOffer:
         self.refresh()
 
     def refresh(self) -> None:
-        """Declare anew: something besides the catalogue changed."""
+        """Compute the capabilities again, because something besides the catalogue changed."""
         self._catalog.version += 1
 
     def extension_method(self, method: str, capabilities: Mapping[str, Any]) -> Method | None:
@@ -113,7 +113,7 @@ class ServerOffer:
             if not extension.declared_by(capabilities):
                 if row.kind == "notification":
                     return None
-                # EXT-2: the client lacks what this method belongs to.
+                # EXT-2: the client did not declare the extension of this method.
                 required: dict[str, Any] = {"extensions": {extension.identifier: {}}}
                 raise ProtocolError(
                     MISSING_CLIENT_CAPABILITY,
@@ -154,7 +154,7 @@ class ReducedOffer:
 def for_anybody(capabilities: dict[str, Any]) -> dict[str, Any]:
     """Return the capabilities for a caller over HTTP without a principal.
 
-    J81, 2025-11-25 tasks, security: those who cannot be told apart must not see each other's tasks.
+    J81, 2025-11-25 tasks, security: callers that the server cannot tell apart must not see each other's tasks.
     """
     return _without(capabilities, "tasks", "list")
 
@@ -162,7 +162,7 @@ def for_anybody(capabilities: dict[str, Any]) -> dict[str, Any]:
 def for_one_request(capabilities: dict[str, Any]) -> dict[str, Any]:
     """Return the capabilities for a legacy client without a connection.
 
-    They have nothing that the server would have to remember between two requests, or to tell in between.
+    They leave out everything that needs memory between two requests, or messages in between.
     """
     kept = {name: value for name, value in capabilities.items() if name != "logging"}
     for family in ("tools", "resources", "prompts"):

@@ -19,7 +19,7 @@ log: logging.Logger = logging.getLogger("toolwire.server")
 
 
 class Pinging:
-    """The pings of one connection: every `seconds`, each of which has as long to be answered."""
+    """The pings of one connection: one every `seconds`. Each has to be answered within the same time."""
 
     def __init__(self, session: Session, seconds: float) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""The questions of handlers between their rounds: opened, sealed away, taken up again (see `protocol.rounds`)."""
+"""The questions of handlers between two rounds: how their state is sealed, opened and used up (`protocol.rounds`)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from toolwire.stores import Stores
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
-# A sealed value longer than this stays here and only its name travels.
+# A longer state stays in the store, and only its name is sent to the client.
 MAX_SEALED: Final = 32 * 1024
-# Clients decide how long their answers are: no state is longer than this, and no more than this stays here at a time.
+# Clients decide how long their answers are. So these limit the bytes of one state, and of all stored states together.
 MAX_STATE: Final = 256 * 1024
 MAX_KEPT: Final = 16 * 1024 * 1024
-# States that were used up, and that this process has put down in the store at a time.
+# The number of used states that this process may have in the store at a time.
 MAX_USED: Final = 50_000
-# The clocks of two replicas may differ by this many seconds: a used state is remembered for longer than it is good for.
+# The clocks of two replicas may differ by this many seconds. So a used state is remembered longer than it is valid.
 _SLACK: Final = 60.0
 _INLINE, _STORED = b"=", b"@"
 
@@ -71,12 +71,12 @@ class Questions:
             rounds.offer(call.params.input_responses)
         if not call.replay and rounds.unfinished is None:
             return NoReplay()
-        # A child task of the handler may ask; the deadline knows only the handler's own task.
+        # A child task of the handler may ask. The deadline knows the task of the handler itself.
         task = call.task if call.deadline is None else call.deadline.task
         return Replay(rounds, task or asyncio.current_task())
 
     async def take_up(self, call: Call) -> None:
-        """Check the state that a request brings, and make its questions those of the handler, which runs next."""
+        """Check the state of a request, and use its answers for the handler, which runs next."""
         asking = call.asking or await call.open_asking()
         if asked(call):
             return
@@ -86,7 +86,7 @@ class Questions:
             asking.task = asyncio.current_task()
 
     async def _resume(self, rounds: Rounds, call: Call) -> None:
-        """MRTR-5: what comes back is the client's word until its seal is checked."""
+        """MRTR-5: open the sealed state, and check it and the answers, which the client may have changed."""
         params: t.RoundRequestParams = call.params
         try:
             payload = self.sealer.open(cast(str, params.request_state), self._context)
@@ -98,7 +98,7 @@ class Questions:
                 raise invalid_state()
             payload = stored
         responses = {} if params.input_responses is UNSET else params.input_responses
-        # A request that this server runs again was in time when it came.
+        # A request that the server itself runs again was in time when it arrived.
         state = rounds.resume(payload[1:], responses, 0.0 if call.request.again else time.time())
         for asked in state.asked.values():
             _check_capability(call, _CAPABILITIES[asked.kind])
@@ -109,7 +109,7 @@ class Questions:
             await self._use_up(call, state)
 
     async def _use_up(self, call: Call, state: State) -> None:
-        """MRTR-7: let one request, on whichever replica, run with the answers to a state."""
+        """MRTR-7: mark a state as used, on all replicas; refuse a second request with the same state."""
         seconds = max(state.expires - time.time(), 0.0) + _SLACK
         if not self._used.has_room(call.request.caller, 1):
             raise ProtocolError(INTERNAL_ERROR, "Too many calls were answered in a short time; try again later")
@@ -140,7 +140,7 @@ class Questions:
         if len(payload) > MAX_STATE:
             text = f"The answers to this call's questions, and its steps, are over the limit of {MAX_STATE} bytes"
             raise ProtocolError(INVALID_PARAMS, text)
-        # What a step returned is the server's own business: it travels encrypted, or not at all.
+        # The values of steps are secrets of the server. So they are sent encrypted, or stay in the store.
         if len(payload) <= MAX_SEALED and (self.sealer.confidential or not state.steps):
             return self.sealer.seal(payload, self._context)
         if not self._kept.admit(call.request.caller, len(payload), self._limits.state):
@@ -159,7 +159,7 @@ _CAPABILITIES: Final = {
 
 
 def _check_capability(call: Call, capability: str) -> None:
-    """MRTR-4: a question is asked again only if this request allows it, whatever the one before did."""
+    """MRTR-4: check that this request declares the capability which a question needs. An earlier one does not count."""
     if not t.has_capability(call.request.capabilities, capability):
         text = f"The questions of this request need the client capability {capability}"
         required: dict[str, Any] = {}
@@ -174,7 +174,7 @@ def asked(call: Call) -> bool:
 
 
 def uncancel() -> None:
-    """Take our own cancellation back: it has done its work, and the task goes on to answer."""
+    """Take back our own cancellation, because the task has to go on and answer."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()

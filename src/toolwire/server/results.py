@@ -13,7 +13,7 @@ from toolwire.protocol.shaping import shape
 
 
 class Results:
-    """Shapes results, and writes into modern ones which server they are from (META-8)."""
+    """Shapes results, and adds the name of the server to modern ones (META-8)."""
 
     def __init__(self, implementation: t.Implementation) -> None:
         self._server_info = {t.SERVER_INFO_KEY: shape(implementation, MODERN)}
@@ -28,15 +28,15 @@ class Results:
             result.meta = {**self._server_info, **result.meta}
 
     def finish(self, revision: str, result: Any) -> Any:
-        """Return a result as its revision has it."""
+        """Return a result in the form of its revision."""
         if isinstance(result, t.Result):
             if revision == MODERN:
                 self.sign(result)
                 if type(result) is t.CallToolResult:
                     result.result_type = "complete"
-                    return result  # There is nothing in it that 2026-07-28 does not know.
+                    return result  # 2026-07-28 knows all members, so nothing is left out.
             elif type(result) is t.CallToolResult:
-                # What a middleware keeps may have been an answer to either era; and shaping would make a copy for this.
+                # A middleware may return a result of the other era. It is reset here, because `shape` would copy it.
                 result.result_type = UNSET
                 if result.meta is self._meta:
                     result.meta = UNSET

@@ -1,8 +1,8 @@
 """Names in rules that nothing answers to: tags, arguments, prompts and templates.
 
-A rule under a wrong name protects nothing, and nobody notices. Where a name can be judged when it is given, it is
-refused there. The rules of a whole server may be written for components that only some servers have, or that come
-later: those are looked at when the server starts, and a warning names each that holds for nothing.
+A rule under a wrong name protects nothing, and nobody notices. A name that can be checked when it is given is refused
+at once. The rules of a whole server may be meant for components that come later, or that only some servers have. So
+those names are checked when the server starts, and a warning names each rule that applies to nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log: logging.Logger = logging.getLogger("toolwire.server")
 
 
 def warn_of_unknown_names(server: Owner) -> None:
-    """Warn of what the rules of a server, and of those mounted in it, name and none of their components has."""
+    """Warn of names in the rules of a server, and of its mounted servers, that none of their components has."""
     for each in (server, *(catalog.owner for catalog in server.catalog.family())):
         for warning in _unknown(each):
             log.warning("the server %r %s", each.name, warning)
@@ -29,7 +29,7 @@ def warn_of_unknown_names(server: Owner) -> None:
 def _unknown(server: Owner) -> Iterator[str]:
     found = list(server.catalog.each())
     if not found or server.kernel.has_list_handler:
-        return  # Its components come later, or nobody knows them in advance.
+        return  # The components come later, or a list handler makes them.
     tags = {tag for each in found for tag in each.component.tags}
     for tag in server.kernel.access.rules:
         if tag not in tags:
@@ -46,7 +46,7 @@ def _unknown(server: Owner) -> Iterator[str]:
 
 
 def check_completed(catalog: Catalog, reference: str, name: str, argument: str) -> None:
-    """Refuse a completion for an argument that its prompt or template, if that is known already, does not have."""
+    """Refuse a completion for an argument that its prompt or template does not have, if that is known already."""
     found = _completed(catalog, reference, name)
     if found is None or isinstance(found.component, Resource):
         return

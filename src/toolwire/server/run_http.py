@@ -53,7 +53,7 @@ class HttpOptions(TypedDict, total=False):
 
 
 class Options(Struct, kw_only=True, frozen=True):
-    """The same, as it is used, with what is meant by an option left out."""
+    """The same options with their types and defaults."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -94,12 +94,12 @@ class RunnableServer(Protocol):
 
 
 def run_http(server: RunnableServer, given: Mapping[str, Any]) -> None:
-    """Serve until a signal comes or `server.stop()` is called; raises `ServerError` for what cannot be served."""
+    """Serve until a signal comes or `server.stop()` is called; raise `ServerError` if the options cannot be served."""
     options = _read(given)
     http_server.check_installed()
     if options.log_level is not None or not log.hasHandlers():
         logs.install(options.log_level or "info")
-    # What is wrong with the other options shows here, before anything is opened.
+    # Mistakes in the other options show here, before a socket is opened.
     public = make_application(server, options).authenticates or options.allow_unauthenticated
     sockets = http_server.listen(options.host, options.port, public=public)
     url = http_server.url_of(sockets, options.host, options.path)
@@ -121,7 +121,7 @@ def run_http(server: RunnableServer, given: Mapping[str, Any]) -> None:
 
 
 def _warn_of_keys(server: RunnableServer) -> None:
-    """State that machines share is of no use to them without the key that all of them have."""
+    """Warn of shared stores without a shared key, because other machines cannot open the sealed values."""
     from toolwire.stores.redis import RedisStores
 
     if isinstance(server.stores, RedisStores) and not server._has_secret:
@@ -183,7 +183,7 @@ def _run_workers(server: RunnableServer, options: Options, sockets: list[socket]
         supervisor = make_supervisor(
             options.workers,
             lambda worker: _work(worker, server, options, sockets, path),
-            # A worker cuts its calls off by itself, and then takes a moment to clean up.
+            # A worker ends its own calls after `drain` seconds, and then takes a moment to clean up.
             grace=server.limits.drain + 5.0,
             on_ready=ready,
             on_stop=lambda: _close(sockets),
@@ -209,9 +209,9 @@ def _supervisor() -> Any:
 
 @contextlib.contextmanager
 def _shared_state(server: RunnableServer) -> Iterator[Path | None]:
-    """The file in which the workers keep what they share; None when the user has provided for that.
+    """Yield the path of the file in which the workers share state; None if the user has given stores.
 
-    It lies in a folder that nobody else can enter, and is gone when the server is.
+    The file is in a private folder, which is removed when the server ends.
     """
     if server._stores_are_given:
         yield None
@@ -241,6 +241,6 @@ def _work(worker: Any, server: RunnableServer, options: Options, sockets: list[s
 
 async def _serve(worker: Any, server: RunnableServer, application: Any, sockets: list[socket], stores: Any) -> None:
     if stores is not None:
-        # Before the first subscriber, who would otherwise miss what is published while the file is being opened.
+        # Open the file before anybody subscribes, or a subscriber would miss messages that are published meanwhile.
         await stores.open()
     await server._serve_http(application, sockets, worker.signals, worker.ready)

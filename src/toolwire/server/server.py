@@ -1,4 +1,4 @@
-"""`Server`: what a user builds, what it says about itself, and what it tells those who are connected."""
+"""`Server`: the class that users build their server with."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _SECRET = "TOOLWIRE_SECRET"
 
 
 class Server(Registering, Serving):
-    """An MCP server: its components, and what it says about itself."""
+    """An MCP server: its components, its description of itself, and its options."""
 
     def __init__(
         self,
@@ -116,12 +116,12 @@ class Server(Registering, Serving):
         self.version = version
         self.limits = limits
         self.schema_profile: Profile = schema_profile
-        """How the input schemas of the tools that it makes are published; a `Tool` given to it has its own."""
+        """The schema profile of the tools that the server makes. A `Tool` object that is added has its own."""
         self.policy: Policy | None = checked_policy(policy)
         self.auth = auth
         """Who is let in over HTTP: a verifier, a callable, a list of those, or a `ResourceServer`."""
         self.local_principal = local_principal
-        """Who calls on stdio and in memory; None for somebody to whom no restriction applies."""
+        """The caller on stdio and in memory; None for a caller without any restriction."""
         given = _stores(stores)
         self.stores: Stores = given or Stores.memory()
         self._stores_are_given = given is not None
@@ -167,7 +167,7 @@ class Server(Registering, Serving):
     # --- what belongs to it beside components ---
 
     def mount(self, other: Server, prefix: str | None = None) -> Server:
-        """Offer another server's components as well, live; the names of its tools and prompts start with `prefix_`."""
+        """Offer another server's components, with all changes. The names of tools and prompts start with `prefix_`."""
         if not isinstance(other, Server):
             raise ServerError(f"Only a Server can be mounted, not {type(other).__name__}")
         if other.kernel.lowlevel.active or other.kernel.lowlevel.lists:
@@ -186,21 +186,21 @@ class Server(Registering, Serving):
             raise self._unmountable(what)
 
     def _compose_hosts(self) -> None:
-        """Have the middleware of this server, and of those mounted in it, run wherever they are mounted."""
+        """Rebuild the chains of every server in which this server is mounted, so that they run its middleware."""
         for catalog in self.catalog.hosts():
             catalog.owner.kernel.compose()
 
     def extension(self, identifier: str, settings: Mapping[str, Any] | None = None) -> Extension:
-        """Declare an extension; its methods and filters are registered on what this returns."""
+        """Declare an extension; return the object on which its methods and filters are registered."""
         self._check_unmounted("extensions")
         extension = self.kernel.extensions[identifier] = Extension(identifier, settings or {})
         self.kernel.offer.refresh()
         return extension
 
     def restrict(self, tag: str, *, scopes: str | Iterable[str] | None = None, visible_to: VisibleTo = None) -> Server:
-        """Say of every component with a tag what `scopes=` and `visible_to=` say of one.
+        """Restrict every component with a tag, as `scopes=` and `visible_to=` restrict one component.
 
-        What was said of the tag before holds too.
+        Earlier restrictions of the tag stay.
         """
         self.kernel.access.restrict(tag, scopes, visible_to)
         return self
@@ -274,7 +274,7 @@ class Server(Registering, Serving):
 
     @property
     def subscriptions(self) -> Mapping[str, int]:
-        """The addresses that somebody in this process wants to hear of, with how many do."""
+        """The addresses with listeners in this process, each with the number of its listeners."""
         from toolwire.server.connections import subscriptions_of  # Here, because few servers are asked.
 
         return subscriptions_of(self.kernel.hub)
@@ -298,14 +298,14 @@ class Server(Registering, Serving):
         self.kernel.hub.tell(Change(family))
 
     def _enforce(self) -> None:
-        """Hold calls to policies from now on: the first one has been given."""
+        """Apply policies from now on, because the first policy was given."""
         if self.enforcer is None:
             from toolwire.server.policy.enforcement import Enforcer
 
             self.kernel.enforce(Enforcer(self))
 
     def notify_changed(self, family: str) -> None:
-        """Say that the list of `tools`, `resources` or `prompts` changed, where it changed behind the server's back."""
+        """Tell clients that the list of `tools`, `resources` or `prompts` changed, when the server cannot notice it."""
         if family not in ("tools", "resources", "prompts"):
             raise ServerError(f"{family!r} is not tools, resources or prompts")
         self.catalog.changed(family)
@@ -327,7 +327,7 @@ class Server(Registering, Serving):
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None, *, session: str | None = None) -> None:
         """Log to every legacy connection that wants the level; on 2026-07-28 messages belong to a request.
 
-        `session` is the `ctx.session_id` of a client over HTTP: only that client is told, on whichever process it is.
+        `session` is the `ctx.session_id` of a client over HTTP: only that client gets the message, on any process.
         """
         t.severity(level)
         # Encoded here, so that a value that is not JSON fails in the caller's own code.
@@ -372,14 +372,15 @@ class Server(Registering, Serving):
         row = methods(MODERN)[method]
         request = Incoming(0, method, row, params, UNSET, MODERN, {}, UNSET, UNSET, UNSET, self.local_principal)
         async with self._life.held():
-            # A task of its own, so that the caller's context variables stay as they are.
+            # A task of its own, so that the context variables of the caller do not change.
             return await asyncio.create_task(_awaited(self.kernel.handle(request, Nowhere(is_local=True))))
 
     async def process(self, message: str | bytes) -> str | None:
         """Take one JSON-RPC message as text and return the answer as text; None where there is nothing to answer.
 
-        The messages on one event loop form one connection: a legacy client is expected to `initialize` first. It lasts,
-        and with it the lifespan, as long as the loop. What is no answer is dropped, and handlers cannot ask the client.
+        The messages on one event loop form one connection: a legacy client has to `initialize` first. The connection
+        and the lifespan last as long as the loop. Messages that are no answers are dropped, and handlers cannot ask the
+        client.
         """
         text = message.encode() if isinstance(message, str) else message
         return await self._direct.process(text, self._local_session, self._life)

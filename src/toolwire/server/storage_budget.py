@@ -1,4 +1,4 @@
-"""The room in the store for values whose size callers decide."""
+"""A budget for values in the store whose size callers decide."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class StorageBudget:
 
     def __init__(self, most: int, share: float) -> None:
         self._shares = Shares(most, share, "bytes kept")
-        # The number keeps two entries with one end apart, whose callers cannot be compared.
+        # The number decides between entries with the same end, because callers cannot be compared.
         self._ends: list[tuple[float, int, Caller, int]] = []
         self._number = count()
 
     def admit(self, caller: Caller, size: int, seconds: float) -> bool:
-        """Count bytes in until their time is over; False where there is no room for them."""
+        """Count bytes until their time is over; return False if there is no room for them."""
         now = time.monotonic()
         self._forget(now)
         try:

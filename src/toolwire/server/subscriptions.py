@@ -1,7 +1,8 @@
 """Subscriptions: who is told of list changes and resource updates, on both eras.
 
-A legacy connection gets list changes unasked and updates for what it subscribed to; a modern client gets only what it
-asked for with `subscriptions/listen`, on that stream (2026-07-28 basic/patterns/subscriptions).
+A legacy connection gets list changes unasked, and updates of the resources that it subscribed to. A modern client gets
+only the changes that it asked for with `subscriptions/listen`, on that stream (2026-07-28
+basic/patterns/subscriptions).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from toolwire.wire.threads import call_on
 
 log: logging.Logger = logging.getLogger("toolwire.server")
 
-# Different changes that are kept for a reader that is behind.
+# The number of different changes that are kept for a client that reads slowly.
 MAX_HELD: Final = 1000
 _FILTERS: Final = {
     "tools": "tools_list_changed",
@@ -50,7 +51,7 @@ class LegacyClient:
     """The state of one legacy connection: its log level, and what it subscribed to."""
 
     def __init__(self, session: Session, hears: Callable[[str], bool] | None = None) -> None:
-        """`hears`: whether the client may know what happens at an address; None where nobody tells it here."""
+        """`hears` says whether the client may know of changes at an address; without it, the client may know of all."""
         self.session = session
         self._hears = hears
         self.level: t.LoggingLevel = "info"
@@ -58,7 +59,7 @@ class LegacyClient:
         self.loop: asyncio.AbstractEventLoop = session.loop
         self._held: dict[Change, tuple[str, Any]] = {}
         self._is_behind = False
-        """Whether changes were dropped, so that the client has to look at everything again."""
+        """Whether changes were dropped, so that the client has to read everything again."""
         self._unsent_logs = 0
 
     def tell(self, change: Change) -> None:
@@ -81,7 +82,7 @@ class LegacyClient:
         return self._hears is None or self._hears(uri)
 
     def log(self, params: t.LoggingMessageNotificationParams) -> None:
-        """Send a log message of the server's own, if this client wants its level and keeps up."""
+        """Send a log message of the server, if the client wants its level; drop it if the client reads slowly."""
         wanted = t.severity(params.level) >= t.severity(self.level)
         if self.session.peer.lifecycle.revision is None or not wanted:
             return
@@ -100,7 +101,7 @@ class LegacyClient:
         self.log(t.LoggingMessageNotificationParams(level="warning", data=text))
 
     def _hold(self, change: Change, notification: tuple[str, Any]) -> None:
-        """Keep a change for a reader that is behind: it gets each once, when it has caught up."""
+        """Keep a change for a client that reads slowly. It gets each change once, when it has caught up."""
         if self._is_behind:
             return
         if not self._held:
@@ -116,7 +117,7 @@ class LegacyClient:
         held, self._held = self._held, {}
         if self._is_behind:
             self._is_behind = False
-            # Each of them once, however far behind the client still is; what changes meanwhile is held anew.
+            # Each change is sent once, even if the client is still behind. Later changes are kept again.
             self.tell_everything()
             return
         for notification in held.values():
@@ -127,7 +128,7 @@ class Stream:
     """One `subscriptions/listen` that is open."""
 
     def __init__(self, call: Call, accepted: t.SubscriptionFilter, hears: Callable[[str], bool]) -> None:
-        """`hears`: whether the listener may know what happens at an address."""
+        """`hears` says whether the listener may know of changes at an address."""
         self.call = call
         self.outlet: Outlet = call.outlet
         self._hears = hears
@@ -142,7 +143,7 @@ class Stream:
         self._held: dict[Change, None] = {}
 
     def acknowledge(self) -> None:
-        """SUB-2: the first message of a subscription says what is honoured."""
+        """SUB-2: tell the client, in the first message of the stream, which notifications it will get."""
         accepted: Any = self.accepted
         if self.extra:
             accepted = {**self.accepted.to_dict(), **self.extra}
@@ -157,7 +158,7 @@ class Stream:
                 self.loop.create_task(self._release())
             self._held[change] = None
             if len(self._held) > MAX_HELD:
-                # What it missed it can fetch; then it listens anew.
+                # The client can fetch the current state and listen again.
                 log.warning("a listen stream is more than %d changes behind, and ends", MAX_HELD)
                 self._held.clear()
                 self.end()
@@ -217,7 +218,7 @@ class Hub:
         self.relay: Relay | None = None
 
     def tell(self, change: Change) -> None:
-        """Tell everybody of a change in this process."""
+        """Tell all listeners, and the other processes, of a change in this process."""
         self.tell_here(change)
         if self.relay is not None:
             self.relay.changed(change)
@@ -229,12 +230,12 @@ class Hub:
                     log.exception("a callback for %s failed", change.uri)
 
     def tell_here(self, change: Change) -> None:
-        """Tell those who are connected to this process."""
+        """Tell the clients and streams of this process of a change."""
         for listener in self._listeners():
             call_on(listener.loop, listener.tell, change)
 
     def tell_everything_here(self) -> None:
-        """Tell the clients of this process to look again: changes elsewhere were missed."""
+        """Tell the clients of this process to read everything again, because changes of other processes were missed."""
         for listener in self._listeners():
             call_on(listener.loop, listener.tell_everything)
 
@@ -242,7 +243,7 @@ class Hub:
         return [*self.clients.values(), *self.streams]
 
     def log(self, params: t.LoggingMessageNotificationParams, session: str | None = None) -> None:
-        """Tell everybody, or the one session of that id; only those over HTTP have ids."""
+        """Send a log message to all legacy connections, or to the one HTTP session with this id."""
         if session is None:
             for client in tuple(self.clients.values()):
                 call_on(client.loop, client.log, params)
@@ -269,7 +270,7 @@ async def listen(
     more: Mapping[str, Any],
     hears: Callable[[str], bool],
 ) -> t.SubscriptionsListenResult:
-    """Keep a stream open until either side ends it. `more` is what else was asked for and is honoured."""
+    """Keep a stream open until either side ends it. `more` are accepted filters besides those of the protocol."""
     caller = call.request.caller
     hub.shares.take(caller)
     try:
@@ -292,7 +293,7 @@ async def _listen(
     stream.acknowledge()
     hub.streams.add(stream)
     connection = call.outlet.connection
-    # `Limits.listeners` bounds the streams; what else a connection asks for must not wait for their end.
+    # `Limits.listeners` bounds the streams. They do not count as requests in flight, so others need not wait.
     aside = connection.set_aside() if isinstance(connection, Session) else nullcontext()
     try:
         with aside:
@@ -308,7 +309,7 @@ async def _listen(
 
 
 def _accepted(wanted: t.SubscriptionFilter, limits: Limits, declared: Mapping[str, Any]) -> t.SubscriptionFilter:
-    """SUB-3: what is acknowledged is what is honoured."""
+    """SUB-3: return the part of the filter that the server honours."""
     uris = wanted.resource_subscriptions
     if uris is not UNSET and len(uris) > limits.uris:
         raise ProtocolError(INVALID_PARAMS, f"At most {counted(limits.uris, 'resource')} can be subscribed to at once")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from toolwire.server.metrics import Metrics
     from toolwire.server.run_http import HttpOptions
 
-# What other libraries call it, for a server whose transport comes from a setting that its users already have.
+# Other libraries use these names, and a setting that already exists may hold one of them.
 _NAMES_OF_HTTP: dict[str, HttpOptions] = {"streamable-http": {}, "sse": {"sse": True}}
 
 
@@ -212,7 +212,7 @@ class Serving:
         await self._serve_until_stopped(channel, stdio, self.limits.drain_stdio)
 
     async def _serve_until_stopped(self, channel: Channel, stdio: Any, drain: float) -> None:
-        """Serve until the input ends, which leaves calls `drain` seconds, or a signal comes, which leaves them none."""
+        """Serve until the input ends or a signal comes. At the end of input, calls get `drain` seconds to finish."""
         loop = asyncio.get_running_loop()
         async with self._life.held():
             await channel.connect()
@@ -244,9 +244,9 @@ class Serving:
                 self._stop = None
 
     def _use_stores(self, stores: Stores) -> None:
-        """Keep state elsewhere from now on; before anything is served."""
+        """Use other stores from now on. Call this before anything is served."""
         for name in ("kv", "log", "bus"):
-            # In place: several parts of the server hold the same container.
+            # Change the object itself, because several parts of the server hold it.
             object.__setattr__(self.stores, name, getattr(stores, name))
         self._link = None
 

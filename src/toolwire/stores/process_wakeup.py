@@ -28,8 +28,8 @@ class Doorbell:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._inner, selectors.EVENT_READ)
         with contextlib.suppress(OSError):
-            # No such sockets on this system, a path too long for an address, a folder that is not ours: then the others
-            # are not heard, and `audible` says so.
+            # This fails if the system has no such sockets, the path is too long, or the folder is not ours. Then the
+            # other processes cannot wake this one, and `audible` is False.
             self._open_to_others()
 
     def _open_to_others(self) -> None:

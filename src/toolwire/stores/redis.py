@@ -236,8 +236,8 @@ class RedisBus(MemoryBus):
             # The link runs the first look before any other script.
             await self._link.ask(scripts.LOOK, "")
         seen = self._seen
-        # The answer brings what was sent until then, so that it is handed out before anybody hears that it is done:
-        # who subscribes afterwards does not get it.
+        # The reply brings all messages up to this one. They are handed out before `publish` returns, so that a later
+        # subscriber does not get them.
         await self._link.ask(
             scripts.PUBLISH,
             seen,

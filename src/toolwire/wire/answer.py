@@ -1,4 +1,4 @@
-"""The answer to a request whose handler raised. All transports follow this one ladder.
+"""The answer to a request whose handler raised. All transports use these rules.
 
 A transport handles a request in three steps. It awaits `handler.handle(request, outlet)`, encodes the result with
 `encode_answer`, and passes whatever was raised on the way to `encode_failure`. A coroutine that did all of this would
@@ -20,8 +20,8 @@ log: logging.Logger = logging.getLogger("toolwire.wire")
 def encode_failure(request: Incoming, raised: BaseException, *, may_be_cancelled: bool = True) -> bytes | None:
     """Encode the answer to a request whose handling raised; return None when the request itself was cancelled.
 
-    A transport that knows that it has not cancelled the request says so with `may_be_cancelled`: then a handler that
-    cancels its own task is answered like any other that fails.
+    A transport that has not cancelled the request sets `may_be_cancelled` to False. Then a handler that cancels its own
+    task is answered like any other handler that fails.
     """
     if isinstance(raised, ProtocolError):
         return encode_error(request.id, raised.code, raised.message, raised.data)
@@ -32,7 +32,7 @@ def encode_failure(request: Incoming, raised: BaseException, *, may_be_cancelled
     elif is_abandoned(raised):
         raise raised
     else:
-        # Whatever a handler raises, SystemExit included, ends its request and nothing else. The cause is for the log.
+        # Any exception of a handler, even SystemExit, ends only its request. The client does not get the cause.
         log.error("the answer to %s could not be formed", request.method, exc_info=raised)
     return encode_error(request.id, INTERNAL_ERROR, "Internal error")
 
@@ -44,5 +44,5 @@ def is_task_cancelled() -> bool:
 
 
 def is_abandoned(error: BaseException) -> bool:
-    """Return whether a coroutine is thrown away with its loop, rather than something in it having raised."""
+    """Return whether a coroutine was closed after its loop had ended, so that nothing in it has failed."""
     return isinstance(error, GeneratorExit) and asyncio._get_running_loop() is None

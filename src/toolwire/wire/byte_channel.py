@@ -19,7 +19,7 @@ CONGESTED: Final = 1024 * 1024
 # Messages and bytes that are kept for `read()` before reading pauses.
 READ_AHEAD_MESSAGES: Final = 1_000
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
-# Together with the time that calls get to finish, less than the time after which a client kills a server.
+# This and the time that calls get to finish are together shorter than the time after which a client kills a server.
 CLOSE_SECONDS: Final = 1.0
 
 

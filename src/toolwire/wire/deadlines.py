@@ -1,16 +1,16 @@
 """Time limits. Three kinds are in use, and each has its place.
 
-`Deadlines` limits how long a request of ours, or a handler, may take. Every call has one and nearly none is reached, so
-beginning one must cost next to nothing: a long time is not counted before somebody looks, once a second, and a short
-one shares a single timer with all others of its owner. Such a time can stand still and can begin anew. A connection
-holds one `Deadlines` for its requests, a server holds one for its handlers.
+`Deadlines` limits the time of our requests and of handlers. Every call has a deadline and nearly none is reached, so
+starting one must be cheap. A long time is counted only from the next look on, which happens once a second. A short time
+shares one timer with all others of its owner. A deadline can be paused and restarted. A connection has one `Deadlines`
+for its requests, and a server has one for its handlers.
 
 `Timeouts` calls back when nothing has happened for a while: no byte of a body, no event on a stream. All timeouts of
 one length on one loop share one timer, however many streams are open.
 
-`in_time` is `asyncio.timeout` for a single step that happens seldom, such as closing a connection. It answers whether
-the step came to its end. Code that has to raise, or that limits several steps at once, uses `asyncio.timeout` itself,
-with a `TimeoutClock` where the time has to stand still.
+`in_time` is `asyncio.timeout` for a single rare step, such as closing a connection. It returns whether the step ended
+in time. Code that has to raise, or that limits several steps at once, uses `asyncio.timeout` itself, with a
+`TimeoutClock` if the time has to stand still.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from weakref import WeakKeyDictionary, proxy
 
 Callback = Callable[[], object]
 
-#: A time of so many seconds or more may end a second or two late. It is counted from the first look on, so that
-#: whatever ends before that look never asks for the time.
+#: A time of so many seconds or more may end a second or two late. It is counted from the first look on. So a call that
+#: ends before that look never reads the clock.
 LONG: Final = 20.0
 LOOK_EVERY: Final = 1.0
 #: The number of different lengths for which timeouts of a loop share a timer.
@@ -83,7 +83,7 @@ class Timed(Protocol):
     pauses: int
     """The number of pauses that have not ended yet."""
     left: float
-    """While it is stopped: what is left of its time; infinite where the time was not counted yet."""
+    """The rest of its time while it is paused; infinite if the time was not counted yet."""
 
     @property
     def seconds(self) -> float | None:
@@ -194,7 +194,7 @@ class Deadlines:
             self._alarm.cancel()
 
     def look(self) -> None:
-        """Begin to count for everything that has not ended before the first look, as nearly everything has."""
+        """Start to count the time of everything that still runs. Nearly everything ends before this first look."""
         self._looking = False
         now = self.clock.time()
         for timed in self._waiting():
@@ -247,7 +247,7 @@ class Timeouts:
     __slots__ = ("_due", "_loop", "_seconds", "_watching")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        # Neither the loop itself nor a timer, which knows its loop: `_of_loops` would then keep the loop for ever.
+        # Neither the loop nor a timer, which knows its loop, is kept: otherwise `_of_loops` would keep the loop alive.
         self._loop: asyncio.AbstractEventLoop = proxy(loop)
         self._seconds = seconds
         self._due: dict[Callback, float] = {}

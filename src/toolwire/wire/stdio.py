@@ -96,7 +96,7 @@ def _occupied(fd: int, stream: object, null: int) -> bool:
     except OSError:
         os.dup2(null, fd)
         return False
-    # Where Python found it closed at the start, a file that is open there now was opened for something else.
+    # If Python found the descriptor closed at the start, a file that is open there now has another purpose.
     return stream is not None and fd != null
 
 

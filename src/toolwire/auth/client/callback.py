@@ -1,4 +1,4 @@
-"""The local end of a sign-in: a server on loopback that the browser is sent back to, for one answer."""
+"""A server on loopback for one sign-in. The browser is redirected to it with the answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HEADERS: Final = (
 
 
 class CallbackServer:
-    """Waits for the request that carries the expected state, and lets nothing else disturb it.
+    """Waits for the request with the expected state, and ignores every other request.
 
     `redirect_uri` fixes host, port and path; without one the port is `port`, or any.
     """
@@ -71,7 +71,7 @@ class CallbackServer:
         self._expected = state
 
     async def answer(self, seconds: float) -> str:
-        """The query of the answer, from its question mark on."""
+        """Wait for the answer; return its query with the question mark."""
         assert self._answer is not None
         try:
             async with asyncio.timeout(seconds):
@@ -99,11 +99,11 @@ class CallbackServer:
             writer.close()
 
     def _query(self, head: bytes) -> str | None:
-        """The query of a request, if it is the one that is waited for."""
+        """Return the query of the expected request; None for any other request."""
         method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
         target = urlsplit(rest.partition(" ")[0])
         if method != "GET" or target.path != self._path or not self._expected:
             return None
-        # A page of somebody else's that guesses the port must not be able to end the sign-in.
+        # A foreign page that guesses the port must not be able to end the sign-in.
         states = parse_qs(target.query).get("state", [""])
         return f"?{target.query}" if hmac.compare_digest(states[0].encode(), self._expected.encode()) else None

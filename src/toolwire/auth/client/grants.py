@@ -1,4 +1,4 @@
-"""Grants without a person: a program that signs in as itself, or with what an identity provider says of it."""
+"""Grants without a person: a program signs in as itself, or with an assertion of an identity provider."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolwire.auth.flow.tokens import Prover, TokenResponse
 
 T = TypeVar("T")
 
-#: A text, or a function that gets it when it is needed (it may be `async`); such texts are short-lived.
+#: A text, or a function that returns it when it is needed. The function may be `async`.
 Supplied = str | Callable[[], str | Awaitable[str]]
 
 
@@ -28,7 +28,7 @@ class Runner(Protocol):
 
 
 class Grant(Protocol):
-    """A way to a token that asks nobody. `issuer`: the only authorization server that may see the credentials."""
+    """A way to get a token without a person. `issuer`: the only authorization server that may see the credentials."""
 
     client_id: str
     issuer: str | None
@@ -65,7 +65,7 @@ class ClientCredentials:
 
 
 class WorkloadIdentity:
-    """A program that its platform vouches for, by a JWT that the authorization server trusts (RFC 7523 section 2.1)."""
+    """A program with a JWT of its platform, which the authorization server trusts (RFC 7523 section 2.1)."""
 
     hosts: tuple[str, ...] = ()
 

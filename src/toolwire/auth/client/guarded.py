@@ -1,4 +1,4 @@
-"""Carries out the requests of a flow, which go to URLs that servers name: vetted, bounded in size and in time."""
+"""Makes the requests of a flow. Servers name their URLs, so each URL is checked, and size and time are limited."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _VETS: Final[dict[Zone, Vet | None]] = {
 
 T = TypeVar("T")
 
-#: Is given every request and its answer, or why there is none. Both hold secrets.
+#: A function that gets every request with its answer or its error. Both contain secrets.
 OnFetch: TypeAlias = Callable[[Fetch, Fetched | SignInFailed], None]
 
 
@@ -64,7 +64,7 @@ class Fetcher:
             flow.close()
 
     async def fetch(self, request: Fetch) -> Fetched:
-        """Make one request, redirects included; `SignInFailed` when it cannot or must not be made."""
+        """Make one request, redirects included; raise `SignInFailed` if it fails or is not allowed."""
         try:
             answer = await self._within_time(request)
         except SignInFailed as error:

@@ -17,11 +17,11 @@ from toolwire.auth.errors import SignInFailed
 from toolwire.auth.flow.authorization import Attempt
 from toolwire.auth.flow.urls import is_loopback_host
 
-#: Takes the URL to open, gives the whole address that the browser was sent to in the end.
+#: A function that takes the URL to open, and returns the whole address that the browser was redirected to.
 AskPerson = Callable[[str], Awaitable[str]]
 Login = Literal["browser"] | AskPerson | None
 
-#: Where the browser is sent when this program does not listen: the person copies the address from there.
+#: The redirect URI for a program that does not listen. The person copies the address from the browser.
 NOWHERE: Final = "http://127.0.0.1:8765/callback"
 
 
@@ -32,7 +32,7 @@ class SignInDoor(ABC):
 
     @abstractmethod
     async def ask(self, attempt: Attempt) -> str | None:
-        """Send a person to `attempt.url` and wait for the answer; None when there is nobody to send."""
+        """Send a person to `attempt.url` and wait for the answer; return None if there is no person to ask."""
 
 
 class _Browser(SignInDoor):
@@ -43,7 +43,7 @@ class _Browser(SignInDoor):
 
     async def ask(self, attempt: Attempt) -> str | None:
         self._callback.expect(attempt.state)
-        # No shell is involved, and the URL was found to be http or https before it got here.
+        # No shell is involved, and the scheme of the URL was checked before: it is http or https.
         if not await asyncio.to_thread(webbrowser.open, attempt.url):
             return None
         return await self._callback.answer(self._seconds)
@@ -75,7 +75,7 @@ class _Nobody(SignInDoor):
 async def open_door(
     login: Login, redirect_uri: str | None, registered: Sequence[str], seconds: float
 ) -> AsyncIterator[SignInDoor]:
-    """The way in, open for one answer. `registered` are redirect URIs that the authorization server knows already."""
+    """Open a way to sign in, for one answer. `registered` are redirect URIs that the authorization server knows."""
     async with AsyncExitStack() as stack:
         if login is None or (login == "browser" and not has_browser()):
             yield _Nobody(redirect_uri or NOWHERE)
@@ -99,7 +99,7 @@ async def _listen(stack: AsyncExitStack, redirect_uri: str | None, registered: S
 
 
 def has_browser() -> bool:
-    """Return whether a browser with a window can be opened here; one in the terminal would be in the program's way."""
+    """Return whether a browser with a window can be opened here. One in the terminal would disturb the program."""
     if sys.platform in ("win32", "darwin"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

@@ -119,7 +119,7 @@ class OAuth:
         self._servers: dict[str, SignIn] = {}
 
     def at(self, server_url: str) -> SignIn:
-        """The authorization at one server, by the URL that its user gave. A client asks for this by itself."""
+        """Return the authorization for one server, by the URL that the user gave. Clients call this themselves."""
         key = without_query(server_url)
         found = self._servers.get(key)
         if found is None:

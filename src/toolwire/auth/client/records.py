@@ -20,7 +20,7 @@ REUSED_SECONDS: Final = 120.0
 
 
 class SignInRecord(Struct, frozen=True, omit_defaults=True):
-    """A token, and all that it takes to renew it without asking anybody: who issued it, where, and to which client."""
+    """A token, with everything that is needed to renew it without a person: its issuer and its client."""
 
     found: Discovered
     token: Token
@@ -55,14 +55,14 @@ class SignInRecords:
         await self._write(f"client {issuer}", registration)
 
     async def issuer_of(self, client_id: str) -> str | None:
-        """The issuer at which credentials that the user gave were first used."""
+        """Return the issuer that first got the credentials of the user."""
         return await self._read(f"issuer {client_id}", str)
 
     async def keep_issuer_of(self, client_id: str, issuer: str) -> None:
         await self._write(f"issuer {client_id}", issuer)
 
     async def keep_attempt(self, attempt: Attempt, now: float) -> Attempt:
-        """Keep an attempt, unless one is open that would do: many calls ask for one sign-in."""
+        """Store an attempt and return it; if an equal one is open, return that, so that calls share a sign-in."""
         pending = f"pending {attempt.server_url}"
         state = await self._read(pending, str)
         before = None if state is None else await self._read(f"attempt {state}", Attempt)
@@ -75,7 +75,7 @@ class SignInRecords:
         return attempt
 
     async def take_attempt(self, state: str) -> Attempt | None:
-        """An attempt, which is then gone: its answer counts once."""
+        """Return an attempt and delete it, because its answer counts once."""
         attempt = await self._read(f"attempt {state}", Attempt)
         if attempt is not None:
             await self._write(f"attempt {state}", None)
@@ -88,7 +88,7 @@ class SignInRecords:
         try:
             return msgspec.json.decode(text, type=shape)
         except (msgspec.DecodeError, RecursionError):
-            return None  # Of another version, or damaged: as good as none.
+            return None  # The value is damaged, or of another version.
 
     async def _write(self, key: str, value: SignInRecord | Registration | Attempt | str | None) -> None:
         await save(self._storage, key, None if value is None else msgspec.json.encode(value).decode())

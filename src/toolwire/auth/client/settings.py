@@ -36,14 +36,14 @@ class Settings:
 
     @property
     def given_client_id(self) -> str | None:
-        """The client that the user registered, if any."""
+        """The client id that the user gave, if any."""
         if self.grant is not None:
             return self.grant.client_id
         return None if self.client is None else self.client.client_id
 
     @property
     def given_issuer(self) -> str | None:
-        """The only authorization server that may see the user's credentials, as far as the user said."""
+        """The only authorization server that may see the credentials of the user; None if the user named none."""
         return self.issuer if self.grant is None else self.grant.issuer
 
     @property

@@ -21,9 +21,9 @@ from toolwire.auth.flow.urls import same_origin
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
-#: Challenges that one request may meet before it is given up, whatever they ask for.
+#: The number of challenges after which a request is given up.
 MAX_CHALLENGES: Final = 4
-#: Sign-ins for the same scopes, and kinds of scopes that are asked for at all.
+#: The number of sign-ins for one set of scopes, and of different sets of scopes.
 MAX_STEP_UPS: Final = 2
 MAX_KINDS: Final = 50
 
@@ -40,7 +40,7 @@ class _Asked:
         self.begin()
 
     def begin(self) -> None:
-        """Another request: nobody has refused it yet, and nothing was done about it."""
+        """Start to track another request, which was not refused yet."""
         self.challenges = 0
         self.recovered = False
         self.signed_in = False
@@ -84,7 +84,7 @@ class SignIn:
         return asked.repeating
 
     async def _answer(self, asked: _Asked, status: int, headers: Mapping[str, str]) -> bool:
-        """Return whether the request is worth sending again."""
+        """React to a refusal; return whether the request should be sent again."""
         challenge = oauth_challenge(parse_challenges(headers.get("www-authenticate", "")))
         if self.source.learn_nonce(headers) and challenge is not None and challenge.error == "use_dpop_nonce":
             return True
@@ -94,7 +94,7 @@ class SignIn:
         if status == 403:
             return await self._step_up(asked, challenge, record)
         if asked.signed_in:
-            return False  # Refused with a token that was made for it a moment ago.
+            return False  # A new token was refused, too.
         refreshing, asked.recovered = not asked.recovered, True
         asked.signed_in = await self._together(lambda: self.source.recover(challenge, refreshing=refreshing))
         return True
@@ -110,9 +110,9 @@ class SignIn:
         return True
 
     def _may_step_up(self, wanted: frozenset[str]) -> bool:
-        """2026-07-28 basic/authorization, step-up: a few times, and then the failure is permanent."""
+        """2026-07-28 basic/authorization, step-up: allow a few attempts; after that the failure is permanent."""
         if self._working is not None:
-            return True  # Wait and see whether that helps.
+            return True  # A sign-in is running and may help.
         tried = self._step_ups.get(wanted, 0)
         if not wanted or tried >= MAX_STEP_UPS or len(self._step_ups) >= MAX_KINDS:
             return False
@@ -120,7 +120,7 @@ class SignIn:
         return True
 
     async def _renew(self) -> SignInRecord | None:
-        """A new token shortly before the old one expires, if that works; if not, the server will say what it wants."""
+        """Renew a token shortly before it expires. If that fails, the server's next answer says what to do."""
         try:
             await self._together(self.source.renew)
         except SignInFailed as error:
@@ -128,7 +128,7 @@ class SignIn:
         return await self.source.current()
 
     async def _together(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
-        """Do `work`, or wait for what is under way; True when it ended in a new sign-in rather than a refresh."""
+        """Do `work`, or wait for the work that runs; return True if it was a new sign-in, and not a refresh."""
         if self._working is None:
             self._working = asyncio.get_running_loop().create_task(work())
             self._working.add_done_callback(self._done)
@@ -155,7 +155,7 @@ class SignIn:
         return self._asked.setdefault(task, _Asked())
 
     def _is_own(self, url: str) -> bool:
-        """2026-07-28 basic/authorization: a token goes to the server that it is for, and to no other."""
+        """2026-07-28 basic/authorization: return whether a URL is at the server of the token. No other gets it."""
         if url == self._own_url:
             return True
         own = same_origin(url, self.source.server_url)

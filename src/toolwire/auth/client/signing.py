@@ -23,7 +23,7 @@ _MAX_NONCE: Final = 1_024
 
 
 class PrivateKey:
-    """A key that a client proves itself with: PEM or a JWK, and the algorithm that was agreed on."""
+    """The private key of a client, as PEM or a JWK, and the agreed algorithm."""
 
     def __init__(self, key: str | bytes, *, algorithm: str = "ES256", key_id: str | None = None) -> None:
         if algorithm not in ALGORITHMS:
@@ -39,7 +39,7 @@ class PrivateKey:
 
 
 class KeyCredentials:
-    """A client that proves itself with an assertion that it signs (`private_key_jwt`, RFC 7523 section 2.2)."""
+    """The credentials of a client that signs an assertion (`private_key_jwt`, RFC 7523 section 2.2)."""
 
     def __init__(self, client_id: str, key: PrivateKey) -> None:
         self.client_id = client_id
@@ -49,7 +49,7 @@ class KeyCredentials:
         now = int(time.time())
         form["client_id"] = self.client_id
         form["client_assertion_type"] = ASSERTION
-        # The issuer as the only audience: an assertion that several servers take can be replayed between them.
+        # The issuer is the only audience, because an assertion for several servers could be replayed between them.
         form["client_assertion"] = self._key.sign(
             {
                 "iss": self.client_id,
@@ -63,7 +63,7 @@ class KeyCredentials:
 
 
 class ProofKey:
-    """A key that tokens are bound to (DPoP, RFC 9449), and the nonces of the servers that it was used at."""
+    """A key that tokens are bound to (DPoP, RFC 9449), with the nonces of servers."""
 
     def __init__(self, jwk: str | None = None) -> None:
         self._key = generate_private_key() if jwk is None else import_private_key(jwk, "ES256")
@@ -71,7 +71,7 @@ class ProofKey:
         self._nonces: dict[str, str] = {}
 
     def export(self) -> str:
-        """The private key, to be stored with its tokens."""
+        """Return the private key, which is stored with its tokens."""
         return msgspec.json.encode(self._key.as_dict(private=True)).decode()
 
     def proof(self, method: str, url: str, access_token: str | None = None) -> str:

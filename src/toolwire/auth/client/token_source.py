@@ -27,7 +27,7 @@ from toolwire.auth.flow.urls import Reach
 
 log: logging.Logger = logging.getLogger("toolwire.auth")
 
-#: Refusals that will pass; everything else that a token endpoint says about a refresh is final.
+#: Refusals that may pass. Any other refusal of a refresh is final.
 _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
 
@@ -72,14 +72,14 @@ class TokenSource:
         return True
 
     async def forget(self) -> None:
-        """Sign out, as far as this side is concerned: the token is gone, the registration stays."""
+        """Forget the token. The registration stays."""
         self._record, self._loaded = None, True
         await self._records.keep_record(self.server_url, None)
 
     # --- how it changes; True where it took a new sign-in ---
 
     async def recover(self, challenge: Challenge | None, *, refreshing: bool) -> bool:
-        """After a 401: find out who issues tokens now, then refresh, and only then ask a person."""
+        """Get a token after a 401: find the current issuer, then refresh, and only then ask a person."""
         async with self._fetcher() as fetcher:
             found = await self._discover(fetcher, challenge)
             record = self._record
@@ -95,13 +95,13 @@ class TokenSource:
         return True
 
     async def extend(self, challenge: Challenge, scopes: Scopes) -> bool:
-        """After an `insufficient_scope`: a token with more scopes, from the present authorization server."""
+        """Get a token with more scopes from the current authorization server, after an `insufficient_scope`."""
         async with self._fetcher() as fetcher:
             await self._obtain(fetcher, await self._discover(fetcher, challenge), scopes)
         return True
 
     async def renew(self) -> bool:
-        """Before a token expires, without a person."""
+        """Renew a token before it expires, without a person."""
         record = self._record
         if record is not None:
             async with self._fetcher() as fetcher:
@@ -112,7 +112,7 @@ class TokenSource:
         return False
 
     async def finish(self, state: str, answer: str) -> None:
-        """The end of a sign-in that began with `NeedsLogin`, by the address that the browser was sent to, or a code."""
+        """Finish a sign-in that began with `NeedsLogin`, with the address that the browser was sent to, or a code."""
         attempt = await self._records.take_attempt(state)
         if attempt is None:
             raise SignInFailed("This sign-in is not under way any more; start again")
@@ -156,7 +156,7 @@ class TokenSource:
         return True
 
     async def _adopted_other(self, record: SignInRecord) -> bool:
-        """Return whether another process that shares the storage was faster, and may have used up the refresh token."""
+        """Use the token of another process that shares the storage, if it is newer; return whether there was one."""
         stored = await self._records.record(self.server_url)
         if stored is None or stored.token == record.token or not stored.token.fresh(self._settings.clock()):
             return False
@@ -174,7 +174,7 @@ class TokenSource:
     async def _discover(self, fetcher: Fetcher, challenge: Challenge | None) -> Discovered:
         client_id, issuer = self._settings.given_client_id, self._settings.given_issuer
         if issuer is None and client_id is not None:
-            # What the user gave was meant for one server; without a name, the first that asked.
+            # The user's credentials are for one authorization server: the one that the user named, or the first one.
             issuer = await self._records.issuer_of(client_id)
         flow = discover(
             self.server_url,
@@ -189,7 +189,7 @@ class TokenSource:
         return found
 
     async def _obtain(self, fetcher: Fetcher, found: Discovered, scopes: Scopes) -> None:
-        """A token by asking for it: the machine's way where there is a grant, otherwise a person's."""
+        """Get a token: through the grant if there is one, otherwise by asking a person."""
         grant = self._settings.grant
         if grant is None:
             await self._ask_person(fetcher, found, with_offline_access(scopes, found.server.scopes_supported))
@@ -218,7 +218,7 @@ class TokenSource:
             try:
                 answer = await door.ask(attempt)
             except SignInFailed:
-                # The server may have forgotten the client, and then the browser shows an error and never comes back.
+                # The server may have forgotten the client. Then the browser shows an error and is not redirected.
                 await self._records.keep_registration(found.issuer, None)
                 raise
         if answer is None:
@@ -243,7 +243,7 @@ class TokenSource:
     async def _needs_login(self, attempt: Attempt) -> NeedsLogin:
         """Return the error for a program without a person. While one sign-in is open, every call gets the same one."""
         if self._settings.client is not None:
-            # What the user gave stays with the user.
+            # The secret that the user gave is not stored.
             attempt = structs.replace(attempt, client=structs.replace(attempt.client, client_secret=None))
         attempt = await self._records.keep_attempt(attempt, self._settings.clock())
         return NeedsLogin(attempt.url, lambda answer: self.finish(attempt.state, answer))
@@ -271,7 +271,7 @@ class TokenSource:
         self._loaded = True
         if record is not None and record.token.dpop:
             if record.key is None or not self._settings.dpop:
-                return  # Bound to a key that is not here, or not to be used.
+                return  # The key of the token is missing, or DPoP is off.
             self._proof_key = ProofKey(record.key)
         self._record = record
 

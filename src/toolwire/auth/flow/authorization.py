@@ -49,7 +49,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
         return f"Attempt({self.found.issuer!r})"
 
     def serves_like(self, other: Attempt) -> bool:
-        """Return whether an answer to this attempt would do for the other."""
+        """Return whether an answer to this attempt also serves the other attempt."""
         return (self.found, self.client, self.redirect_uri, self.scopes, self.server_url) == (
             other.found,
             other.client,
@@ -81,12 +81,12 @@ def begin(
     extra: Mapping[str, str] | None = None,
     send_resource: bool = True,
 ) -> Attempt:
-    """The URL to open, and what to remember until the answer."""
+    """Begin an attempt: make the URL to open, and the values that are needed when the answer comes."""
     require_pkce(found.server)
     endpoint = found.server.authorization_endpoint
     if endpoint is None:
         raise SignInFailed(f"The authorization server {quoted(found.issuer)} has no authorization endpoint")
-    # Opened in a browser: only https, or http on this machine, and nothing that a browser would run.
+    # A browser opens this URL. So it is https, or http on this machine.
     reach.zone(endpoint, "The authorization endpoint")
 
     state, verifier = encode_base64url(random(32)), encode_base64url(random(32))
@@ -114,9 +114,9 @@ def begin(
 
 
 def answer_parameters(answer: str, attempt: Attempt) -> dict[str, str]:
-    """The parameters of an answer: the whole URL that the browser was sent to, its query, or a code alone.
+    """Return the parameters of an answer, which is the URL that the browser was sent to, its query, or a code alone.
 
-    A code that a person copied by hand comes without a state; that person vouches for it.
+    A code that a person copied by hand has no state, so the state of the attempt is used.
     """
     text = answer.strip()
     if _URL.match(text) or text.startswith("?") or _PARAMETERS.search(text):
@@ -125,7 +125,7 @@ def answer_parameters(answer: str, attempt: Attempt) -> dict[str, str]:
 
 
 def query_parameters(text: str) -> dict[str, str]:
-    """The query of a URL, or a bare query. A parameter that came twice is as good as wrong (RFC 6749 section 3.1)."""
+    """Return the parameters of a URL or of a bare query. Refuse a parameter that comes twice (RFC 6749 section 3.1)."""
     if len(text) > _MAX_ANSWER:
         raise SignInFailed("The answer of the authorization server is too long")
     try:
@@ -142,13 +142,13 @@ def query_parameters(text: str) -> dict[str, str]:
 
 
 def read_code(attempt: Attempt, parameters: Mapping[str, str], now: float) -> str:
-    """The code of an answer, once it is certain that the answer belongs to this attempt and comes from its issuer."""
+    """Return the code of an answer, after checking that the answer belongs to this attempt and its issuer."""
     if now > attempt.expires_at:
         raise SignInFailed("The sign-in took too long; start again")
     if parameters.get("state") != attempt.state:
         raise SignInFailed("The answer belongs to another sign-in: its state is not the one that was sent")
     _check_issuer(attempt, parameters.get("iss"))
-    # Only now, because an error of somebody else's must be neither shown nor acted on.
+    # Checked last, because an error from somebody else must be neither shown nor followed.
     if "error" in parameters:
         raise Refused("The authorization", parameters["error"], parameters.get("error_description", ""))
     code = parameters.get("code")
@@ -158,7 +158,7 @@ def read_code(attempt: Attempt, parameters: Mapping[str, str], now: float) -> st
 
 
 def _check_issuer(attempt: Attempt, iss: str | None) -> None:
-    """RFC 9207 section 2.4: plain string comparison, no normalising; absent only where it was not promised."""
+    """RFC 9207 section 2.4: compare the issuer as plain text. Only a server that promised none may leave it out."""
     if iss is None:
         if attempt.found.server.authorization_response_iss_parameter_supported:
             raise SignInFailed("The answer does not say which authorization server it is from, although it should")

@@ -45,7 +45,7 @@ class Challenge(Struct, frozen=True):
 
 
 def parse_challenges(header: str) -> list[Challenge]:
-    """The challenges of a header, or of several joined by commas or line breaks. What cannot be read is skipped."""
+    """Return the challenges of one header, or of several joined by commas or line breaks. Skip unreadable parts."""
     header = header[:MAX_LENGTH]
     found: list[Challenge] = []
     at = _gap(header, 0)
@@ -70,7 +70,7 @@ def parse_challenges(header: str) -> list[Challenge]:
 
 
 def oauth_challenge(challenges: Sequence[Challenge]) -> Challenge | None:
-    """The challenge that OAuth can answer: one that says where the metadata is before one that does not."""
+    """Return the challenge for OAuth, preferably one that names the metadata; None if there is none."""
     ours = [each for each in challenges if each.scheme in ("bearer", "dpop")]
     return next((each for each in ours if each.resource_metadata), ours[0] if ours else None)
 

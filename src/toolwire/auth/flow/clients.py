@@ -39,7 +39,7 @@ class Registration(Struct, frozen=True, omit_defaults=True):
     token_endpoint_auth_method: str | None = None
     redirect_uris: list[str] = []
     client_secret_expires_at: float | None = None
-    #: All that the client may ask for, where the server said so.
+    #: The scopes that the server allows the client, if it said so.
     scope: str | None = None
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class Registration(Struct, frozen=True, omit_defaults=True):
         method = self.token_endpoint_auth_method or self._method(server)
         if method not in (NONE, BASIC, POST):
             raise SignInFailed(f"{quoted(server.issuer)} wants clients to use {quoted(method)}, which needs a key")
-        # In the form in any case: servers that look for it nowhere else are common.
+        # The id is always in the form, because many servers look for it only there.
         form["client_id"] = self.client_id
         if self.client_secret is None or method == NONE:
             return
@@ -66,7 +66,7 @@ class Registration(Struct, frozen=True, omit_defaults=True):
         return POST if POST in offered and BASIC not in offered else BASIC
 
     def usable(self, now: float, redirect_uri: str, scopes: Scopes) -> bool:
-        """Return whether a stored registration still serves: 0 or nothing means that its secret does not expire."""
+        """Return whether a stored registration can be used. A secret whose expiry is 0 or absent never expires."""
         expires = self.client_secret_expires_at
         if (expires and expires <= now) or redirect_uri not in self.redirect_uris:
             return False
@@ -74,7 +74,7 @@ class Registration(Struct, frozen=True, omit_defaults=True):
 
 
 def basic_authorization(client_id: str, client_secret: str) -> str:
-    """RFC 6749 section 2.3.1: both parts are form-encoded before they are joined."""
+    """RFC 6749 section 2.3.1: return the header value. Both parts are form-encoded before they are joined."""
     pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
     return "Basic " + base64.b64encode(pair.encode()).decode("ascii")
 
@@ -97,14 +97,14 @@ def check_metadata_url(url: str) -> str:
 
 
 def published_client(server: AuthorizationServer, naming: Naming, redirect_uri: str) -> Registration | None:
-    """The client by its metadata document, where there is one and the server reads them. Known everywhere alike."""
+    """Return the client by its metadata document; None if it has none, or if the server does not read them."""
     if naming.metadata_url is None or not server.client_id_metadata_document_supported:
         return None
     return Registration(naming.metadata_url, token_endpoint_auth_method=NONE, redirect_uris=[redirect_uri])
 
 
 def register(server: AuthorizationServer, naming: Naming, redirect_uri: str, scopes: Scopes = ()) -> Flow[Registration]:
-    """Dynamic registration (RFC 7591), for a client that will ask for these scopes."""
+    """Register a client that will ask for these scopes (RFC 7591)."""
     if server.registration_endpoint is None:
         raise SignInFailed(
             f"The authorization server {quoted(server.issuer)} does not register clients by itself: register one "
@@ -114,7 +114,7 @@ def register(server: AuthorizationServer, naming: Naming, redirect_uri: str, sco
     application = _application(server, naming, redirect_uri)
     answer = yield post_json(server.registration_endpoint, application | _scope(scopes))
     if scopes and _is_refused(answer):
-        # Some servers want to know the scopes beforehand, others know only their own and not those of resources.
+        # Some servers want the scopes in advance. Others refuse scopes that are not their own, so try without them.
         answer = yield post_json(server.registration_endpoint, application)
     if answer.status not in (200, 201):
         # 2026-07-28: a refusal over redirect URIs is surfaced; the message holds what the server said.
@@ -122,7 +122,7 @@ def register(server: AuthorizationServer, naming: Naming, redirect_uri: str, sco
     found = read(answer, Registration, "The registration")
     if not 0 < len(found.client_id) <= MAX_CLIENT_ID or not found.client_id.isprintable():
         raise SignInFailed("The registration gave no usable client_id")
-    # The server may leave out what it took over as it was; what was asked for is what counts then.
+    # The server may leave out values that it accepted unchanged. Then the values of the request count.
     return Registration(
         found.client_id,
         found.client_secret,

@@ -23,7 +23,7 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class NothingPublished(SignInFailed):
-    """A server that wants a token and names nobody who issues them, as one does that takes API keys."""
+    """The error for a server that wants a token but names no issuer, such as a server that takes API keys."""
 
 
 def discover(
@@ -36,9 +36,9 @@ def discover(
 ) -> Flow[Discovered]:
     """Find the authorization server for the server at `url`.
 
-    `issuer` is the only one that will do, `known` one to choose before others. A server from before 2025-06-18 has no
-    resource metadata and is its own authorization server; whether one that publishes nothing at all is taken to have
-    the endpoints of that revision is for the user to say.
+    `issuer` is the only one that is accepted. `known` is preferred to others. A server from before 2025-06-18 has no
+    resource metadata and is its own authorization server. `default_endpoints`: if a server publishes nothing at all,
+    use the endpoints of that revision.
     """
     resource = yield from find_resource(url, challenge)
     if resource is not None:
@@ -51,7 +51,7 @@ def discover(
 
     # 2025-03-26 basic/authorization: the authorization base URL is the server's, without its path.
     base = origin_url(url)
-    # Nobody wrote the issuer down there, and its metadata is at the same place with a slash and without.
+    # The issuer was not written down there. Its metadata may name it with a slash at the end, or without.
     found = yield from find_server(base, f"{base}/")
     if found is None and default_endpoints:
         found = default_server(base)
@@ -60,12 +60,12 @@ def discover(
             f"{base} wants a token but publishes neither protected-resource nor authorization-server metadata",
             "if it takes a fixed token, give it as auth=",
         )
-    # The server and its authorization server are one here, and so are their scopes.
+    # The server is its own authorization server, so their scopes are the same.
     return Discovered(found, canonical_resource(url), found.scopes_supported)
 
 
 def find_resource(url: str, challenge: Challenge | None) -> Flow[ProtectedResource | None]:
-    """The metadata of the resource; None when the server has none. The challenge's word on where it is, is final."""
+    """Return the metadata of the resource; None if there is none. If the challenge names a place, only that counts."""
     named = challenge.resource_metadata if challenge is not None else None
     if named is not None:
         answer = yield get(named)
@@ -81,7 +81,7 @@ def find_resource(url: str, challenge: Challenge | None) -> Flow[ProtectedResour
 
 
 def find_server(issuer: str, *spellings: str) -> Flow[AuthorizationServer | None]:
-    """The metadata of an issuer; None when it publishes none. A document of another issuer is never used."""
+    """Return the metadata of an issuer; None if it publishes none. Never use the document of another issuer."""
     foreign = ""
     for candidate in server_candidates(issuer):
         answer = yield get(candidate)
@@ -114,10 +114,10 @@ def server_candidates(issuer: str) -> list[str]:
 
 
 def _is_document(answer: Fetched, url: str) -> bool:
-    """Return whether something is published here.
+    """Return whether an answer is a published document.
 
-    A page for people, with which some sites answer everything, is not. A server in trouble is no reason to look
-    elsewhere: an attacker who can cause the trouble would choose where.
+    Some sites answer everything with a page for people, which is no document. A server error is raised: if the client
+    looked elsewhere, an attacker who can cause the error could choose the place.
     """
     if answer.status >= 500:
         raise SignInFailed(f"{quoted(url)} answered with status {answer.status}")
@@ -132,7 +132,7 @@ def _is_document(answer: Fetched, url: str) -> bool:
 
 def _checked(answer: Fetched, where: str, url: str) -> ProtectedResource:
     found = read(answer, ProtectedResource, f"The resource metadata at {quoted(where)}")
-    # RFC 9728 section 3.3: metadata of another resource would have tokens for it sent here.
+    # RFC 9728 section 3.3: with the metadata of another resource, tokens for that resource would be sent here.
     if not covers(found.resource, url):
         raise SignInFailed(f"The resource metadata is that of {quoted(found.resource)}, not of {url}")
     if not found.authorization_servers:
@@ -148,7 +148,7 @@ def _required_server(issuer: str) -> Flow[AuthorizationServer]:
 
 
 def _choose(resource: ProtectedResource, issuer: str | None, known: str | None) -> str:
-    """RFC 9728 section 7.6 leaves the choice to the client: its own, else one that it knows, else the first."""
+    """RFC 9728 section 7.6: choose the given issuer, else a known one, else the first."""
     offered = resource.authorization_servers[:MAX_SERVERS]
     if issuer is not None and issuer not in offered:
         # 2026-07-28 basic/authorization/client-registration: credentials of one server are not shown to another.

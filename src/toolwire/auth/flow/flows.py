@@ -30,7 +30,7 @@ def exchange_code(
     prover: Prover | None = None,
     send_resource: bool = True,
 ) -> Flow[TokenResponse]:
-    """The code for a token, at the issuer that was recorded with the attempt and nowhere else."""
+    """Exchange a code for a token, only at the issuer that was recorded with the attempt."""
     form = {
         "grant_type": "authorization_code",
         "code": code,
@@ -53,7 +53,7 @@ def refresh(
     prover: Prover | None = None,
     send_resource: bool = True,
 ) -> Flow[TokenResponse]:
-    """A fresh access token for the refresh token."""
+    """Exchange a refresh token for a new access token."""
     if token.refresh_token is None:
         raise SignInFailed("There is no refresh token")
     form = {
@@ -67,7 +67,7 @@ def refresh(
 def client_credentials(
     found: Discovered, credentials: Credentials, scopes: Scopes, *, prover: Prover | None = None
 ) -> Flow[TokenResponse]:
-    """A token for the client itself (RFC 6749 section 4.4)."""
+    """Get a token for the client itself (RFC 6749 section 4.4)."""
     form = {"grant_type": "client_credentials", **_resource(found, True), **_scope(scopes)}
     return (yield from request_token(found.server, credentials, form, prover=prover))
 
@@ -75,7 +75,7 @@ def client_credentials(
 def jwt_bearer(
     found: Discovered, credentials: Credentials, assertion: str, scopes: Scopes, *, prover: Prover | None = None
 ) -> Flow[TokenResponse]:
-    """A token for an assertion that somebody whom the authorization server trusts has signed (RFC 7523 section 2.1)."""
+    """Exchange an assertion, signed by somebody whom the server trusts, for a token (RFC 7523 section 2.1)."""
     form = {"grant_type": JWT_BEARER, "assertion": assertion, **_resource(found, True), **_scope(scopes)}
     return (yield from request_token(found.server, credentials, form, prover=prover))
 
@@ -83,7 +83,7 @@ def jwt_bearer(
 def exchange_for_id_jag(
     identity_provider: AuthorizationServer, credentials: Credentials, id_token: str, found: Discovered, scopes: Scopes
 ) -> Flow[str]:
-    """An ID token for an identity assertion grant that the resource's authorization server accepts (RFC 8693)."""
+    """Exchange an ID token for an identity assertion grant, which the resource's server accepts (RFC 8693)."""
     form = {
         "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ID_JAG,
@@ -101,7 +101,7 @@ def exchange_for_id_jag(
 
 
 def _resource(found: Discovered, wanted: bool) -> dict[str, str]:
-    # 2025-06-18 and later basic/authorization: whether or not the server understands it (RFC 8707).
+    # 2025-06-18 and later basic/authorization: sent even if the server does not understand it (RFC 8707).
     return {"resource": found.resource} if wanted else {}
 
 

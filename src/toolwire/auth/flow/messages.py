@@ -18,7 +18,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 
 class Fetch(Struct, frozen=True):
-    """A request. `redirects` only where following one cannot carry a secret elsewhere."""
+    """A request. `redirects` is set only if following a redirect cannot send a secret elsewhere."""
 
     method: str
     url: str
@@ -59,7 +59,7 @@ def post_json(url: str, document: Mapping[str, Any], headers: Mapping[str, str] 
 
 
 def read(answer: Fetched, shape: type[T], what: str) -> T:
-    """The body of an answer as a value of `shape`."""
+    """Decode the body of an answer as a value of `shape`; raise `SignInFailed`."""
     try:
         return msgspec.json.decode(answer.body, type=shape)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -72,7 +72,7 @@ class _Refusal(Struct):
 
 
 def refusal(answer: Fetched, step: str) -> SignInFailed:
-    """Why an authorization server said no (RFC 6749 section 5.2); `Refused` where it gave a reason that can be read."""
+    """Return the error for a refusal (RFC 6749 section 5.2): `Refused` if its reason can be read."""
     try:
         said = msgspec.json.decode(answer.body, type=_Refusal)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -46,13 +46,13 @@ class Discovered(Struct, frozen=True):
 
 
 def default_server(origin: str) -> AuthorizationServer:
-    """The fixed endpoints of a server that publishes no metadata (2025-03-26 basic/authorization, fallbacks)."""
+    """Return the fixed endpoints of a server without metadata (2025-03-26 basic/authorization, fallbacks)."""
     return AuthorizationServer(
         issuer=origin,
         authorization_endpoint=f"{origin}/authorize",
         token_endpoint=f"{origin}/token",
         registration_endpoint=f"{origin}/register",
-        # Nobody can promise PKCE here; it is used all the same, as that revision demands of every client.
+        # No document promises PKCE here. It is used anyway, because that revision requires it of every client.
         code_challenge_methods_supported=["S256"],
     )
 

@@ -18,7 +18,7 @@ Scopes = tuple[str, ...]
 
 
 def parse_scopes(text: str) -> Scopes:
-    """The scopes of a space-separated list; what cannot be a scope is left out."""
+    """Return the scopes of a space-separated list, without invalid ones."""
     return clean_scopes(text.split(" "))
 
 
@@ -28,14 +28,14 @@ def clean_scopes(scopes: Iterable[str]) -> Scopes:
 
 
 def union(*sets: Scopes) -> Scopes:
-    """All of them once, in the order in which they came."""
+    """Return all scopes once, in the order in which they came."""
     return clean_scopes(scope for scopes in sets for scope in scopes)
 
 
 def select_scopes(challenged: Scopes | None, supported: Iterable[str] | None, configured: Scopes = ()) -> Scopes:
     """Return the scopes for the first request: the challenge's, else all that the resource lists. Empty: omit them.
 
-    What the user configured replaces the resource's list, but never takes away what the challenge says is needed.
+    The user's configured scopes replace the resource's list. The scopes of the challenge are always included.
     """
     if configured:
         return union(configured, challenged or ())
@@ -43,8 +43,8 @@ def select_scopes(challenged: Scopes | None, supported: Iterable[str] | None, co
 
 
 def with_offline_access(scopes: Scopes, supported: Iterable[str] | None) -> Scopes:
-    """The same and `offline_access`, where the authorization server knows it (SEP-2207).
+    """Return the scopes with `offline_access`, if the authorization server knows it (SEP-2207).
 
-    Not where no scope is asked for: a list of one would take the server's default away.
+    An empty list stays empty: otherwise the server would not use its default scopes.
     """
     return union(scopes, (OFFLINE,)) if scopes and OFFLINE in (supported or ()) else scopes

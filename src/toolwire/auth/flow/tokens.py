@@ -48,7 +48,7 @@ class Token(Struct, frozen=True, omit_defaults=True):
     access_token: str
     scopes: Scopes = ()
     refresh_token: str | None = None
-    #: Shortly before it expires, in seconds since the epoch; None when the server does not say.
+    #: The time to renew it, shortly before it expires, in seconds since the epoch; None if the server does not say.
     renew_at: float | None = None
     dpop: bool = False
 
@@ -68,9 +68,9 @@ def request_token(
     step: str = "The token request",
     kinds: Sequence[str] = (),
 ) -> Flow[TokenResponse]:
-    """One request to the token endpoint; a second one only where the first lacked the server's nonce.
+    """Send a request to the token endpoint. Send it again only if the first one lacked the server's nonce.
 
-    `kinds` are the token types that are taken, in lower case: by default the one that fits the proof.
+    `kinds` are the accepted token types, in lower case; by default the type that fits the proof.
     """
     kinds = kinds or (("bearer",) if prover is None else ("dpop",))
     answer = yield _post(server, credentials, form, prover)
@@ -107,7 +107,7 @@ def _wants_nonce(answer: Fetched) -> bool:
 
 
 def keep(response: TokenResponse, now: float, scopes: Scopes, earlier: Token | None = None) -> Token:
-    """The token that a response gives, asked for at `now`; a refresh may leave out what did not change."""
+    """Return the token of a response that was asked for at `now`. Without a new refresh token, keep the earlier one."""
     return Token(
         response.access_token,
         scopes,
@@ -122,7 +122,7 @@ def _renewal(response: TokenResponse, now: float) -> float | None:
         seconds = float(response.expires_in if response.expires_in is not None else "")
     except ValueError:
         return None
-    if not seconds > 0:  # Not-a-number is not, either.
+    if not seconds > 0:  # This is true for NaN, too.
         return None
     seconds = min(seconds, _LONGEST_SECONDS)
     return now + seconds - min(LEEWAY_SECONDS, seconds / 10)
@@ -133,7 +133,7 @@ def _checked(response: TokenResponse, kinds: Sequence[str], server: Authorizatio
     if not 0 < len(token) <= MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise SignInFailed("The token response holds a token that cannot be sent")
     if response.token_type.lower() not in kinds:
-        # RFC 9449 section 5: a token that is not bound to the key, where it should be, is as good as a stolen one.
+        # RFC 9449 section 5: a token that should be bound to the key and is not can be used by a thief.
         raise SignInFailed(
             f"{quoted(server.issuer)} issued a token of type {quoted(response.token_type)} instead of {kinds[0]}"
         )

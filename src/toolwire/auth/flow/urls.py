@@ -15,7 +15,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def split_url(url: str, what: str) -> SplitResult:
-    """An absolute http or https URL in its parts; `SignInFailed` for everything else."""
+    """Split an absolute http or https URL; raise `SignInFailed` for anything else."""
     if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise SignInFailed(f"{what} is not a URL that can be used: {quoted(url)}")
     try:
@@ -23,7 +23,7 @@ def split_url(url: str, what: str) -> SplitResult:
         usable = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    # A user name before the host makes people, and some parsers, take it for the host.
+    # People and some parsers take a user name before the host for the host.
     if not usable or "@" in parts.netloc:
         raise SignInFailed(f"{what} is not an http or https URL that can be used: {quoted(url)}")
     return parts
@@ -42,13 +42,13 @@ def same_origin(url: str, other: str) -> bool:
 
 
 def origin_url(url: str) -> str:
-    """Scheme, host and port of a URL, with no slash at the end."""
+    """Return scheme, host and port of a URL, without a slash at the end."""
     parts = split_url(url, "The server's URL")
     return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 def canonical_resource(url: str) -> str:
-    """The URI of a server as RFC 8707 wants it: scheme and host in lower case, no fragment, no bare slash."""
+    """Return the URI of a server in the form of RFC 8707: scheme and host in lower case, no fragment, no bare slash."""
     parts = split_url(url, "The server's URL")
     return urlunsplit((parts.scheme, parts.netloc.lower(), "" if parts.path == "/" else parts.path, parts.query, ""))
 
@@ -68,13 +68,13 @@ def covers(resource: str, url: str) -> bool:
 
 
 def well_known(url: str, name: str, *, path: bool = True) -> str:
-    """The well-known URL of `url`: its name goes between the host and the path (RFC 8414 section 3, RFC 9728 3.1)."""
+    """Return the well-known URL: its name stands between host and path (RFC 8414 section 3, RFC 9728 3.1)."""
     parts = split_url(url, "The URL")
     return f"{parts.scheme}://{parts.netloc}/.well-known/{name}" + (parts.path.rstrip("/") if path else "")
 
 
 def is_loopback_host(host: str) -> bool:
-    """Return whether a name is this machine by definition; what else resolves to it is not asked."""
+    """Return whether a name means this machine by definition. Other names are not resolved."""
     host = host.lower().rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -87,7 +87,7 @@ def is_loopback_host(host: str) -> bool:
 class Zone(Enum):
     """The addresses to which a URL may lead once its host is resolved."""
 
-    #: The user named the host: wherever it is.
+    #: Any address, because the user named the host.
     NAMED = "named"
     #: This machine.
     LOOPBACK = "loopback"
@@ -98,8 +98,8 @@ class Zone(Enum):
 class Reach:
     """The URLs that a client fetches because a server named them (2026-07-28 security best practices, SSRF).
 
-    https to public addresses; plain http and loopback only where the server itself is on loopback. The server's own
-    origin, which the user named, and `trusted_hosts` may be at any address.
+    Allowed are https URLs at public addresses. Plain http and loopback are allowed only if the server itself is on
+    loopback. The server's own origin, which the user named, and `trusted_hosts` may be at any address.
     """
 
     def __init__(self, server_url: str, trusted_hosts: Collection[str] = ()) -> None:

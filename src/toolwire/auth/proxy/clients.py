@@ -30,7 +30,7 @@ class BadClient(Exception):
 
 
 class Clients:
-    """Knows clients by their id, and remembers none of them."""
+    """Finds clients by their id, and stores none of them."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Clients:
         fetch: Callable[[str], Any] = fetch_from_anywhere,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`schemes`: private ones that redirects may have besides https, and http on this machine."""
+        """`schemes`: private schemes that redirects may have, besides https and http on this machine."""
         self._seals = seals
         self._schemes = schemes
         self._fetch = fetch
@@ -49,7 +49,7 @@ class Clients:
         self._asking = ProviderRequests()
 
     def register(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a registration; raises `BadClient`."""
+        """Return the answer to a registration; raise `BadClient` for metadata that is refused."""
         registration = self._read(metadata)
         return {
             "client_id": self._seals.seal(registration),
@@ -58,7 +58,7 @@ class Clients:
             "redirect_uris": registration.redirect_uris,
             "grant_types": ["authorization_code", "refresh_token"],
             "response_types": ["code"],
-            # A secret would add nothing to PKCE, and have to be kept.
+            # With PKCE a secret adds nothing, and would have to be stored.
             "token_endpoint_auth_method": "none",
         }
 
@@ -72,7 +72,7 @@ class Clients:
         return found
 
     async def _document(self, url: str, asker: Asker | None) -> SealedRegistration:
-        """2025-11-25 basic/authorization, client id metadata documents."""
+        """Fetch the metadata document of a client (2025-11-25 basic/authorization, client id metadata documents)."""
         kept = self._documents.get(url)
         if kept is not None and kept[0] > self._clock():
             return kept[1]
@@ -88,7 +88,7 @@ class Clients:
 
     async def _fetched(self, url: str, asker: Asker | None) -> SealedRegistration:
         if asker is not None:
-            # The caller chose the address that we fetch: each fetch counts, whatever it finds.
+            # The caller chose the address, so every fetch counts, whatever its result.
             asker.count_in_vain()
         answer: ProviderAnswer = await self._fetch(url)
         metadata = answer.json() if answer.status == 200 else {}
@@ -123,7 +123,7 @@ class Clients:
 
 
 def redirects_to(registration: SealedRegistration, uri: str) -> bool:
-    """Return whether a client may get its answer there: exactly as registered, except for the port on loopback."""
+    """Return whether a client may get its answer at an address: a registered one; on loopback, with any port."""
     if uri in registration.redirect_uris:
         return True
     # RFC 8252 section 7.3: a native client takes whatever port is free.
@@ -147,9 +147,9 @@ def _without_port(uri: str) -> tuple[str, str | None, str, str] | None:
 
 
 def _split(uri: str) -> SplitResult | None:
-    """The parts of an address that people may be sent to; None for any other.
+    """Split an address that people may be sent to; return None for any other address.
 
-    Its characters are checked first: splitting ignores line breaks, and a browser that is sent there would not.
+    The characters are checked first, because splitting ignores line breaks and a browser does not.
     """
     if len(uri) > MAX_URI or "#" in uri or _URI.fullmatch(uri) is None:
         return None
@@ -162,7 +162,7 @@ def _split(uri: str) -> SplitResult | None:
 
 
 def read_metadata(body: bytes) -> dict[str, Any]:
-    """The body of a registration; raises `BadClient`."""
+    """Decode the body of a registration; raise `BadClient` if it is no object."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):

@@ -76,7 +76,7 @@ class Endpoints:
         self._clients = clients
         self._desk = desk
         self._kv = kv
-        # A name with this prefix cannot be set by another host, nor over an open line; on plain http not at all.
+        # No other host can set a cookie with this prefix, nor can plain http. So it is not used on plain http.
         self._cookie = "__Host-toolwire-sign-in" if issuer.startswith("https://") else "toolwire-sign-in"
         self._handlers: dict[tuple[str, str], Callable[..., Any]] = {
             ("GET", AUTHORIZE): self._authorize,
@@ -136,7 +136,7 @@ class Endpoints:
     # --- the user's browser ---
 
     async def _authorize(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
-        """The client sends its user: ask whether that is what the user wants."""
+        """Show the consent page to a user whom a client has sent."""
         asked = _form(scope.get("query_string", b""))
         client_id, redirect_uri = asked.get("client_id", ""), asked.get("redirect_uri", "")
         registration = await self._client(client_id, scope.get(ASKER))
@@ -151,7 +151,7 @@ class Endpoints:
             # RFC 9700 section 4.11.2: anybody can register a client here. A redirect that no user has agreed to would
             # make this address send people wherever a stranger wants.
             raise BadPage(f"The application sent a request that cannot be served ({wrong})")
-        # The one that it has, so that several sign-ins of one browser do not end each other.
+        # Keep the cookie that the browser has, so that several sign-ins of one browser do not disturb each other.
         browser = self._browser(headers) or secrets.token_urlsafe(_BROWSER_BYTES)
         request = SealedRequest(
             self._seals.clock() + SIGN_IN,
@@ -185,7 +185,7 @@ class Endpoints:
         challenge = asked.get("code_challenge", "")
         if asked.get("code_challenge_method") != "S256" or not 43 <= len(challenge) <= 128:
             return "invalid_request"
-        # RFC 8707: a token for somebody else is not ours to give.
+        # RFC 8707: this server gives out tokens for itself only.
         if asked.get("resource", self._resource).rstrip("/") != self._resource.rstrip("/"):
             return "invalid_target"
         return "invalid_scope" if len(asked.get("scope", "").split()) > MAX_SCOPES else None
@@ -195,7 +195,7 @@ class Endpoints:
         return (set(asked.get("scope", "").split()) | self._scopes) - {"offline_access"}
 
     async def _consent(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
-        """The user has decided."""
+        """Take the decision of the user, and send the user to the provider or back to the client."""
         sent = _form(body)
         request = self._seals.open(sent.get("request", ""), SealedRequest)
         if request is None or request.verifier or not self._is_browser(headers, request):
@@ -212,7 +212,7 @@ class Endpoints:
         return 303, b"", (*_no_store(), (b"location", url.encode()))
 
     async def _callback(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> Response:
-        """The provider sends the user back."""
+        """Take the answer of the provider, and send the user back to the client."""
         came = _form(scope.get("query_string", b""))
         request = self._seals.open(came.get("state", ""), SealedRequest)
         if request is None or not request.verifier or not self._is_browser(headers, request):
@@ -236,7 +236,7 @@ class Endpoints:
         return self._back(request.redirect_uri, request.state, code=self._seals.seal(ours))
 
     def _back(self, redirect_uri: str, state: str, **answer: str) -> Response:
-        """Send the user back to the client; RFC 9207: with who we are."""
+        """Send the user back to the client, with our issuer (RFC 9207)."""
         query = urlencode({**answer, **({"state": state} if state else {}), "iss": self._issuer})
         separator = "&" if "?" in redirect_uri else "?"
         return 302, b"", (*_no_store(), (b"location", f"{redirect_uri}{separator}{query}".encode()))
@@ -277,11 +277,11 @@ Response = tuple[int, bytes, HeaderList]
 
 
 class BadPage(Exception):
-    """Something that the user has to be told, because there is nobody to send them back to."""
+    """A problem that is shown to the user, because there is no address to send the user back to."""
 
 
 def _form(encoded: bytes) -> dict[str, str]:
-    """The parameters of a request; one that comes twice is one too many (OAuth 2.1 section 3.1)."""
+    """Return the parameters of a request; an empty dict if one comes twice (OAuth 2.1 section 3.1)."""
     try:
         pairs = parse_qsl(encoded.decode("ascii"), keep_blank_values=True, max_num_fields=40)
     except ValueError:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from toolwire.auth.proxy.clients import is_local
 from toolwire.http1.asgi_types import HeaderList
 
-#: Nothing is loaded, nothing runs, and nobody can put the page into a frame and have it clicked.
+#: The page loads nothing and runs nothing, and no other page can put it into a frame.
 PAGE_HEADERS: Final[HeaderList] = (
     (b"content-type", b"text/html; charset=utf-8"),
     (
@@ -38,7 +38,7 @@ button {{ font: inherit; padding: .5rem 1.25rem; margin-right: .75rem; }}
 
 
 def consent_page(*, server: str, client: str, redirect_uri: str, scopes: list[str], action: str, request: str) -> bytes:
-    """Asks whether a client may act for the user. The redirect host is shown, since a name is only what it says."""
+    """Make the page that asks for consent. It shows the redirect host, because any client can use any name."""
     host = urlsplit(redirect_uri).netloc or redirect_uri
     warning = ""
     if is_local(redirect_uri):
@@ -60,6 +60,6 @@ def consent_page(*, server: str, client: str, redirect_uri: str, scopes: list[st
 
 
 def error_page(text: str) -> bytes:
-    """Says what went wrong, where there is nobody to send the user back to."""
+    """Make the page for a problem, when there is no address to send the user back to."""
     body = f"<p>{escape(text)}</p><p>Close this page, and start again from the application.</p>"
     return _FRAME.format(title="This did not work", body=body).encode()

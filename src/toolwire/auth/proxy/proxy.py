@@ -30,7 +30,7 @@ __all__ = ["OAuthProxy", "Upstream"]
 class OAuthProxy(ResourceServer):
     """A resource server that signs its callers in at `upstream`.
 
-    * `verifier`: tells whose a token of the provider is.
+    * `verifier`: finds the user of a token of the provider.
     * `redirect_schemes`: private schemes to which clients may be redirected, such as `cursor`; https, and http on the
       user's machine, always are allowed.
     * The rest is as for `ResourceServer`. `http_app` and `run` need `public_url=`, and the server a `secret=`.
@@ -61,7 +61,7 @@ class OAuthProxy(ResourceServer):
     def opened(
         self, *, name: str, path: str, public_url: str | None, sealer: Sealer, kv: KV
     ) -> tuple[ResourceServer, Endpoints]:
-        """The proxy at its public address: the resource server that takes its tokens, and its own endpoints."""
+        """Return the resource server that takes the tokens of the proxy at its public address, and its endpoints."""
         if public_url is None:
             raise ServerError("OAuthProxy needs public_url=: clients and the provider have to find it there")
         issuer = checked_url(public_url, "public_url").rstrip("/")

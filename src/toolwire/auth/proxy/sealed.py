@@ -115,7 +115,7 @@ class Seals:
         return self._sealer.seal(msgspec.msgpack.encode(value), self._context(type(value)))
 
     def open(self, text: str, kind: type[T]) -> T | None:
-        """The value, if we sealed it as this kind and it has not expired."""
+        """Open a value; return None if we did not seal it as this kind, or if it has expired."""
         try:
             value = msgspec.msgpack.decode(self._sealer.open(text, self._context(kind)), type=kind)
         except (BadSeal, msgspec.DecodeError):
@@ -131,17 +131,17 @@ def new_id() -> str:
 
 
 def digest(text: str) -> str:
-    """SHA-256 as text; of a code verifier it is the S256 challenge (RFC 7636 section 4.2)."""
+    """Return SHA-256 as text. For a code verifier this is the S256 challenge (RFC 7636 section 4.2)."""
     return encode_base64url(sha256(text.encode()).digest())
 
 
 async def use_once(kv: KV, identifier: str, seconds: float) -> bool:
-    """Return whether something is used for the first time, as far as the processes that share the store know."""
+    """Mark an id as used; return whether this is its first use, in all processes that share the store."""
     return await kv.put(_used(identifier), b"", ttl=seconds, if_absent=True)
 
 
 async def give_back(kv: KV, identifier: str) -> None:
-    """It was not used after all."""
+    """Take back the mark of `use_once`, because the id was not used after all."""
     await kv.delete(_used(identifier))
 
 

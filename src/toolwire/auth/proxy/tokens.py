@@ -39,7 +39,7 @@ class OAuthError(Exception):
 
 
 class TokenDesk:
-    """Redeems what the proxy handed out."""
+    """Redeems the codes and refresh tokens of the proxy."""
 
     def __init__(self, upstream: Upstream, verifier: Verifier, seals: Seals, kv: KV) -> None:
         self._upstream = upstream
@@ -48,7 +48,7 @@ class TokenDesk:
         self._kv = kv
 
     async def answer(self, asked: Mapping[str, str], callback: str) -> dict[str, Any]:
-        """Tokens for a request of the token endpoint; raises `OAuthError`."""
+        """Return the answer of the token endpoint; raise `OAuthError`."""
         grant = asked.get("grant_type")
         try:
             if grant == "authorization_code":
@@ -69,7 +69,7 @@ class TokenDesk:
             raise OAuthError("invalid_grant", "The redirect address is not that of the request")
         if not _same(digest(asked.get("code_verifier", "")), code.challenge):
             raise OAuthError("invalid_grant", "The code verifier is wrong")
-        # The provider's code is good once, too: this holds where processes share nothing.
+        # The code of the provider can be used once, too. This protects processes that share no store.
         async with self._once(code.id, CODE):
             tokens = await self._upstream.redeem(code.code, code.verifier, callback)
         return await self._issue(tokens, code.client, code.scopes, None)
@@ -78,17 +78,17 @@ class TokenDesk:
         held = self._seals.open(asked.get("refresh_token", ""), Refresh)
         if held is None or not _same(held.client, digest(asked.get("client_id", ""))):
             raise OAuthError("invalid_grant", "The refresh token is not valid")
-        # OAuth 2.1 section 4.3.1: those of public clients are rotated.
+        # OAuth 2.1 section 4.3.1: refresh tokens of public clients are used once.
         async with self._once(held.id, held.expires - self._seals.clock()):
             if held.is_access:
-                # The provider takes nothing for it.
+                # The provider gave an access token without an end, so there is nothing to refresh there.
                 return await self._issue(Tokens(held.token, None, None), held.client, held.scopes, held)
             tokens = await self._upstream.refresh(held.token)
         return await self._issue(tokens, held.client, held.scopes, held)
 
     @asynccontextmanager
     async def _once(self, identifier: str, seconds: float) -> AsyncIterator[None]:
-        """Let something be used once; it can be used again where the provider could not be asked to take it."""
+        """Let an id be used once. If the provider cannot be reached, the id can be used again."""
         if not await use_once(self._kv, identifier, seconds):
             raise OAuthError("invalid_grant", "This was used before")
         try:
@@ -111,7 +111,7 @@ class TokenDesk:
         }
         refresh = _refresh_token(tokens, before)
         if refresh is not None:
-            # From the first sign-in on: rotation does not make it last for ever.
+            # The time counts from the first sign-in, so rotation does not extend it.
             expires = now + REFRESH if before is None else before.expires
             sealed = Refresh(expires, new_id(), client, scopes, refresh[0], refresh[1])
             answer["refresh_token"] = self._seals.seal(sealed)
@@ -119,7 +119,7 @@ class TokenDesk:
 
 
 class ProxyVerifier:
-    """Knows the access tokens of the proxy, and asks the verifier of the provider about the ones inside."""
+    """Verifies access tokens of the proxy. It asks the verifier of the provider about the token inside."""
 
     def __init__(self, upstream: Upstream, verifier: Verifier, seals: Seals) -> None:
         self._upstream = upstream

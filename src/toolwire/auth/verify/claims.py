@@ -19,11 +19,11 @@ class Terms(Struct, frozen=True, kw_only=True):
     """The expected claims of a token."""
 
     issuers: frozenset[str]
-    """Who may have issued it; empty where the answer came from the issuer itself."""
+    """The accepted issuers; empty if the answer came from the issuer itself."""
     audience: frozenset[str]
-    """Whom it must be meant for: one of these."""
+    """The accepted audiences. The token must be for one of these."""
     other_audiences: frozenset[str] = frozenset()
-    """Whom else it may be meant for."""
+    """Audiences that the token may have besides."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
     subject_claims: tuple[str, ...] = ("sub", "client_id", "azp")
     skew: float = SKEW
@@ -82,7 +82,7 @@ def end_of(claims: Mapping[str, Any]) -> float | None:
 
 
 def audience_of(audience: str | Sequence[str]) -> frozenset[str]:
-    """The audience that a user set; there is no default, because a token for anybody is a token for everybody."""
+    """Return the audience that a user set. There is no default, because it would accept tokens for any server."""
     names = frozenset([audience] if isinstance(audience, str) else audience)
     if not names or not all(isinstance(each, str) and each for each in names):
         raise ServerError("audience= is needed: what the issuer writes into `aud` of tokens for this server")

@@ -35,7 +35,7 @@ class ProviderAnswer(Struct):
         return repr_without(self, "headers", "body")
 
     def json(self) -> dict[str, Any]:
-        """The body as an object; raises `Unavailable`, since a provider that answers otherwise is not well."""
+        """Return the body as an object; raise `Unavailable` if it is none, because then the provider is broken."""
         try:
             return _read_object(self.body)
         except (ValueError, RecursionError):
@@ -54,7 +54,7 @@ async def fetch(
     json: Any = None,
     seconds: float = SECONDS,
 ) -> ProviderAnswer:
-    """One request to a provider; raises `Unavailable` when it cannot be reached, is slow or says too much."""
+    """Send a request to a provider; raise `Unavailable` if it cannot be reached, is slow, or sends too much."""
     sent = {"accept": "application/json", **(headers or {})}
     body: bytes | None = None
     if form is not None:
@@ -65,7 +65,7 @@ async def fetch(
 
 
 async def fetch_from_anywhere(url: str) -> ProviderAnswer:
-    """A document whose address somebody else chose: only from the Internet at large, never from our own network."""
+    """Fetch a document whose address somebody else chose. Only public addresses are allowed."""
     return await _fetch("GET", url, {"accept": "application/json"}, None, SECONDS, is_public)
 
 
@@ -89,7 +89,7 @@ async def _fetch(
 
 
 def checked_url(url: str, what: str) -> str:
-    """An address that may be trusted to be its owner's: https, or http on this machine (OAuth 2.1 section 1.5)."""
+    """Return an https address, or an http address on this machine; refuse any other (OAuth 2.1 section 1.5)."""
     parts = urlsplit(url)
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
     if not is_safe or not parts.netloc or parts.fragment:

@@ -54,7 +54,7 @@ class Google(RemoteVerifier):
 
 
 def _claims(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer with its times as numbers, which Google writes as text, and scopes under both of their names."""
+    """Return the answer with its times as numbers, and with scopes under both of their names."""
     expires = answer.get("exp")
     if isinstance(expires, str) and expires.isdigit():
         answer["exp"] = int(expires)

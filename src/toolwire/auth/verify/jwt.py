@@ -77,14 +77,14 @@ class JWT:
     def _key_servers(
         self, jwks_uri: str | None, fetch: Callable[..., Awaitable[ProviderAnswer]]
     ) -> dict[str, KeyServer]:
-        """One for each issuer, so that no issuer can vouch for the tokens of another."""
+        """Return the key server of each issuer. Unless `jwks_uri` is given, no issuer can sign for another."""
         if jwks_uri is not None:
             shared = KeyServer(None, jwks_uri, fetch=fetch)
             return dict.fromkeys(self.issuers, shared)
         return {issuer: KeyServer(issuer, fetch=fetch) for issuer in self.issuers}
 
     def trust(self, keys: Mapping[str, Any]) -> Callable[[], None]:
-        """Take a key set for that of the issuers until what is returned is called: in a test there is none to ask."""
+        """Use a key set instead of the issuers' keys, for tests; return a function that ends this."""
         before = self._given, self._remembered
         self._given, self._remembered = _read_keys(keys), Remembered(clock=self._clock)
 
@@ -94,7 +94,7 @@ class JWT:
         return no_more
 
     def recall(self, token: str) -> Principal | None:
-        """Say whose a token is that was verified a short while ago."""
+        """Return the principal of a token that was verified a short while ago; None if it is not known."""
         return self._remembered.get(token)[2]
 
     async def verify(self, token: str) -> Principal | None:

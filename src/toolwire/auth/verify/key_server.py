@@ -53,13 +53,13 @@ class KeyServer:
         self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
 
     async def keys(self, kid: str | None, kty: str) -> list[PublicKey]:
-        """The keys that a token may have been signed with; none when there is no such key."""
+        """Return the keys that may have signed a token; an empty list if there is none."""
         found = self._suitable(kid, kty)
         age = None if self._fetched is None else self._clock() - self._fetched
         if found and age is not None and age < FRESH:
             return found
         if found and age is not None and age < USABLE:
-            # Nobody waits for a renewal while the old keys still serve.
+            # The old keys can still be used, so nobody waits for the new ones.
             self._start_asking(patience=0.0)
             return found
         asking = self._start_asking(patience=PATIENCE if age is not None and age < USABLE else 0.0)
@@ -75,18 +75,18 @@ class KeyServer:
         keys = [key for key in self._keys if key.kty == kty]
         if kid is None:
             return keys
-        # RFC 7517 section 4.5: a key without an id may be the one that is meant, where none has this id.
+        # RFC 7517 section 4.5: if no key has this id, a key without an id may be the right one.
         return [key for key in keys if key.kid == kid] or [key for key in keys if key.kid is None]
 
     def _start_asking(self, patience: float) -> asyncio.Task[None] | None:
-        """The question that is under way, or a new one; None when it is too early for one."""
+        """Return the running request for the keys, or start one; return None if it is too early for one."""
         loop = asyncio.get_running_loop()
         if self._asking is not None and self._asking[0] is loop and not self._asking[1].done():
             return self._asking[1]
         now = self._clock()
         if now < self._not_before or (self._fetched is not None and now - self._fetched < patience):
             return None
-        # Before it is asked, so that others who come meanwhile, on another loop, do not ask as well.
+        # Set before the request, so that callers on other loops do not send one as well.
         self._not_before = now + self._pause
         task = loop.create_task(self._ask())
         self._asking = (loop, task)
@@ -116,7 +116,7 @@ class KeyServer:
         return keys
 
     async def _discover(self) -> str:
-        """The `jwks_uri` in the issuer's own metadata (RFC 8414, OpenID Connect Discovery)."""
+        """Return the `jwks_uri` of the issuer's metadata (RFC 8414, OpenID Connect Discovery)."""
         assert self._issuer is not None
         for url in server_candidates(self._issuer):
             answer = await self._fetch("GET", url)

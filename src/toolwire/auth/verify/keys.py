@@ -41,7 +41,7 @@ class ApiKeys:
     async def verify(self, token: str) -> Principal | None:
         digest = sha256(token.encode()).digest()
         found: Principal | None = None
-        # Every key, also after a match, each in constant time: how long it takes says nothing about the keys.
+        # Compare every key in constant time, even after a match, so that the time reveals nothing about the keys.
         for known, principal in self._keys:
             if hmac.compare_digest(known, digest):
                 found = principal
@@ -62,7 +62,7 @@ class Anonymous:
 
 
 def hashed(key: str) -> str:
-    """A key as `ApiKeys` takes it from a file that others may read. For random keys only, never for passwords."""
+    """Return the digest of a key, in the form that `ApiKeys` takes. For random keys only, never for passwords."""
     return f"sha256:{sha256(key.encode()).hexdigest()}"
 
 

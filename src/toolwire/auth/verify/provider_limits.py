@@ -1,8 +1,8 @@
 """Limits for requests to providers that callers can cause: at once, and in vain from one address.
 
-A token that nobody knows costs its sender nothing and us a question to a provider, who may stop answering us. So one
-question is asked once however many wait for it, only some are asked at a time, and an address that brought many tokens
-in vain is told to wait before its next unknown token is asked about. Tokens that are known need no question.
+A token that nobody knows costs its sender nothing, but it costs us a request to a provider, who may stop answering us.
+So the same question is asked once, however many wait for it, and only some questions are asked at a time. An address
+that sent many unknown tokens has to wait before its next unknown token is asked about. Known tokens need no question.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class RemoteVerifier(ABC):
         self._asking = ProviderRequests()
 
     def recall(self, token: str) -> Principal | None:
-        """Say whose a token is that was asked about a short while ago."""
+        """Return the principal of a token that was asked about a short while ago; None if it is not known."""
         return self._remembered.get(token)[2]
 
     async def verify(self, token: str) -> Principal | None:

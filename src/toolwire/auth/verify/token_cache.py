@@ -10,7 +10,7 @@ from typing import Final
 
 from toolwire.auth.principal import Principal
 
-#: A token that was revoked is taken for that much longer at most.
+#: A revoked token may be accepted for at most this many seconds longer.
 LONGEST: Final = 60.0
 #: Tokens that are kept; the oldest goes when there are more.
 CAPACITY: Final = 4096
@@ -32,7 +32,7 @@ class Remembered:
         self._lock = threading.Lock()
 
     def get(self, token: str) -> tuple[bytes, bool, Principal | None]:
-        """The digest of a token, whether it is known, and whose it is."""
+        """Return the digest of a token, whether it is known, and its principal."""
         digest = sha256(token.encode()).digest()
         known = self._known.get(digest)
         if known is None or known[0] <= self._clock():

@@ -113,7 +113,7 @@ class Chain:
             else:
                 if principal is not None:
                     return principal
-        # One that could not be asked might have known it, so a refusal would be a guess.
+        # A verifier that could not be asked might have known the token, so the token must not be refused.
         if outage is not None:
             raise outage
         if refusal is not None:
@@ -131,7 +131,7 @@ def each_of(verifier: Verifier) -> Iterator[Verifier]:
 
 
 def as_verifier(value: Any) -> Verifier:
-    """A verifier, a callable, or a list of either, as one verifier."""
+    """Make one verifier of a verifier, a callable, or a list of either."""
     if isinstance(value, Verifier):
         return value
     if isinstance(value, list | tuple):

@@ -51,7 +51,7 @@ class Parameter(NamedTuple):
 class Reader(NamedTuple):
     """The input schema, and the readers of arguments: by name, or in order where that is known.
 
-    `meant` says of a decoded object what it stands for, as JSON that fits the schema.
+    `meant` takes a decoded object and returns the JSON that the object stands for. That JSON fits the schema.
     """
 
     schema: Schema
@@ -70,7 +70,7 @@ class _Argument(msgspec.Struct, frozen=True):
     wire_name: str
     adapter: Adapter
     default: Any
-    # What the annotation or the docstring says; the text of a class stays with the class.
+    # The text of the annotation or of the docstring. The description of a class stays with the class.
     text: str | None
     parameter: Parameter
 
@@ -175,7 +175,7 @@ class _StructReader:
             values = self._reread(raw, self._decode_late)
         for name, make in self._late_defaults:
             if values[name] is UNSET:
-                values[name] = make()  # If this fails, it is not for what the caller sent.
+                values[name] = make()  # If this fails, the caller is not to blame.
         return values
 
     def _decode_late(self, raw: bytes | Raw) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class _StructReader:
         return self._each(sent, lambda adapter, value: adapter.fitting(value))
 
     def _reread(self, raw: bytes | Raw | UnsetType, decode: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:
-        """Read refused arguments as what they may stand for, or say all that is wrong."""
+        """Read refused arguments in another way that fits, or report everything that is wrong."""
         texts = self._each(_sent_members(raw), lambda adapter, text: adapter.repaired(text))
         try:
             return decode(msgspec.json.encode(texts))
@@ -197,7 +197,7 @@ class _StructReader:
             raise InvalidArguments(["The arguments do not fit"]) from None
 
     def _each(self, sent: dict[str, _Sent], read: Callable[[Adapter, _Sent], _Sent]) -> dict[str, _Sent]:
-        """Read each argument by itself, so that a mistake in a small one never costs the size of a large one."""
+        """Read each argument by itself; raise `InvalidArguments` with everything that is wrong."""
         known = {argument.wire_name: argument for argument in self._arguments}
         unknown = islice((name for name in sent if name not in known), _MAX_LINES)
         problems = [schemas.unknown_key((), name, known) for name in unknown]
@@ -216,7 +216,7 @@ class _StructReader:
         return found
 
     def _is_left_out(self, name: str, value: Any) -> bool:
-        """Return whether an argument is null that does not take null, and may be left out."""
+        """Return whether an argument is null, does not accept null, and may be left out."""
         is_null = value is None or (isinstance(value, Raw) and bytes(value) == b"null")
         return is_null and not schemas.without_needless_nulls({name: None}, self._document)
 
@@ -299,7 +299,7 @@ def raw_reader(
     profile: schemas.Profile | None = None,
     validate: bool = True,
 ) -> tuple[Reader, str | None]:
-    """Check the arguments against a schema, which is published as it is, or by a profile where Toolwire made it."""
+    """Check the arguments against a schema. It is published as it is, or by a profile if Toolwire made it."""
     what = f"the input schema of {name!r}"
     validator = schemas.compile(schema, what=what)
     if schema.get("type") != "object":
@@ -392,7 +392,7 @@ class _RawReader:
         return whole
 
     def _reread(self, sent: dict[str, Json], text: bytes) -> dict[str, Json]:
-        """Read refused arguments as what they may stand for, or say what is wrong."""
+        """Read refused arguments in another way that fits, or report what is wrong."""
         given = schemas.without_needless_nulls(sent, self._validator.schema) if schemas.may_have_nulls(text) else sent
         meant: dict[str, Json]
         meant, problems = schemas.reread(given, self._validator, text, is_refused=given is sent)

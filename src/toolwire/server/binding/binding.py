@@ -72,12 +72,12 @@ class Binding:
         self.convert: Callable[[Any], CallToolResult] = returns.convert
 
     def arguments_from_strings(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """Keyword arguments out of strings (prompt arguments, template variables), read as the annotated types."""
+        """Read strings (prompt arguments, template variables) as the annotated types; return keyword arguments."""
         # Every revision, prompts/get: argument values are strings on the wire.
         return self.arguments(msgspec.json.encode(values))
 
     def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
-        """Ask other functions than those the handler names, from now on; whether that makes a difference."""
+        """Use other functions as dependencies from now on; return whether that makes a difference."""
         before = self.call_plan
         plan = compile_plan(self.dependencies, self._of_dependency, replaced)
         self.call_plan = before._replace(dependencies=plan)
@@ -110,7 +110,7 @@ def bind(
     validate_input: bool = True,
     is_context: IsContext,
 ) -> Binding:
-    """Compile a function. What cannot be described and enforced is refused here (`TypeError` or `ServerError`).
+    """Compile a function. Raise `TypeError` or `ServerError` for what cannot be described and enforced.
 
     `input_schema` is a JSON Schema or a record class; without it, the signature says what is taken. `made_schema` says
     that Toolwire wrote the schema, so that it is published in the keywords of `schema_profile`.

@@ -64,7 +64,7 @@ def returns_of(
     returned = _result_type(signature)
     if structured and _is_content(returned):
         raise ServerError(f"{name!r} returns content, which is never structured: leave structured= out")
-    # A plain string, an untyped dict or content has no schema worth sending (and is not sent twice) unless asked for.
+    # A plain string, an untyped dict or content has no useful schema. It gets none, and is sent once, unless asked for.
     if (
         encoder is not None
         or structured is False
@@ -83,7 +83,7 @@ def returns_of(
 
 
 def _result_type(signature: Signature) -> Any:
-    """Return the declared type of the result; for a generator, what it returns, since its yields are reports."""
+    """Return the declared type of the result. For a generator it is the returned type; its yields are progress."""
     returned = signature.returns
     origin, arguments = typing.get_origin(returned), typing.get_args(returned)
     label = getattr(origin or returned, "__name__", "")
@@ -116,7 +116,7 @@ def _is_untyped(returned: Any) -> bool:
     if origin is typing.Annotated:
         return _is_untyped(arguments[0])
     if origin in (typing.Union, types.UnionType):
-        # Bytes are a text on the wire, which nobody could tell from the text that is the other choice.
+        # Bytes become text on the wire, and nobody could tell that text from the other member of the union.
         known = [argument for argument in arguments if argument is not bytes or str not in arguments]
         return all(_is_untyped(argument) for argument in known)
     is_plain = origin in (dict, list, tuple) or getattr(origin, "__name__", "") in ("Mapping", *_LISTS)
@@ -210,7 +210,7 @@ class _Checked(_Converter):
 
 
 class _Dynamic(_Converter):
-    """Nothing useful declared: the value itself says what it is."""
+    """A result without a useful declared type. Its value decides how it is sent."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The signature of a function with its annotations resolved: who fills which parameter.
 
-Annotations may name what only the function's surroundings know, so those are searched here, at registration.
+Annotations may use names that only the scopes around the function know. Registration looks for the names there.
 """
 
 from __future__ import annotations
@@ -178,8 +178,9 @@ def _globals_of(target: Any) -> dict[str, Any]:
 def _namespace(function: Any) -> dict[str, Any]:
     """Return the names that annotations may use besides the module's: those of the closure, and the locals of callers.
 
-    An annotation in quotes does not close over what it names, so a type local to the function that builds a server is
-    looked for on the stack. The frames of that function win over the module; others only add names it does not have.
+    An annotation in quotes does not close over the names in it. So a type that is local to the function that builds the
+    server is looked for on the stack. The frames of that function win over the module. Other frames only add names that
+    the module lacks.
     """
     globalns = getattr(function, "__globals__", {})
     enclosing = getattr(function, "__qualname__", "").rpartition(".<locals>.")[0]

@@ -1,7 +1,7 @@
 """Components of a server: tools, resources, resource templates and prompts.
 
-A component is its metadata as the wire has it, and a runner that was compiled when it was made. Nothing about the
-function is looked at again while requests are served.
+A component has its metadata in the form of the wire, and a runner that was compiled when the component was made. No
+request looks at the function again.
 """
 
 from __future__ import annotations

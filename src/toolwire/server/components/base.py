@@ -96,10 +96,10 @@ class Component(ABC):
     @property
     @abstractmethod
     def argument_names(self) -> Collection[str]:
-        """The names of what a caller sends, which rules and completions go by."""
+        """The names of the arguments that a caller sends. Rules and completions use these names."""
 
     def _check_policy(self, policy: Policy) -> None:
-        """Refuse a rule for an argument that is never there: it would never hold."""
+        """Refuse a rule for an argument that the component does not have, because it would never apply."""
         whose = f"The policy of the {self.noun} {self.key!r}"
         for argument in policy.rules:
             if argument not in self.argument_names:
@@ -116,10 +116,10 @@ class Component(ABC):
 
     @abstractmethod
     def definition(self, revision: str) -> Any:
-        """Return the metadata in full, before what `revision` does not know is left out."""
+        """Return the full metadata. `wire` leaves out the members that `revision` does not know."""
 
     def meant(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Return decoded arguments as the function will read them; raise what a call with them would answer."""
+        """Return decoded arguments as the function will read them; raise the error that a call with them would get."""
         return sent
 
     async def run(self, call: Call, arguments: dict[str, Any], answer: Callable[[Any], Any]) -> Any:
@@ -135,7 +135,7 @@ class Component(ABC):
             return answer(await self._invoke(call, arguments))
 
     def replace_dependencies(self, replaced: Mapping[Any, Any]) -> bool:
-        """Have other functions make what the handler depends on; an empty mapping undoes it. Whether it concerns it."""
+        """Replace functions that make dependencies; an empty mapping undoes that. Return whether anything changes."""
         if self._bound is None or not self._bound.dependencies:
             return False
         concerned = self._bound.replace_dependencies(replaced)
@@ -180,7 +180,7 @@ def annotations_of(annotations: Any) -> t.Annotations | UnsetType:
 
 
 def without_empty(value: t.Wire) -> Any:
-    """Leave out the members of a wire value that are empty, and the whole of it where nothing is left (J65)."""
+    """Remove the empty members of a wire value; return UNSET if no member is left (J65)."""
     empty = [name for name in value.__struct_fields__ if getattr(value, name) in ("", [], {})]
     kept = msgspec.structs.replace(value, **dict.fromkeys(empty, UNSET)) if empty else value
     return kept if kept.to_dict() else UNSET

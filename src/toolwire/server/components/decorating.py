@@ -31,11 +31,11 @@ class ToolOptions(Options, total=False):
     structured: bool | None
     """Whether the result is sent as structured content too; by default where its type is declared."""
     decoder: Callable[[dict[str, Any]], Any] | None
-    """Makes what the function takes out of the checked arguments."""
+    """Turns the checked arguments into the value that the function takes."""
     encoder: Callable[[Any], Any] | None
-    """Makes what is sent out of what the function returns."""
+    """Turns the value that the function returns into the value that is sent."""
     validate_input: bool
-    """Whether arguments are checked against `input_schema` before the function runs; True unless the function does."""
+    """Whether arguments are checked against `input_schema` before the function runs; by default True."""
     task: t.TaskSupport | None
     """Whether calls may ("optional") or must ("required") run as tasks."""
     long_running: bool
@@ -58,7 +58,7 @@ class ResourceOptions(Options, total=False):
     cache: Cache | None
     """For how long, and for whom, it may be kept (2026-07-28)."""
     screen: bool
-    """For templates: whether values that climb out of their place (`..`, absolute paths) are refused."""
+    """For templates: whether values that lead out of their place (`..`, absolute paths) are refused."""
 
 
 class PromptOptions(Options, total=False):

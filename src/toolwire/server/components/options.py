@@ -21,7 +21,7 @@ class Options(TypedDict, total=False):
     title: str | None
     """A name for people to read."""
     description: str | None
-    """What it is for; without it, what the docstring of the function says."""
+    """The purpose of the component; by default the docstring of the function."""
     icons: Icons
     """Pictures that a user interface may show."""
     meta: Mapping[str, Any] | None
@@ -33,9 +33,9 @@ class Options(TypedDict, total=False):
     replay: bool
     """Whether the function may run again from the top once its questions are answered (2026-07-28)."""
     policy: Policy | None
-    """What holds for calls of it, beside what holds for the whole server."""
+    """The policy for calls of this component. The policy of the server holds, too."""
     scopes: str | Iterable[str] | None
-    """What a caller needs to use it."""
+    """The scopes that a caller needs to use the component."""
     visible_to: VisibleTo
     """Who sees it: the scopes of which one is enough, or a function of the caller; None for everybody."""
     tags: str | Iterable[str] | None

@@ -49,7 +49,7 @@ class Prompt(Component):
         self._turns = [] if messages is None else [_turn(each) for each in messages]
         self.arguments: list[t.PromptArgument] = self._arguments(arguments)
         self.choices: dict[str, tuple[str, ...]] = choices_in(binding, self.argument_names)
-        """What arguments can be, where their types say so."""
+        """The possible values of arguments, where their types list them."""
         super().__init__(binding, **options)
 
     @classmethod
@@ -82,7 +82,7 @@ class Prompt(Component):
 
     @property
     def completable(self) -> Collection[str]:
-        """The names of what clients can ask suggestions for."""
+        """The names of the arguments for which clients can ask for suggestions."""
         return self.argument_names
 
     def definition(self, revision: str) -> t.Prompt:
@@ -102,7 +102,7 @@ class Prompt(Component):
             raise self._misfit(error) from None
 
     def _own(self, sent: dict[str, T]) -> dict[str, T]:
-        """Leave out arguments that the prompt does not have, as a prompt without a function does."""
+        """Drop arguments that the prompt does not have. A prompt without a function ignores those, too."""
         names = self.argument_names
         return {name: value for name, value in sent.items() if name in names}
 

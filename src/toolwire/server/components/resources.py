@@ -120,7 +120,7 @@ class ResourceTemplate(Component):
         self.binding = binding
         self._given = () if binding is None else _template_parameters(binding, self.template)
         self.choices: dict[str, tuple[str, ...]] = choices_in(binding, self.template.variables)
-        """What variables can be, where the types of the function say so."""
+        """The possible values of variables, where the types of the function list them."""
         self.name: str = name or (binding.name if binding is not None else uri_template)
         self.mime_type: str = mime_type or _mime_type_of(function, UNSET)
         self.annotations: t.Annotations | UnsetType = annotations_of(annotations)
@@ -133,7 +133,7 @@ class ResourceTemplate(Component):
 
     @property
     def completable(self) -> Collection[str]:
-        """The names of what clients can ask suggestions for."""
+        """The names of the variables for which clients can ask for suggestions."""
         return self.template.variables
 
     def definition(self, revision: str) -> t.ResourceTemplate:

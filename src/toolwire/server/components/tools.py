@@ -91,8 +91,8 @@ class Tool(Component):
         self.task = _task_support(self.name, task, long_running)
         """Whether calls may, or must, run as tasks; None for never."""
         self.detaches: bool = "detach" in names_in_code(function) if detaches is None else detaches
-        """Whether the handler decides with `ctx.detach()` when its call becomes a task. Until then its questions are
-        those of the call, so this has to be known before the handler runs."""
+        """Whether the handler decides with `ctx.detach()` when its call becomes a task. Until it does, it asks its
+        questions in the way of an ordinary call. So the server has to know this before the handler runs."""
         if self.detaches and self.task is None:
             raise ServerError(f"{self.name!r}: ctx.detach() makes the call a task, which takes task='optional'")
         self.input_schema: dict[str, Any] = binding.input_schema
@@ -172,7 +172,7 @@ def failed_result(error: ToolError) -> t.CallToolResult:
     try:
         return ToolResult(error.content, is_error=True).to_wire()
     except (TypeError, ValueError, RecursionError):
-        # It is no content, and no JSON either: another exception, say.
+        # The value is neither content nor JSON. It may be another exception.
         return error_result(str(error))
 
 
@@ -181,10 +181,10 @@ def _is_of_objects(schema: dict[str, Any]) -> bool:
 
 
 def output_schema_for(schema: dict[str, Any], revision: str) -> dict[str, Any]:
-    """Return the output schema for a revision: before 2026-07-28, that of `{"result": value}` for other values."""
+    """Return the output schema for a revision. Before 2026-07-28 a value that is no object is wrapped in `result`."""
     if revision == MODERN or _is_of_objects(schema):
         return schema
-    # References into the document follow it to its new place.
+    # The schema moves below `properties.result`, so its references change, too.
     return {"type": "object", "properties": {"result": _moved(schema)}, "required": ["result"]}
 
 

@@ -169,7 +169,7 @@ class Context:
         return made
 
     async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bool:
-        """Send a log message to the client, if it wants messages of this level; whether it was sent."""
+        """Send a log message to the client, if it wants messages of this level; return whether it was sent."""
         call, rank = self._call, t.severity(level)
         threshold = call.host.log_threshold(call)
         if call.request.modern and threshold is not None:
@@ -236,14 +236,14 @@ class Context:
         except adapters.Invalid as error:
             text = f"The answer does not fit the form: {error}"
             if self._call.request.modern and not self.is_task:
-                # MRTR-9: there the answer is part of the request. The call has run with it, so it cannot be mended.
+                # MRTR-9: the answer is part of the request, and the call has run with it. So it cannot be corrected.
                 raise ProtocolError(INVALID_PARAMS, f"{text}; start again without requestState") from None
             raise ToolError(text) from None
 
     async def elicit_url(
         self, message: str, url: str, *, key: str | None = None, timeout: float | None = None
     ) -> Elicited[None]:
-        """Ask the user to open a page; accepting means that they agreed to, not that they finished there."""
+        """Ask the user to open a page. "accept" means that the user agreed to open it, not that the user finished."""
         self._call.require("elicitation.url", {"elicitation": {"url": {}}}, "URL elicitation")
         check_url(url)
         identifier = None if self._call.request.modern else os.urandom(16).hex()
@@ -254,7 +254,7 @@ class Context:
         return Elicited(answer.action, None, identifier)
 
     async def elicitation_complete(self, id: str | None) -> bool:
-        """Tell the client that the page of `elicit_url` was finished; whether it was told (2025-11-25 only)."""
+        """Tell the client that the user finished a page of `elicit_url`; return False except on 2025-11-25."""
         if id is None or not supports(self._call.request.revision, "elicitation_complete"):
             return False
         params = t.ElicitationCompleteNotificationParams(elicitation_id=id)
@@ -286,7 +286,7 @@ class Context:
             # SMP-1: tools are sent only to a client that declared them.
             self._call.require("sampling.tools", {"sampling": {"tools": {}}}, "sampling with tools")
         if include_context not in (None, "none") and supports(self._call.request.revision, "sampling_tools"):
-            # 2025-11-25 client/sampling: from there on it takes a capability of its own.
+            # 2025-11-25 client/sampling: from this revision on, `includeContext` needs a capability of its own.
             self._call.require("sampling.context", {"sampling": {"context": {}}}, "sampling with context")
         if self._call.request.modern:
             warn_deprecated("Sampling")
@@ -308,7 +308,7 @@ class Context:
         return cast("t.CreateMessageResult", self._decode(_SAMPLE, raw, "sampling"))
 
     async def list_roots(self, *, key: str | None = None, timeout: float | None = None) -> list[t.Root]:
-        """Return the directories the client lets this server know of: information, not a boundary."""
+        """Return the directories that the client names. They are information, not a boundary."""
         self._call.require("roots", {"roots": {}}, "roots")
         if self._call.request.modern:
             warn_deprecated("Roots")
@@ -318,7 +318,7 @@ class Context:
     async def step(self, name: str, function: Callable[[], Any]) -> Any:
         """Run a side effect once, however often the handler is replayed; its result must be a JSON value.
 
-        What this returns went through JSON, whether or not it was replayed: a dataclass comes back as a dict.
+        The returned value has always been through JSON, so a dataclass comes back as a dict.
         """
 
         async def run() -> Any:
@@ -333,15 +333,15 @@ class Context:
         return await self._call.host.read_for(self._call, uri, self._in_thread)
 
     async def detach(self) -> None:
-        """Let the call go on as a task, where the client can take one; does nothing elsewhere.
+        """Let the call go on as a task, where the client accepts tasks; do nothing elsewhere.
 
-        Questions asked before are rounds of the original call, questions asked afterwards those of the task.
+        Questions before this call are rounds of the original request. Questions after it belong to the task.
         """
         if self._call.task_run is not None:
             await self._call.task_run.detach()
 
     async def close_stream(self, *, retry_ms: int | None = None) -> None:
-        """Close the HTTP stream of this request and let the client come back for the rest; nothing elsewhere."""
+        """Close the HTTP stream of this request, so that the client resumes it later; do nothing elsewhere."""
         close = getattr(self._call.outlet, "close_stream", None)
         if close is not None:
             await close(retry_ms)
@@ -511,7 +511,7 @@ def sync_context_of(call: Call) -> SyncContext:
 
 
 def end_sync_context(ctx: SyncContext) -> None:
-    """Tell the thread that its call is over: what it waits for on the loop ends, and `ctx.cancelled` is true."""
+    """Tell the thread that its call is over: end what it waits for on the loop, and set `ctx.cancelled`."""
     ctx._token.cancel()
     if ctx._call.sync_context is ctx:
         ctx._call.sync_context = None
@@ -523,7 +523,7 @@ def wait_for(ctx: SyncContext, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _context_in_thread(call: Call) -> Context:
-    """Return the context for code in a thread that was not handed one; it ends with the call."""
+    """Return a context for code in a thread that has none. The context ends with the call."""
     known: SyncContext | None = call.sync_context
     deadline = call.deadline
     if known is not None or deadline is None:

@@ -11,7 +11,7 @@ _warned: set[str] = set()
 
 
 def warn_deprecated(feature: str) -> None:
-    """SEP-2577: roots, sampling and logging are deprecated since 2026-07-28; said once a process."""
+    """SEP-2577: warn, once in a process, that a feature is deprecated: roots, sampling or logging."""
     if feature in _warned:
         return
     _warned.add(feature)

@@ -49,12 +49,12 @@ _known_form = lru_cache(maxsize=256)(_form)
 
 
 def form_of(type: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """Return the form that asks for a type, as a schema, and a function that makes a value of its answer."""
+    """Return the schema of a form that asks for a type, and a function that makes a value of the answer."""
     if isinstance(type, dict):
         return _written_form(msgspec.json.encode(type))
     if isinstance(type, list):
         return _known_form(_choice(type))
-    # An annotation may hold anything, also what no cache can keep.
+    # An annotation may hold values that cannot be hashed, and no cache can keep those.
     return _known_form(type) if _hashes(type) else _form(type)
 
 
@@ -100,7 +100,7 @@ _SECRETS: Final = re.compile(
 
 
 def _check_no_secrets(schema: dict[str, Any]) -> None:
-    """ELI-1, MRTR-11: what a form collects passes through the client, and the model may see it."""
+    """ELI-1, MRTR-11: refuse a form that asks for secrets: the client sees the answer, and the model may see it."""
     members = schema.get("properties") or {"value": schema}
     for name, member in members.items():
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()

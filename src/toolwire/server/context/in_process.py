@@ -13,7 +13,7 @@ ASKING = frozenset({"elicit", "elicit_url", "sample", "list_roots"})
 
 
 class ProcessContext:
-    """Crosses the process boundary with the call; its reports travel back over the worker's own pipe."""
+    """The context that goes to the worker process with the call. Its reports come back over the pipe of the worker."""
 
     def __init__(self, call: Call) -> None:
         """Copy what can be pickled: the call itself stays in the server's process."""

@@ -45,7 +45,7 @@ def observe_calls(server: ObservedServer, log: AuditLog) -> None:
 
 
 class AuditObserver:
-    """The observer that writes a line when a call has ended, whatever its end."""
+    """The observer that writes a line when a call has ended, in whichever way."""
 
     def __init__(self, log: AuditLog, server: ObservedServer) -> None:
         self._log = log
@@ -60,7 +60,7 @@ class AuditObserver:
         if self._log.required and not self._log.ready:
             text = "Calls cannot be recorded at the moment, so none are made. Try again in 10 seconds."
             return self._server.kernel.failures.refused(call, CallRefused(text, reason="audit", retry_after=10.0))
-        # Before the handler, which may change what it was given.
+        # The record begins before the handler runs, because the handler may change its arguments.
         entry = self._begun(call, target)
         started = time.perf_counter()
         try:
@@ -73,7 +73,7 @@ class AuditObserver:
             run = call.task_run
             assert run is not None
             entry["task"] = run.id
-            # The call is answered and goes on: its end has a line of its own.
+            # The request is answered, but the task goes on. The end of the task gets its own line.
             run.when_over(lambda worker: self._task_ended(call, dict(entry), started, worker))
         self._ended(call, entry, started, outcome)
         return result
@@ -105,7 +105,7 @@ class AuditObserver:
         redaction = self._redaction(call, target)
         name, arguments = target.name, self._arguments(request.params, target, redaction)
         if target.variables and any(redaction.hides(each, value) for each, value in target.variables.items()):
-            # The address contains what must not be shown, so the pattern of its template stands for it.
+            # The address contains a value that must be hidden, so the record shows the pattern of the template instead.
             name = cast("Found[Any]", target.found).component.key
             arguments = {**arguments, "uri": name}
         entry: dict[str, Any] = {
@@ -132,7 +132,7 @@ class AuditObserver:
             return {"unreadable": size}
 
     def _redaction(self, call: Call, target: CallTarget) -> Redaction:
-        """Return what the log leaves out, with what policies and the mounted servers on the way add."""
+        """Return the redaction of a call: that of the log, of policies, and of the mounted servers on the way."""
         own = self._log.redaction
         enforcer = self._server.kernel.enforcer
         way = () if target.found is None else target.found.way
@@ -152,7 +152,7 @@ class AuditObserver:
 
 
 def who(principal: Principal | None) -> dict[str, Any] | None:
-    """Return the caller as far as it is known: never the claims, which may be anything."""
+    """Return the known identity of the caller, without claims, which may contain anything."""
     if principal is None:
         return None
     subject = getattr(principal, "subject", None)
@@ -163,5 +163,5 @@ def who(principal: Principal | None) -> dict[str, Any] | None:
 
 
 def session_tag(session: str) -> str:
-    """Return a text that tells sessions apart, and with which nobody can enter one."""
+    """Return a text that tells sessions apart. Nobody can use it to enter a session."""
     return hashlib.sha256(session.encode()).hexdigest()[:12]

@@ -9,19 +9,19 @@ from toolwire.protocol import types as t
 from toolwire.protocol.errors import ProtocolError
 from toolwire.server.call import Call
 
-#: `error` is one that the handler or the protocol meant to tell, `failed` one that was hidden behind an error id.
+#: `error`: the client got the text of the error. `failed`: the client got only an error id.
 Word: TypeAlias = Literal["ok", "error", "failed", "refused", "asked", "cancelled", "task"]
 
 
 class Outcome(NamedTuple):
     word: Word
     code: int | None = None
-    """Of the JSON-RPC error, where it was one."""
+    """The code of the JSON-RPC error; None if there was no such error."""
 
 
 _OK, _ERROR, _FAILED = Outcome("ok"), Outcome("error"), Outcome("failed")
 _REFUSED, _ASKED, _CANCELLED = Outcome("refused"), Outcome("asked"), Outcome("cancelled")
-# It goes on, and how that ends is not known yet.
+# The call goes on as a task, and its end is not known yet.
 _TASK = Outcome("task")
 
 

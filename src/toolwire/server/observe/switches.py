@@ -43,7 +43,7 @@ def _public(server: ObservedServer) -> Callable[[str, str], bool]:
     """Return a function that says whether a caller without a principal sees a name that a method uses."""
     access, catalog = server.kernel.access, server.catalog
     view = access.view_of(None)
-    # What a list handler lists may differ from caller to caller, and is nobody's name here.
+    # A list handler may list other tools for each caller, so the names that it lists are not public.
     if not access.active and not server.kernel.lowlevel.lists:
         return lambda method, name: True
 

@@ -49,7 +49,7 @@ class Tracing:
             span.end()
 
     def _parent(self, call: Call) -> Any:
-        """SEP-414: what the request itself carries comes first, since HTTP may end at a proxy on the way."""
+        """SEP-414: return the trace context of `_meta`, or else of the headers: HTTP may end at a proxy on the way."""
         request = call.request
         carried = trace_in(call.meta) if request.raw is not UNSET else {}
         if "traceparent" not in carried and request.headers is not None:
@@ -65,7 +65,7 @@ class Tracing:
             "jsonrpc.request.id": str(call.request_id)[:200],
         }
         target = target_of(call)
-        # A name that anybody can make up would make up as many spans.
+        # Only names of existing components are used: otherwise a caller could create any number of span names.
         if target is None or target.found is None or method not in _TARGET:
             return method, attributes
         attributes[_TARGET[method]] = target.name

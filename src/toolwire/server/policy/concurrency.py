@@ -82,19 +82,19 @@ class _Waiter:
 
 
 class Gates:
-    """Every gate of one server. Those that nobody uses are forgotten, so there are no more than there are calls."""
+    """Every gate of one server. Unused gates are dropped, so there are never more gates than calls."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._gates: dict[tuple[str, str, Slots], _Gate] = {}
         self._clock = clock
         # A call of a `def` handler gives its slot back in the thread of the handler.
         self._lock = threading.Lock()
-        # How long calls hold a slot, on average and of late: what a caller that is turned away is told to wait.
+        # The recent average time that calls hold a slot. It decides how long a refused caller is told to wait.
         self._usual = 1.0
         self.waiting: int = 0
 
     async def enter(self, placed: Placed, caller: str, name: str) -> Callable[[], None]:
-        """Wait for a slot and hold it; call what is returned to give it back. `CallRefused` when it takes too long."""
+        """Wait for a slot and return a function that gives it back; raise `CallRefused` if it takes too long."""
         slots = placed.slots
         key = (placed.place, caller if slots.per == "caller" else "", slots)
         waiter: _Waiter | None = None
@@ -123,7 +123,7 @@ class Gates:
         return release
 
     def check(self, placed: Placed, caller: str, name: str) -> None:
-        """Raise what `enter` would raise at once, and hold nothing."""
+        """Raise the refusal that `enter` would raise at once, without holding a slot."""
         slots = placed.slots
         with self._lock:
             gate = self._gates.get((placed.place, caller if slots.per == "caller" else "", slots))

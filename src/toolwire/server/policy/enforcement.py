@@ -48,7 +48,7 @@ class EnforcedServer(Protocol):
 
 
 class Enforcer:
-    """One for a server; installed when there is a first policy to enforce."""
+    """The observer that applies policies. A server gets it with its first policy."""
 
     def __init__(self, server: EnforcedServer) -> None:
         self._server = server
@@ -66,8 +66,8 @@ class Enforcer:
     async def read_inside(self, call: Call, inner: Call, target: CallTarget, read: Operation) -> Any:
         """Read a resource for the handler of `call`, as the call `inner`, under the policies of that resource.
 
-        A policy that the call of the handler has passed does not count this once more, and does not ask for another
-        slot, which the call itself may hold. All else holds as for any read.
+        Policies that the handler's call has passed already do not count the read again. They do not ask for another
+        slot, either, because the call may hold the slot. All other rules apply as for any read.
         """
         outer = target_of(call)
         passed = frozenset() if outer is None else frozenset(place for place, _ in self._places(outer))
@@ -75,7 +75,7 @@ class Enforcer:
         return await (read(inner) if plan is None else plan.run_inside(inner, target, read))
 
     def count_with(self, counting: Counting) -> Counting:
-        """Count calls with others from now on; returns those that counted them until now."""
+        """Use other counters from now on; return the ones that were used before."""
         before, self._counting = self._counting, counting
         self._plans.clear()
         return before
@@ -95,7 +95,7 @@ class Enforcer:
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= _MAX_PLANS:
-                # A plan can be made again at any time: what was counted is kept elsewhere.
+                # A plan can be built again at any time, because the counts are stored elsewhere.
                 self._plans.clear()
             plan = self._plans[key] = Plan(
                 placements, self._counting.own, self.gates, self._counting.shared, self._server.kernel.lowlevel
@@ -104,8 +104,8 @@ class Enforcer:
 
     def _placements(self, principal: Principal | None, target: CallTarget, passed: frozenset[str]) -> list[Placement]:
         placements: list[Placement] = []
-        # What is said of uses of a component is not said of suggestions for its arguments: they are neither counted
-        # among them nor approved one by one.
+        # The policy of a component is about using it. Suggestions for its arguments do not count as use, and need no
+        # approval.
         suggested = None
         if target.method == "completion/complete" and target.found is not None:
             suggested = target.found.component.policy
@@ -114,7 +114,7 @@ class Enforcer:
             placements.append(Placement(place, policy, counts, asks))
             added = policy.for_caller(principal)
             if added is not None:
-                # A place of its own: the same rate in both policies is two rates, and a call counts once in each.
+                # The added policy has its own place. If both policies have the same rate, a call counts once in each.
                 placements.append(Placement(f"{place}/by_principal", added, counts, asks))
         return placements
 

@@ -44,7 +44,7 @@ class HeldThreads:
         return run
 
     def when_ended(self, callback: Callable[[], None]) -> None:
-        """Call back, in whichever thread, when nothing of the call runs any more; what has not begun never will."""
+        """Cancel the jobs that have not begun, and call back, in any thread, when the others have ended."""
         while self._jobs:
             job = self._jobs.pop()
             if not (job.done() or job.cancel()):

@@ -1,4 +1,4 @@
-"""The policies that hold for one component and one kind of caller, compiled into what a call has to pass."""
+"""The policies for one component and one kind of caller, compiled into the checks of a call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Handler: TypeAlias = Coroutine[Any, Any, Any]
 
 
 class Placement(NamedTuple):
-    """A policy, and the name of what it is for."""
+    """A policy, and the name of the server or component that it is for."""
 
     place: str
     policy: Policy
@@ -55,7 +55,7 @@ class Plan:
         shared_counters: SharedCounters,
         lowlevel: LowLevel,
     ) -> None:
-        # Kept, because a plan is found by the identities of its policies, which nobody else may get meanwhile.
+        # The policies are kept alive, because plans are found by the ids of their policies, which must stay in use.
         self._policies = policies = [each.policy for each in placements]
         counting = [(each.place, each.policy) for each in placements if each.counts]
         counted = [
@@ -100,7 +100,7 @@ class Plan:
             raise masked_error(self.redaction, error) from None
 
     async def run_inside(self, call: Call, target: CallTarget, read: Operation) -> Any:
-        """Read a resource for a handler that runs: no deadline but that of the policies is set for it."""
+        """Read a resource for a running handler. Only the timeouts of policies limit the read."""
         self._mask(call)
         try:
             await self._admit(call, target)
@@ -112,7 +112,7 @@ class Plan:
     def _mask(self, call: Call) -> None:
         if self.redaction.patterns:
             outer, own = call.mask, partial(masked, self.redaction)
-            # A context within another keeps what is masked there.
+            # A call inside another call keeps the masks of the outer one.
             call.mask = own if outer is None else lambda value: own(outer(value))
 
     async def _admit(self, call: Call, target: CallTarget) -> None:
@@ -125,10 +125,10 @@ class Plan:
                 self._counters.take(self._counted, caller, target.name)
         if judges:
             arguments = await self._judged(call, target)
-            if target.method != _COMPLETE:  # Half a word is no value yet: there the suggestions are judged.
+            if target.method != _COMPLETE:  # A partial word is no value. The suggestions are checked instead.
                 check(self._rules, arguments, target.name)
             if self._approvers:
-                # Nobody has to think about a call that there is no room for.
+                # Do not ask anybody to approve a call for which there is no slot.
                 for slots in self._slots:
                     self._gates.check(slots, caller, target.name)
             for policy in self._approvers:
@@ -138,15 +138,15 @@ class Plan:
             call.guard = lambda seconds, coroutine: self._running(call, target, caller, seconds, coroutine)
 
     async def _goes_on(self, call: Call, target: CallTarget, judges: bool) -> bool:
-        """Return whether a request only brings the answers to questions of a call that was counted when it began.
+        """Return whether a request brings the answers to an earlier call, which was counted when it began.
 
-        MRTR-7: such a state is used up here, so that it stands for one request.
+        MRTR-7: the state is marked as used here, so that it serves one request.
         """
         request = call.request
         if not request.modern or not request.row.rounds or request.params.request_state is UNSET:
             return False
         if judges:
-            # A state belongs to the arguments of its request as they were judged when the question was asked.
+            # Judge the arguments first, because a state belongs to the judged arguments of its request.
             await self._judged(call, target)
         if call.asking is None:
             await call.open_asking()
@@ -155,17 +155,17 @@ class Plan:
         return True
 
     async def _judged(self, call: Call, target: CallTarget) -> dict[str, Any]:
-        """Return the arguments as the handler will get them: JSON in a string may stand for what a rule forbids."""
+        """Return the arguments as the handler will get them, because JSON in a string may hide a forbidden value."""
         found = target.found
         if target.method == _COMPLETE:
             return target.arguments
         if found is None and target.method == "tools/call" and self._lowlevel.active:
-            # Kept, so that what is judged here is what runs, and the list handler is asked once.
+            # The tool is kept, so that the judged tool is the one that runs, and the list handler runs once.
             found = target.found = await self._lowlevel.find(call.params.name, call)
         sent = target.arguments
         meant: dict[str, Any] = sent if found is None else found.component.meant(sent)
         if meant != sent and target.method == "tools/call":
-            # What was judged is what the handler gets, whatever else its types would have made of what was sent.
+            # The handler gets exactly the arguments that were judged.
             call.params.arguments = Raw(msgspec.json.encode(meant))
         return meant
 
@@ -189,7 +189,7 @@ class Plan:
 
     async def _within(self, call: Call, target: CallTarget, caller: str, coroutine: Handler) -> Any:
         with ExitStack() as held:
-            # The time in a queue is not the handler's.
+            # The time in the queue does not count as time of the handler.
             deadline = call.deadline
             if deadline is not None:
                 deadline.pause()
@@ -207,7 +207,7 @@ class Plan:
                 held.callback(workers.when_ended, held.pop_all().close)
             try:
                 result = await coroutine
-                # What goes on as a task leaves later, and not by the request that began it.
+                # The result of a task leaves after its request was answered, so it is checked and masked here.
                 return self._leaving(result, target) if call.is_task else result
             except (ProtocolError, ToolError) as error:
                 raise masked_error(self.redaction, error) from None
@@ -249,7 +249,7 @@ def _readings(text: str) -> list[Any]:
 
 
 async def _approval(policy: Policy, call: Call, judged: JudgedCall) -> None:
-    """Ask; whatever is not a plain yes is a no."""
+    """Ask for approval; refuse the call for every answer but True."""
     assert policy.approve is not None
     try:
         async with asyncio.timeout(policy.approval_timeout) as limit:

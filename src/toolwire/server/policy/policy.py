@@ -97,7 +97,7 @@ class Policy(Struct, frozen=True, kw_only=True, eq=False):
         return with_implied(scopes, self.implies)
 
     def for_caller(self, principal: Principal | None) -> Policy | None:
-        """Return the policy that holds for a caller beside this one; None for nothing more."""
+        """Return the policy that `by_principal` adds for a caller; None if it adds none."""
         if principal is None or self.by_principal is None:
             return None
         added = self.by_principal(principal)

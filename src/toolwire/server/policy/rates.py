@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from toolwire.server.policy.rate_counters import CounterMemory
 
-# A moving window remembers the moment of each call, so its size is what a caller may make the server remember.
+# A moving window stores the time of each call. So this bounds the memory that one caller can use.
 _MAX_MOVING: Final = 10_000
 
 Kind: TypeAlias = Literal["rate", "quota"]
@@ -78,7 +78,7 @@ class Counters:
 
     def take(self, counted: Sequence[Counted], caller: str, name: str) -> None:
         """Count a call against all of them, or raise `CallRefused` and count it against none."""
-        # Several are looked at before any is counted; one alone says no by itself.
+        # Several limits are tested before any is counted. A single limit tests and counts in one step.
         if len(counted) > 1:
             self._each(counted, caller, name, "test")
         self._each(counted, caller, name, "hit")

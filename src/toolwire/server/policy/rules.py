@@ -91,7 +91,7 @@ def matches(pattern: str | re.Pattern[str]) -> Rule:
 
 
 def plain_text(value: Any) -> str | None:
-    """Text without control characters, which terminals, logs and shells may take for commands.
+    """Allow text without control characters, which terminals, logs and shells may take for commands.
 
     In a list or an object, every text is looked at.
     """

@@ -1,8 +1,8 @@
 """Rates and quotas that all processes of a server count together, in its key-value store.
 
-A quota is one number for each window of its length; windows follow the clock, so that a day begins at midnight UTC. A
-moving window would have to remember every call: a rate is estimated from two such numbers instead, this window's and
-the part of the one before that still counts, as if its calls had come evenly.
+A quota is one number for each window. Windows follow the clock, so a day begins at midnight UTC. A moving window would
+have to store every call. Instead, a rate is estimated from two numbers: the count of this window, and the part of the
+last window that still counts, as if its calls had come evenly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toolwire.stores import KV, StoreFailed, StoreFull, Stores
 
 log: logging.Logger = logging.getLogger("toolwire.policy")
 
-#: When to come back while nothing can be counted.
+#: The seconds after which a caller should try again while the store fails.
 _RETRY_SECONDS: Final = 5.0
 
 
@@ -33,7 +33,7 @@ class SharedCounters:
     async def take(self, counted: Sequence[Counted], caller: str, name: str) -> list[str]:
         """Count a call against all of them, or raise `CallRefused` and count it against none.
 
-        Returns what `give_back` takes.
+        Return the keys for `give_back`.
         """
         taken: list[str] = []
         try:
@@ -43,7 +43,7 @@ class SharedCounters:
                     await self.give_back(taken)
                     raise refusal(each, name, seconds)
         except (StoreFailed, StoreFull) as error:
-            # Who limits calls would rather have none than any number.
+            # If calls cannot be counted, none is allowed: a limit must not be exceeded.
             log.error("calls of %s cannot be counted: %s", name, error)
             text = f"The calls of {name} cannot be counted now. Try again in {_RETRY_SECONDS:.0f} seconds."
             raise CallRefused(text, reason=each.kind, retry_after=_RETRY_SECONDS) from None
@@ -55,13 +55,13 @@ class SharedCounters:
             await self._kv.add(key, -1, ttl=1.0)
 
     async def _count(self, counted: Counted, caller: str, taken: list[str]) -> float:
-        """Count a call; the seconds after which it would not have been too many, 0 when it is not."""
+        """Count a call; return the seconds to wait if it is one too many, and 0 if it is not."""
         length, amount = counted.item.get_expiry(), counted.item.amount
         window, passed = divmod(self._clock(), length)
         limit = f"{amount}/{counted.item.multiples}/{counted.item.GRANULARITY.name}"
         prefix = f"toolwire:rate:{digest(counted.kind, limit, counted.place, caller if counted.per_caller else '')}:"
         key = f"{prefix}{window:.0f}"
-        # It is looked at until the next window is over.
+        # The count is needed until the next window ends.
         others = await self._kv.add(key, 1, ttl=2.0 * length) - 1
         taken.append(key)
         if counted.kind == "quota":
@@ -71,7 +71,7 @@ class SharedCounters:
 
     @property
     def _kv(self) -> KV:
-        # Asked for each time: a server may be given other stores before it serves.
+        # Read each time, because a server may get other stores before it serves.
         return self._stores.kv
 
 
@@ -82,5 +82,5 @@ def _wait(before: int, others: int, amount: int, passed: float, length: float) -
         return 0.0
     if free >= 0:
         return length * (1 - free / before) - passed
-    # Not in this window; in the next one those of this count less and less.
+    # No call fits in this window. In the next one, the calls of this window count less and less.
     return length - passed + length * max(0.0, 1 - (amount - 1) / others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -92,9 +92,11 @@ class Tasks:
         self._followed: dict[str, Followed] = {}
         self._running: set[str] = set()
         self._shares = Shares(self.limits.tasks_running, self.limits.share, "tasks running", seconds=5)
+        self._capabilities: Mapping[str, Any] = {}
         self._repeated: dict[Incoming, tuple[str, Record]] = {}
         # The loop that it takes part on, and the task that makes it take part.
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready_on: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Task[None] | None = None
         self._looking: set[str] = set()
         self._background: set[asyncio.Task[Any]] = set()
@@ -145,7 +147,16 @@ class Tasks:
             # J86: work that takes long must not take the threads away from calls that do not.
             self._workers = ThreadWorkers(self.limits.threads, self.limits.queue, self.limits.share)
         call.workers = self._workers
+        self._share_capabilities(call)
         return Run(self, call, found, ttl_ms)
+
+    def _share_capabilities(self, call: Call) -> None:
+        """Let all tasks of a client hold one copy of its capabilities, which come with each modern request."""
+        request = call.request
+        if request.capabilities != self._capabilities:
+            self._capabilities = request.capabilities
+        elif request.modern and (meta := call.params.meta) is not UNSET:
+            request.capabilities = meta.client_capabilities = self._capabilities
 
     def _created(self, run: Run) -> Any:
         assert run.created is not None
@@ -406,8 +417,10 @@ class Tasks:
 
     async def ready(self) -> None:
         """Take part on the running loop, and take over what a process that is gone has left behind; once."""
-        self._kernel.check_loop()
         loop = asyncio.get_running_loop()
+        if self._ready_on is loop:
+            return  # Every request about a task comes here.
+        self._kernel.check_loop()
         if self._loop is not loop:
             self.forget_loop()
             self._loop = loop
@@ -419,6 +432,7 @@ class Tasks:
         if self._starting is starting and (starting.cancelled() or starting.exception() is not None):
             self._starting = None  # The next who comes tries again.
         starting.result()
+        self._ready_on = loop
 
     async def _start(self) -> None:
         kv = self._kernel.stores.kv
@@ -504,7 +518,7 @@ class Tasks:
             self.over(followed)
         self._looking.clear()
         self._background.clear()
-        self._loop = self._starting = self.processes = None
+        self._loop = self._ready_on = self._starting = self.processes = None
         if self._workers is not None:
             self._workers.shutdown()
             self._workers = None
