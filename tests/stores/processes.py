@@ -90,7 +90,7 @@ async def main():
 
 TAKER = """
 async def main():
-    name = await line()
+    name = (await line()).strip()
     say("ready")
     await line()
     stop = stores.queue.keep(name, 30, lambda: say("lost"))

@@ -72,12 +72,6 @@ async def test_a_change_whose_answer_was_lost_is_sent_again_and_made_once(redis:
     stores = RedisStores(redis.url)
     queue = stores.queue
     await queue.renew("p", 100)
-    done = asyncio.Event()
-
-    async def cut() -> None:
-        while not done.is_set():
-            redis.command("CLIENT", "KILL", "TYPE", "normal")
-            await asyncio.sleep(0.002)
 
     async def life(number: int) -> None:
         key = str(number)
@@ -85,11 +79,12 @@ async def test_a_change_whose_answer_was_lost_is_sent_again_and_made_once(redis:
         assert await queue.change(key, b"begun", ttl=100, expect=b"ready", place=Held("p")) is None
         assert await queue.change(key, b"back", ttl=100, expect=b"begun", place=Ready("x", key), holder="p") is None
 
-    cutting = asyncio.create_task(cut())
-    for start in range(0, 100, 10):
-        await asyncio.gather(*(life(number) for number in range(start, start + 10)))
-    done.set()
-    await cutting
+    for start in range(0, 100, 5):
+        lives = asyncio.gather(*(life(number) for number in range(start, start + 5)))
+        for _ in range(start % 3 + 1):
+            await asyncio.sleep(0)
+        redis.command("CLIENT", "KILL", "TYPE", "normal")
+        await lives
     assert (await queue.counts())[:2] == ({"x": 100}, {})
     stores.close()
 

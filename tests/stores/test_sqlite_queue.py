@@ -70,15 +70,14 @@ async def test_the_sums_stay_right(path: Path) -> None:
     clock = Clock()
     stores = SqliteStores(path, clock=clock)
     queue = stores.queue
+    await queue.renew("steady", 1000)
     for number in range(60):
         process, key = f"process {number % 4}", str(number % 20)
         await queue.renew(process, 5)
         if number % 7 == 0:
             await queue.release(process)
         value = await stores.kv.get(key)
-        place = (
-            Ready(f"kind {number % 3}", str(number % 2), number % 5) if number % 4 else Held("process 1", "held here")
-        )
+        place = Ready(f"kind {number % 3}", str(number % 2), number % 5) if number % 4 else Held("steady", "held here")
         await queue.change(key, b"%d" % number, ttl=number % 9 + 1, expect=value, place=place)
         if process in dict(await queue.leases()):
             await queue.take(process, ["kind 0", "kind 1"], 2)
