@@ -93,7 +93,7 @@ class RedisLink:
     async def ask(
         self, script: Script, *arguments: Any, keys: Sequence[bytes] = (), then: Then = lambda reply: reply
     ) -> Any:
-        """Run a script; more `keys` are given without the prefix. `then` makes the result of the reply, in the thread."""
+        """Run a script; `keys` are added to its own. `then` turns its reply into the result, in the thread."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._open().add(ScriptCall(script, arguments, keys, then, time.monotonic() + self._timeout, loop, future))
