@@ -14,7 +14,7 @@ PORT     ?= 8000
 CHROMIUM ?= chromium
 # bench: some of its parts (all if none is named; docs/numbers.md lists them).
 PARTS    ?=
-# soak: for how long. kills: how often, and on which stores (a SQLite file if none is named).
+# soak, simulate: for how long. kills: how often, and on which stores (a SQLite file if none is named).
 MINUTES  ?= 10
 RUNS     ?= 20
 STORES   ?=
@@ -26,7 +26,7 @@ READY := $(VENV)/.ready
 PEERS := .bench/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak kills mutation mutation-rows clean
+.PHONY: help setup run play test check fuzz interop conformance browser docs build release-check bench soak simulate kills mutation mutation-rows clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 22
@@ -108,6 +108,9 @@ bench: $(PEERS)/.ready ## measure against mcp and fastmcp (BENCH_QUICK=1 for a s
 
 soak: $(READY) ## put a server under mixed traffic and see that nothing grows (MINUTES=10; Linux)
 	$(BIN)/python scripts/soak.py --minutes $(MINUTES)
+
+simulate: $(READY) ## simulate a fleet with faults on a virtual clock, and see that it keeps its rules (MINUTES=10; POSIX)
+	$(BIN)/python -m tests.simulation --minutes $(MINUTES)
 
 kills: $(READY) ## kill a server with 200 tasks running and 200 results waiting, 20 times (RUNS=20, STORES=redis://...; POSIX)
 	$(BIN)/python scripts/kill_tasks.py --runs $(RUNS) $(if $(STORES),--stores '$(STORES)')

@@ -195,6 +195,7 @@ class KVContract:
         assert await kv.keys("b:", after="b:2", limit=2) == ["b:3", "b:ü"]
         assert await kv.keys("b:", after="b:25") == ["b:3", "b:ü"]
         assert await kv.keys("b:", after="a") == ["b:1", "b:2", "b:3", "b:ü"]
+        assert await kv.keys("b:3", after="b:3") == await kv.keys("b:ü", after="b:ü") == []
         assert await kv.keys("b:", after="c") == await kv.keys("none") == await kv.keys("b:", limit=0) == []
         await kv.delete("b:2")
         await kv.put("b:25", b"", ttl=1)

@@ -171,7 +171,7 @@ class MemoryKV:
             self._sweep(SWEEP_STEPS)
             present = self._live(key)
             deadline = self._items[key][1] if present is not None else None
-            total = int(present or 0) + amount
+            total = (0 if present is None else int(present)) + amount
             self._store(key, b"%d" % total, present)
             if present is None:
                 self._set_deadline(key, ttl)
@@ -197,7 +197,9 @@ class MemoryKV:
             if self._sorted is None:
                 self._sorted = sorted(self._items)
             found: list[str] = []
-            start = bisect_right(self._sorted, after) if after > prefix else bisect_left(self._sorted, prefix)
+            start = (
+                bisect_right(self._sorted, after) if after and after >= prefix else bisect_left(self._sorted, prefix)
+            )
             for key in islice(self._sorted, start, start + max(limit, 0)):
                 if not key.startswith(prefix):
                     break

@@ -1,0 +1,207 @@
+"""The faults of a simulation: what goes wrong, and in which state of the fleet it does.
+
+A fault waits for the state that it is aimed at, and hits the process that is in it. So every fault meets every state
+within a few dozen seeds, the states included that last a few milliseconds. How often each met each is counted.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Final
+
+from tests.simulation.clients import Client
+from tests.simulation.fleet import Fleet, Replica
+from tests.simulation.network import Fate
+from tests.simulation.world import Process
+
+from toolwire.stores import Stores
+
+#: What may go wrong.
+FAULTS: Final = (
+    "delayed messages",
+    "lost messages",
+    "repeated messages",
+    "lost answers of the store",
+    "slow store",
+    "outage of the store",
+    "full store",
+    "failover of the store",
+    "pause",
+    "blocked loop",
+    "kill",
+    "stop",
+    "clock jump",
+    "slow clients",
+)
+#: What it may meet.
+STATES: tuple[str, ...] = (
+    "call",
+    "stream",
+    "away",
+    "resuming",
+    "listening",
+    "working",
+    "asking",
+    "ending",
+    "orphaned",
+    "starting",
+    "draining",
+)
+if any(each.name == "queue" for each in fields(Stores)):
+    STATES = (*STATES, "queued")
+_OF_FLEET: Final = ("orphaned", "starting", "draining", "queued")
+_OF_PROCESS: Final = ("lost answers of the store", "pause", "blocked loop", "kill", "stop")
+#: States that last some milliseconds.
+_SHORT: Final = ("starting", "ending")
+#: What brings a state about that does not come by itself.
+_CAUSES: Final = {"orphaned": "kill", "starting": "kill", "draining": "stop"}
+#: A process that is paused for so long may be taken for dead.
+LONG_PAUSE: Final = 8.0
+#: How long a fault waits for its state.
+PATIENCE: Final = 90.0
+
+
+class Faults:
+    """The faults of one seed."""
+
+    def __init__(self, fleet: Fleet, clients: list[Client], kinds: Sequence[str] = FAULTS) -> None:
+        self.fleet = fleet
+        self.world = fleet.world
+        self.clients = clients
+        self.met: Counter[tuple[str, str]] = Counter()
+        self.count = 0
+        self.happened: Callable[[], None] = lambda: None
+        """Called after each fault."""
+        self.crowd: Callable[[], None] = lambda: None
+        """Called to make more tasks than there are slots."""
+        self._kinds = kinds
+        self._random = random.Random(f"{fleet.world.seed}/faults")
+
+    def plan(self, count: int, first: float, last: float) -> None:
+        """Plan faults between two moments. Seeds that follow each other aim at different pairs of fault and state."""
+        pairs = [(fault, state) for fault in self._kinds for state in STATES]
+        # The same order for all seeds, which go through it one after the other.
+        random.Random("pairs").shuffle(pairs)
+        for number in range(count):
+            fault, state = pairs[(self.world.seed * count + number) % len(pairs)]
+            when = self._random.uniform(first, last)
+            self.world.at(when, lambda fault=fault, state=state: self._arm(fault, state))
+
+    def _arm(self, fault: str, state: str, *, is_cause: bool = False) -> None:
+        """Wait for a state, and let the fault happen a moment later; `is_cause`: for the sake of another state."""
+        self.world.note(f"waiting: {fault} at {state}")
+        pauses = (0.0, 0.0, 0.001, 0.004) if state in _SHORT else (0.0, 0.0, 0.001, 0.004, 0.05, 1.0)
+        pause = self._random.choice(pauses) * self._random.random()
+        is_over = False
+
+        def happen(process: Process | None) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                if entered in self.fleet.ledger.on_state:
+                    self.fleet.ledger.on_state.remove(entered)
+                self.world.after(pause, lambda: self._happen(fault, state, process, is_cause))
+
+        def entered(name: str, process: Process | None) -> None:
+            if name == state:
+                happen(process)
+
+        present = self.fleet.ledger.states.get(state)
+        if present:
+            happen(self._random.choice(list(present.values())))
+            return
+        self.fleet.ledger.on_state.append(entered)
+        self.world.after(PATIENCE, lambda: happen(None))
+        if state == "queued":
+            self.crowd()
+        elif state in _CAUSES:
+            self._arm(_CAUSES[state], "working" if state == "orphaned" else "listening", is_cause=True)
+
+    def _happen(self, fault: str, state: str, process: Process | None, is_cause: bool) -> None:
+        target = self._target(process)
+        is_local = fault in _OF_PROCESS
+        if is_local and target is None:
+            return
+        for name, present in self.fleet.ledger.states.items():
+            if present and name in STATES:
+                here = not is_local or name in _OF_FLEET or (target is not None and target.process in present.values())
+                self.met[fault, name] += here
+        self.count += 1
+        self.world.note(f"fault: {fault} at {state}" + (f" of {target.process.name}" if is_local and target else ""))
+        match fault:
+            case "delayed messages":
+                self._fates("delayed")
+            case "lost messages":
+                self._fates("lost")
+            case "repeated messages":
+                self._fates("repeated")
+            case "slow store":
+                self.fleet.store.slow_until = self.world.now + self._random.uniform(1.0, 30.0)
+            case "outage of the store":
+                self.fleet.store.go_away(self._random.choice((1.0, 5.0, 28.0, 40.0, 100.0)))
+            case "full store":
+                self.fleet.store.fill(self._random.uniform(2.0, 60.0))
+            case "failover of the store":
+                self._fail_over()
+            case "clock jump":
+                self._jump(target)
+            case "slow clients":
+                for client in self.clients:
+                    client.read_slowly(self._random.uniform(5.0, 60.0))
+            case _:
+                assert target is not None
+                self._hit(fault, target, is_cause)
+        self.happened()
+
+    def _target(self, process: Process | None) -> Replica | None:
+        alive = [each for each in self.fleet.replicas if not each.process.dead]
+        found = [each for each in alive if each.process is process]
+        return found[0] if found else self._random.choice(alive) if alive else None
+
+    def _fates(self, fate: Fate) -> None:
+        self.fleet.network.fates.extend([fate] * self._random.randint(1, 6))
+
+    def _fail_over(self) -> None:
+        lag = self._random.choice((0.01, 0.3, 2.0)) * self._random.random()
+        ledger = self.fleet.ledger
+        # Whatever is written from now on until then is lost.
+        self.fleet.store.fail_over(
+            lag, self._random.uniform(0.5, 12.0), lambda: ledger.failovers.append(self.world.now)
+        )
+
+    def _jump(self, target: Replica | None) -> None:
+        is_store = target is None or self._random.random() < 0.2
+        process = self.fleet.store.process if is_store or target is None else target.process
+        process.offset += self._random.choice((-60.0, -5.0, 5.0, 27.0, 60.0)) * self._random.uniform(0.5, 1.0)
+        self.world.note(f"the clock of {process.name} is {process.offset:+.1f} s off")
+
+    def _hit(self, fault: str, target: Replica, is_cause: bool) -> None:
+        match fault:
+            case "lost answers of the store":
+                target.client.lost_answers += self._random.randint(1, 4)
+            case "pause":
+                seconds = self._random.choice((1.0, 6.0, 20.0, 45.0, 70.0))
+                target.process.hold(seconds)
+                target.client.thread.hold(seconds)
+                if seconds >= LONG_PAUSE:
+                    self.fleet.ledger.troubles.append((target.process, self.world.now, self.world.now + seconds))
+            case "blocked loop":
+                target.process.hold(self._random.choice((1.0, 10.0, 45.0)))
+            case "kill":
+                self._scale(0.0 if is_cause else 0.3)
+                # At any await: after some more steps of the process.
+                target.process.on_fuse = target.kill
+                target.process.fuse = self._random.choice((1, 2, 5, 20, 100))
+            case "stop":
+                self._scale(0.0 if is_cause else 0.5)
+                self.fleet.ledger.troubles.append((target.process, self.world.now, math.inf))
+                target.stop()
+
+    def _scale(self, share: float) -> None:
+        """Let the fleet be smaller from now on, sometimes."""
+        if self.fleet.wanted > 1 and self._random.random() < share:
+            self.fleet.wanted -= 1

@@ -1,0 +1,198 @@
+"""Mistakes that are made on purpose, to see that the simulation notices them: `--mistake NAME`.
+
+Each names the rule that it breaks. A mistake in the store is made in the model of it, the others in the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
+
+from tests.simulation import store_model
+
+from toolwire.http.legacy.get_stream import GetStream
+from toolwire.http.legacy.session_records import SessionRecords
+from toolwire.http.legacy.session_streams import SessionStreams
+from toolwire.protocol import tasks as task_rules
+from toolwire.server.components import Tool
+from toolwire.stores import Stores
+
+
+class Mistake(NamedTuple):
+    """A mistake, and the rules of which at least one has to be found broken; `faults` bring it to light."""
+
+    rules: tuple[str, ...]
+    make: Callable[[], None]
+    faults: tuple[str, ...] = ()
+
+
+def _sessions_do_not_end() -> None:
+    async def end(self: Any, token: Any) -> None:
+        pass
+
+    SessionRecords.end = end  # type: ignore[method-assign]
+
+
+def _nobody_gives_a_session_up() -> None:
+    def on_claim(self: Any, data: bytes) -> None:
+        for streams in self._gets.values():
+            for stream in streams:
+                if stream.id.encode() in data:
+                    stream.owns = True
+                    if stream.claimed is not None and not stream.claimed.done():
+                        stream.claimed.set_result(None)
+
+    SessionStreams._on_claim = on_claim  # type: ignore[method-assign]
+
+
+def _a_resumed_stream_begins_one_event_early() -> None:
+    begin = GetStream.__init__
+
+    def init(self: Any, streams: Any, identifier: str, token: Any, resume: Any) -> None:
+        begin(self, streams, identifier, token, resume)
+        if isinstance(self.position, int):
+            self.position -= 1
+
+    GetStream.__init__ = init  # type: ignore[method-assign]
+
+
+def _a_task_that_is_over_is_cancelled() -> None:
+    cancel = task_rules.cancel
+
+    def late(record: Any) -> bool:
+        if record.over:
+            record.status = "working"
+        return cancel(record)
+
+    task_rules.cancel = late
+
+
+def _every_tool_is_idempotent() -> None:
+    Tool.idempotent = property(lambda self: True)  # type: ignore[assignment]
+
+
+def _an_attempt_is_not_checked() -> None:
+    run = store_model.StoreServer.run
+
+    def unchecked(self: Any, part: str, method: str, *args: Any, **options: Any) -> Any:
+        if method == "change":
+            options["holder"] = options["orphan_of"] = ""
+            if options["expect"] is not None:
+                options["expect"] = run(self, "kv", "get", args[0])
+        return run(self, part, method, *args, **options)
+
+    store_model.StoreServer.run = unchecked  # type: ignore[method-assign]
+
+
+def _a_renewal_is_not_guarded() -> None:
+    run = store_model.StoreServer.run
+
+    def unguarded(self: Any, part: str, method: str, *args: Any, **options: Any) -> Any:
+        if method == "renew":
+            self.stores.queue._buried.pop(args[0], None)
+        return run(self, part, method, *args, **options)
+
+    store_model.StoreServer.run = unguarded  # type: ignore[method-assign]
+
+
+def _the_store_takes_leases_away() -> None:
+    run = store_model.StoreServer.run
+
+    def hasty(self: Any, part: str, method: str, *args: Any, **options: Any) -> Any:
+        found = run(self, part, method, *args, **options)
+        if method == "stale":
+            for process, renewal in found:
+                run(self, "queue", "bury", process, renewal)
+        return found
+
+    store_model.StoreServer.run = hasty  # type: ignore[method-assign]
+
+
+def _an_end_is_written_in_two_steps() -> None:
+    async def change(self: Any, key: str, value: bytes, **options: Any) -> Any:
+        if options.get("place") is not None or not options.get("holder"):
+            return await self._client.ask("queue", "change", key, value, **options)
+        await self._client.ask("queue", "release_place", key)
+        return await self._client.ask("kv", "put", key, value, ttl=options["ttl"])
+
+    run = store_model.StoreServer.run
+
+    def split(self: Any, part: str, method: str, *args: Any, **options: Any) -> Any:
+        if method == "release_place":
+            return self.stores.queue.forget(args[0])
+        return run(self, part, method, *args, **options)
+
+    store_model.StoreServer.run = split  # type: ignore[method-assign]
+    store_model.RemoteQueue.change = change  # type: ignore[attr-defined]
+
+
+def _a_lease_is_lost_at_first_sight() -> None:
+    from toolwire.server.tasks.watching import Sightings
+
+    Sightings.lost = lambda self, began, ended, stale: list(stale)  # type: ignore[method-assign]
+
+
+def _the_end_of_a_task_is_given_up() -> None:
+    from toolwire.server.tasks.ends import Ends
+
+    settle = Ends.settle
+
+    async def impatient(self: Any, key: str, ending: Any, kept: float, **options: Any) -> Any:
+        return await settle(self, key, ending, min(kept, 22.0), **options)
+
+    Ends.settle = impatient  # type: ignore[method-assign]
+
+
+def _nobody_looks_for_orphans() -> None:
+    from toolwire.server.tasks.watching import Watcher
+
+    async def adopt(self: Any) -> None:
+        pass
+
+    Watcher._adopt_orphans = adopt  # type: ignore[method-assign]
+
+
+def _nobody_answers_for_a_process_that_is_gone() -> None:
+    from toolwire.http.legacy.get_stream import ResumedStream
+
+    ResumedStream.writer_ended = lambda self, why: None  # type: ignore[method-assign]
+
+
+def _a_new_owner_does_not_say_look_again() -> None:
+    from toolwire.http.legacy.get_stream import SessionStream
+
+    SessionStream.await_handover = lambda self: None  # type: ignore[method-assign]
+
+
+MISTAKES: dict[str, Mistake] = {
+    "sessions do not end": Mistake(("ended session",), _sessions_do_not_end),
+    "nobody gives a session up": Mistake(("owner", "event doubled"), _nobody_gives_a_session_up),
+    "a resumed stream begins one event early": Mistake(("event doubled",), _a_resumed_stream_begins_one_event_early),
+    "a task that is over is cancelled": Mistake(("end changed",), _a_task_that_is_over_is_cancelled),
+    "every tool is idempotent": Mistake(("begun twice",), _every_tool_is_idempotent, ("kill", "stop")),
+}
+_STORE: Final = ("clock jump", "outage of the store", "blocked loop")
+if any(each.name == "queue" for each in fields(Stores)):
+    MISTAKES |= {
+        "an attempt is not checked": Mistake(("lost attempt",), _an_attempt_is_not_checked, ("pause",)),
+        "a renewal is not guarded": Mistake(("lost lease",), _a_renewal_is_not_guarded, ("pause",)),
+        "the store takes leases away": Mistake(("healthy", "begun twice"), _the_store_takes_leases_away, _STORE),
+        "an end is written in two steps": Mistake(("no end",), _an_end_is_written_in_two_steps, ("kill",)),
+    }
+if find_spec("toolwire.server.tasks.watching") is not None:
+    MISTAKES |= {
+        "a lease is lost at first sight": Mistake(("healthy",), _a_lease_is_lost_at_first_sight, _STORE),
+        "the end of a task is given up": Mistake(("no end",), _the_end_of_a_task_is_given_up, ("outage of the store",)),
+        "nobody looks for orphans": Mistake(("no end",), _nobody_looks_for_orphans, ("kill",)),
+    }
+if find_spec("toolwire.http.legacy.process_watch") is not None:
+    MISTAKES |= {
+        "nobody answers for a process that is gone": Mistake(
+            ("no answer",), _nobody_answers_for_a_process_that_is_gone, ("kill",)
+        ),
+        "a new owner does not say look again": Mistake(
+            ("update lost",), _a_new_owner_does_not_say_look_again, ("kill",)
+        ),
+    }
