@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final
 
 from toolwire.stores.stores import Stores
 
 #: The environment variable that a server without `stores=` reads.
 STORES_VARIABLE: Final = "TOOLWIRE_STORES"
+#: The environment variable with the limits of stores that are given by an address.
+LIMITS_VARIABLE: Final = "TOOLWIRE_STORES_LIMITS"
 
 
 def stores_of_environment() -> Stores | None:
@@ -17,16 +19,32 @@ def stores_of_environment() -> Stores | None:
 
 
 def open_stores(address: str | os.PathLike[str]) -> Stores:
-    """Return the stores at an address: `redis://`, `rediss://` or `unix://` for a Redis, the path of a SQLite file
-    otherwise.
+    """Return the stores at an address: a Redis (`redis://`, `rediss://`, `unix://`, `redis+sentinel://` and
+    `rediss+sentinel://`), the path of a SQLite file otherwise.
 
-    Nothing is opened yet. Raise `ServerError`, which repeats no password, for an address that is wrong.
+    Limits come from TOOLWIRE_STORES_LIMITS, such as `max_items=200000,max_bytes=256MiB`. Those in the address of a
+    Redis win over them. Nothing is opened yet. Raise `ServerError`, which repeats no password, for an address that is
+    wrong.
     """
     text = os.fspath(address)
+    limits: dict[str, Any] = _limits_of_environment()
     if "://" in text:
         from toolwire.stores.redis import RedisStores
+        from toolwire.stores.redis_address import read_address
 
-        return RedisStores(text)
+        in_address = read_address(text).limits
+        return RedisStores(text, **{name: limit for name, limit in limits.items() if name not in in_address})
     from toolwire.stores.sqlite import SqliteStores
 
-    return SqliteStores(text)
+    return SqliteStores(text, **limits)
+
+
+def _limits_of_environment() -> dict[str, int]:
+    text = os.environ.get(LIMITS_VARIABLE, "")
+    if not text.strip():
+        return {}
+    # Imported here because few servers set limits.
+    from toolwire.stores.limits import read_limits
+
+    pairs = (entry.partition("=") for entry in text.split(",") if entry.strip())
+    return read_limits(((name.strip(), value.strip()) for name, _, value in pairs), LIMITS_VARIABLE)

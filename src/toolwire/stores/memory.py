@@ -21,11 +21,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from toolwire.protocol.errors import ServerError, ToolwireError
 
 _logger = logging.getLogger("toolwire.stores")
+
 
 #: A place in a stream, as `append` and `read_after` return it. It is opaque.
 Position: TypeAlias = int | str
@@ -37,6 +38,9 @@ class StoreFull(ToolwireError):
 
 class StoreFailed(ServerError):
     """The store cannot be used: its file or its server is missing, refuses, or does not answer."""
+
+    temporary: bool = False
+    """Whether waiting may help: a server that is not reached now may be there later, a wrong password stays wrong."""
 
 
 class PositionLost(ToolwireError):
@@ -391,11 +395,15 @@ class MemoryBus:
             self._count += 1
         return lambda: self._remove(topic, subscriber)
 
-    def _tell_lost(self) -> None:
-        """Tell every subscriber, from a thread without a loop, that messages were dropped before they arrived here."""
+    def _tell_lost(self, only: str | None = None) -> None:
+        """Tell the subscribers of one topic or of all, from a thread without a loop, that messages were dropped before
+        they arrived here.
+        """
         with self._lock:
             everyone = [
-                (topic, subscriber) for topic, subscribers in self._topics.items() for subscriber in subscribers
+                (topic, subscriber)
+                for topic in (tuple(self._topics) if only is None else (only,))
+                for subscriber in self._topics.get(topic, ())
             ]
             waking = [(topic, subscriber) for topic, subscriber in everyone if subscriber.miss()]
         for topic, subscriber in waking:

@@ -2,31 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Final
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from typing import Final, TypeAlias
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from msgspec import Struct
 
 from toolwire.protocol.errors import ServerError
+from toolwire.stores.limits import LIMITS, read_limits
 
-SCHEMES: Final = ("redis", "rediss", "unix")
+SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 DEFAULT_PREFIX: Final = "toolwire"
+REDIS_PORT: Final = 6379
+SENTINEL_PORT: Final = 26379
 
 _FORM: Final = "write it as redis://user:password@host:6379/0, with %40 for an @ and %2F for a / in the password"
-#: The options of an address, beside those for TLS. Others would change how the client library behaves.
-_OPTIONS: Final = frozenset({"db", "username", "password", "prefix", "timeout"})
+_SENTINEL_FORM: Final = "write it as redis+sentinel://user:password@host:26379,host:26379/name-of-the-primary/0"
+#: The options of an address, beside limits and those for TLS. Others would change how the client library behaves.
+_OPTIONS: Final = frozenset(
+    {"db", "username", "password", "prefix", "timeout", "sentinel_username", "sentinel_password"}
+)
+
+#: The host and the port of a server.
+Node: TypeAlias = tuple[str, int]
 
 
-class RedisAddress(Struct, frozen=True):
+class RedisAddress(Struct, frozen=True, kw_only=True):
     """The parts of an address."""
 
-    url: str
-    """For the client library, secrets included."""
-    prefix: str | None
-    timeout: float | None
+    scheme: str
+    """For the client library: redis, rediss or unix."""
+    user: str = ""
+    """The user and the password, quoted as in the address; for the Redis itself."""
+    nodes: tuple[Node, ...] = ()
+    """The servers to try, one after the other; with `service`, the Sentinels. None for a socket."""
+    service: str = ""
+    """The name by which Sentinels know the primary; empty where there are no Sentinels."""
+    sentinel_user: str = ""
+    """The user and the password for the Sentinels, quoted."""
+    path: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    """The options for the client library."""
+    prefix: str | None = None
+    timeout: float | None = None
+    limits: dict[str, int] = {}
     shown: str
     """For people."""
     secrets: tuple[str, ...] = ()
+
+    def url_of(self, node: Node | None) -> str:
+        """Return the address of one server for the client library, secrets included; None for the socket."""
+        return self._url(self.user, node, self.path)
+
+    def url_of_sentinel(self, node: Node) -> str:
+        return self._url(self.sentinel_user, node, "")
+
+    def _url(self, user: str, node: Node | None, path: str) -> str:
+        at = f"{user}@" if user else ""
+        query = f"?{urlencode(self.options)}" if self.options else ""
+        if node is None or self.scheme != "unix":
+            return f"{self.scheme}://{at}{show_node(node) if node else ''}{path}{query}"
+        # A node of a cluster that was reached by its socket has sent us to another one.
+        return f"redis://{at}{show_node(node)}{query}"
 
     def without_secrets(self, text: str) -> str:
         for secret in self.secrets:
@@ -37,38 +73,74 @@ class RedisAddress(Struct, frozen=True):
         return f"RedisAddress({self.shown!r})"
 
 
+def show_node(node: Node) -> str:
+    host, port = node
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def read_address(url: str) -> RedisAddress:
     """Return the parts of an address. Raise `ServerError`, which repeats none of it, for one that is wrong."""
     try:
         parts = urlsplit(url)
-        port = parts.port
-        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        scheme = parts.scheme.lower()
+        user, _, hosts = parts.netloc.rpartition("@")
+        nodes = _nodes(hosts, SENTINEL_PORT if scheme.endswith("+sentinel") else REDIS_PORT)
     except ValueError:
         raise _unreadable() from None
-    scheme = parts.scheme.lower()
     # An unquoted slash or question mark in a password ends the host too early.
     if scheme not in SCHEMES or parts.fragment or "@" in parts.path or "@" in parts.query:
         raise _unreadable()
-    if scheme == "unix":
-        if not parts.path or parts.hostname:
-            raise ServerError("The address of the store is no socket: write it as unix:///run/redis.sock?db=0")
-        shown = f"unix://{parts.path}"
-    else:
-        database = parts.path.strip("/") or "0"
-        if not parts.hostname or not database.isdigit():
-            raise _unreadable()
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        shown = f"{scheme}://{host}:{port or 6379}/{database}"
-    for name, _ in options:
-        if name not in _OPTIONS and not name.startswith("ssl_"):
+    for name in given:
+        if name not in _OPTIONS and name not in LIMITS and not name.startswith("ssl_"):
             raise ServerError(
-                f"The address of the store has no option {name!r}: it knows db, prefix, timeout and ssl_…"
+                f"The address of the store has no option {name!r}: it knows db, prefix, timeout, sentinel_username, "
+                "sentinel_password, ssl_… and the limits of a store"
             )
-    given = dict(options)
-    prefix, timeout = given.pop("prefix", None), given.pop("timeout", None)
-    secrets = [parts.password and unquote(parts.password), parts.password, given.get("password")]
-    clean = urlunsplit((scheme, parts.netloc, parts.path, urlencode(given), ""))
-    return RedisAddress(clean, prefix, _seconds(timeout), shown, tuple(secret for secret in secrets if secret))
+    limits = read_limits([(name, given.pop(name)) for name in LIMITS if name in given], "the address of the store")
+    prefix, timeout = given.pop("prefix", None), _seconds(given.pop("timeout", None))
+    sentinel = (given.pop("sentinel_username", ""), given.pop("sentinel_password", ""))
+    password = user.partition(":")[2]
+    secrets = (unquote(password), password, given.get("password", ""), sentinel[1])
+    library, path, service = scheme.partition("+")[0], parts.path, ""
+    if scheme == "unix":
+        if not path or hosts:
+            raise ServerError("The address of the store is no socket: write it as unix:///run/redis.sock?db=0")
+        shown = f"unix://{path}"
+    else:
+        if scheme.endswith("+sentinel"):
+            service, _, path = path.strip("/").partition("/")
+            service = unquote(service)
+        database = path.strip("/") or "0"
+        if not nodes or not database.isdigit() or (scheme.endswith("+sentinel") and not service):
+            raise _unreadable(_SENTINEL_FORM if scheme.endswith("+sentinel") else _FORM)
+        path = f"/{database}"
+        shown = f"{scheme}://{','.join(map(show_node, nodes))}{f'/{service}' if service else ''}{path}"
+    return RedisAddress(
+        scheme=library,
+        user=user,
+        nodes=nodes,
+        service=service,
+        sentinel_user=":".join(quote(part, safe="") for part in sentinel) if any(sentinel) else "",
+        path=path,
+        options=tuple(given.items()),
+        prefix=prefix,
+        timeout=timeout,
+        limits=limits,
+        shown=shown,
+        secrets=tuple(secret for secret in secrets if secret),
+    )
+
+
+def _nodes(hosts: str, default: int) -> tuple[Node, ...]:
+    """Return the servers of a list such as `one:6379,two:6379`. Raise `ValueError`."""
+    nodes: list[Node] = []
+    for text in hosts.split(",") if hosts else ():
+        part = urlsplit(f"//{text}")
+        if not part.hostname:
+            raise ValueError("a server without a name")
+        nodes.append((part.hostname, part.port or default))
+    return tuple(nodes)
 
 
 def _seconds(text: str | None) -> float | None:
@@ -78,5 +150,5 @@ def _seconds(text: str | None) -> float | None:
         raise ServerError("timeout= in the address of the store is a number of seconds") from None
 
 
-def _unreadable() -> ServerError:
-    return ServerError(f"The address of the store is not one of a Redis: {_FORM}")
+def _unreadable(form: str = _FORM) -> ServerError:
+    return ServerError(f"The address of the store is not one of a Redis: {form}")

@@ -2,26 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from toolwire.protocol.errors import ToolwireError, counted
 from toolwire.stores.memory import StoreFailed, StoreFull
-from toolwire.stores.redis_address import RedisAddress
+from toolwire.stores.redis_address import Node, RedisAddress
+
+#: The words with which Redis begins an error, and what each means. A script that gets one of the first kind was refused
+#: before it changed anything: the same server later, or another server, may take it.
+_REFUSALS: Final = {
+    "READONLY": "it is a replica, which takes no changes: give the address of the primary",
+    "UNBLOCKED": "it has become a replica, which takes no changes",
+    "LOADING": "it still reads its data from disk",
+    "MASTERDOWN": "it is a replica that has lost its primary",
+    "NOREPLICAS": "it takes no changes, because too few of its replicas are connected",
+    "CLUSTERDOWN": "it is a cluster in which some slots have no node now",
+    "MOVED": "it is a cluster, and the node that should have the keys of the store sends them on",
+    "ASK": "it is a cluster that is moving the keys of the store to another node",
+    "TRYAGAIN": "it is a cluster that is moving the keys of the store to another node",
+}
+_OTHERS: Final = {
+    "MISCONF": "it takes no changes, because it cannot save its data: its log says why",
+    "BUSY": "it is busy with a script of another program",
+    "CROSSSLOT": "it is a cluster, and a key of the store is in another slot than the others",
+}
+#: Redis 6 puts the place in the script before the word.
+_CODE: Final = re.compile(rf"(?:^|.*?: ?-?)({'|'.join((*_REFUSALS, *_OTHERS))})\b", re.DOTALL)
 
 
 class AnswerLost(Exception):
     """A command was sent, and no reply to it came."""
 
 
+class UnknownService(Exception):
+    """No Sentinel knows a primary by the name in the address."""
+
+
 class RedisErrors:
     """The exceptions of the client library `redis`, translated for one store."""
 
     def __init__(self, redis: Any, address: RedisAddress, prefix: str, timeout: float) -> None:
+        kinds = redis.exceptions
         self.base: type[Exception] = redis.RedisError
         self.response: type[Exception] = redis.ResponseError
-        self.timeout: type[Exception] = redis.exceptions.TimeoutError
-        self.unknown_script: type[Exception] = redis.exceptions.NoScriptError
-        self._kinds = redis.exceptions
+        self.timeout: type[Exception] = kinds.TimeoutError
+        self.unknown_script: type[Exception] = kinds.NoScriptError
+        self.connection: type[Exception] = kinds.ConnectionError
+        self.no_permission: type[Exception] = kinds.NoPermissionError
+        # The library takes the word away from the text of the errors that it has a class for.
+        self._codes: tuple[tuple[type[Exception], str], ...] = (
+            (kinds.ReadOnlyError, "READONLY"),
+            (kinds.BusyLoadingError, "LOADING"),
+            (kinds.MasterDownError, "MASTERDOWN"),
+            (kinds.ClusterDownError, "CLUSTERDOWN"),
+            (kinds.MovedError, "MOVED"),
+            (kinds.AskError, "ASK"),
+            (kinds.TryAgainError, "TRYAGAIN"),
+            (kinds.ClusterCrossSlotError, "CROSSSLOT"),
+        )
+        self._kinds = kinds
         self._address = address
         self._prefix = prefix
         self._seconds = timeout
@@ -36,7 +76,11 @@ class RedisErrors:
         error = self._root(error)
         if isinstance(error, self._kinds.OutOfMemoryError) or "OOM command" in str(error):
             return StoreFull("The Redis of the store has no memory left: raise its maxmemory.")
-        failed = StoreFailed(f"The store {self.store} cannot be used: {self.reason(error)}")
+        return self.failed(self.reason(error), temporary=self.is_temporary(error))
+
+    def failed(self, reason: str, *, temporary: bool = False) -> StoreFailed:
+        failed = StoreFailed(f"The store {self.store} cannot be used: {reason}")
+        failed.temporary = temporary
         # The error itself is left out: its text may hold secrets, and the context goes to logs.
         failed.__suppress_context__ = True
         return failed
@@ -47,23 +91,39 @@ class RedisErrors:
         text = self._address.without_secrets(str(error))
         if isinstance(error, AnswerLost):
             return "the connection was lost before it answered, so that nobody knows whether the change was made"
+        if isinstance(error, UnknownService):
+            return f"its Sentinels know no primary with the name {self._address.service!r}"
         if isinstance(error, kinds.AuthenticationError):
             return "it does not accept the user name and password of its address"
         if isinstance(error, kinds.TimeoutError | TimeoutError):
             return f"it did not answer within {counted(self._seconds, 'second')}"
         if isinstance(error, kinds.InvalidResponse):
             return "what answers there is not Redis"
-        if isinstance(error, kinds.ReadOnlyError):
-            return "it is a replica, which takes no changes: give the address of the primary"
         if isinstance(error, kinds.NoPermissionError):
             return f"the user of its address may not do what the store needs ({text})"
+        code = self._code(error)
+        if code is not None:
+            return _REFUSALS.get(code) or _OTHERS[code]
         if isinstance(error, OSError | kinds.ConnectionError):
             return f"it is not reached, so see whether it runs and its address is right ({text})"
-        if text.startswith("MOVED "):
-            return "it is a cluster, and the store needs one primary that holds all of its keys"
         if "WRONGTYPE" in text or isinstance(error, UnicodeDecodeError):
             return f"another program uses the prefix {self._prefix!r} there: choose another one"
         return text or type(error).__name__
+
+    def is_refusal(self, error: BaseException) -> bool:
+        """Say whether Redis refused a script before it changed anything, because of the state that it is in."""
+        return self._code(error) in _REFUSALS
+
+    def moved_to(self, error: BaseException, node: Node | None) -> Node | None:
+        """Return the node of a cluster that has the keys, where `node` says that it is another one."""
+        error = self._root(error)
+        if self._code(error) != "MOVED":
+            return None
+        host, _, port = str(error).rpartition(" ")[2].rpartition(":")
+        if not port.isdigit():
+            return None
+        # Without a host it is the one that was asked.
+        return (host or (node[0] if node else "")), int(port)
 
     def is_temporary(self, error: BaseException) -> bool:
         """Say whether waiting may help."""
@@ -71,7 +131,15 @@ class RedisErrors:
         error = self._root(error)
         if isinstance(error, kinds.AuthenticationError):
             return False
-        return isinstance(error, OSError | kinds.ConnectionError | kinds.TimeoutError)
+        return self.is_refusal(error) or isinstance(error, OSError | kinds.ConnectionError | kinds.TimeoutError)
+
+    def _code(self, error: BaseException) -> str | None:
+        error = self._root(error)
+        code = next((code for kind, code in self._codes if isinstance(error, kind)), None)
+        if code is not None or not isinstance(error, self.response):
+            return code
+        found = _CODE.match(str(error))
+        return found[1] if found else None
 
     def _root(self, error: BaseException) -> BaseException:
         """Return the cause, because the library wraps errors that happen while it connects."""

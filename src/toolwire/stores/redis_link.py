@@ -1,7 +1,7 @@
 """One Redis and the thread that talks to it on behalf of event loops.
 
 Scripts that are asked for while a reply is awaited are sent together afterwards, so that many small ones cost one round
-trip. A second connection waits for messages.
+trip. A second connection waits for messages, at the same server.
 """
 
 from __future__ import annotations
@@ -13,27 +13,40 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 from toolwire.backoff import Backoff
 from toolwire.extras import require
-from toolwire.protocol.errors import ServerError, ToolwireError
+from toolwire.protocol.errors import ToolwireError
 from toolwire.stores.memory import StoreFailed
 from toolwire.stores.redis_address import RedisAddress
+from toolwire.stores.redis_connection import RedisConnection, RedisServers
 from toolwire.stores.redis_errors import RedisErrors
-from toolwire.stores.redis_pipeline import LONGEST_PAUSE, RedisConnection, RedisPipeline, ScriptCall, ScriptQueue, Then
+from toolwire.stores.redis_pipeline import LONGEST_PAUSE, FirstLook, RedisPipeline, ScriptCall, ScriptQueue, Then
 from toolwire.stores.redis_scripts import Script
 from toolwire.stores.thread_jobs import call_guarded
 
 _logger = logging.getLogger("toolwire.stores")
 
-#: How long one wait for messages lasts. After each one the bus compares its number with that of Redis.
+#: How long one wait for messages lasts. After each one the bus compares its numbers with those of Redis.
 LISTEN_SECONDS: Final = 5.0
-IDLE_SECONDS: Final = 30
 
 #: A function that sends one command on the second connection, and returns its reply.
 Ask: TypeAlias = Callable[..., Awaitable[Any]]
+
+
+class Listener(Protocol):
+    """The part of a store that waits for messages. Its methods run in the thread of the link."""
+
+    def first_looks(self) -> list[FirstLook]:
+        """Return the scripts that run before all others on a new connection."""
+
+    def server_changed(self) -> None:
+        """Take note that another process of Redis answers than before. It may lack the last changes."""
+
+    async def listen(self, ask: Ask) -> None:
+        """Wait for messages on a connection of its own, until the connection is lost."""
 
 
 class _Repeated:
@@ -54,28 +67,18 @@ class _Repeated:
 class RedisLink:
     """The connections to one Redis, opened at the first use."""
 
-    def __init__(
-        self,
-        address: RedisAddress,
-        prefix: str,
-        timeout: float,
-        *,
-        first: Callable[[], tuple[Script, Sequence[Any], Then]],
-        listen: Callable[[Ask], Coroutine[Any, Any, None]],
-    ) -> None:
-        """Prepare the connections and open none.
-
-        `first` names the script that runs before all others. `listen` runs after that on a connection of its own, and
-        is started again when that connection is lost.
-        """
+    def __init__(self, address: RedisAddress, prefix: str, timeout: float, listener: Callable[[], Listener]) -> None:
+        """Prepare the connections and open none."""
         self.prefix: bytes = b"{" + prefix.encode() + b"}"
-        self._client = require("redis", extra="redis", what="A store on Redis")
-        self._asyncio = require("redis.asyncio", extra="redis", what="A store on Redis")
-        self._errors = RedisErrors(self._client, address, prefix, timeout)
+        self.timeout: float = timeout
+        client = require("redis", extra="redis", what="A store on Redis")
+        self.errors: RedisErrors = RedisErrors(client, address, prefix, timeout)
+        self.deafness: BaseException | None = None
+        """Why no messages are heard now."""
         self._address = address
-        self._timeout = timeout
-        self._first = first
-        self._listen = listen
+        self._servers = RedisServers(address, self.prefix, self.errors, timeout)
+        self._listener = listener
+        self._met: bytes | None = None
         self._lock = threading.Lock()
         self._closed = False
         self._process: int | None = None
@@ -83,25 +86,24 @@ class RedisLink:
         self._queue: ScriptQueue | None = None
         self._ended = threading.Event()
         self._repeated: dict[_Repeated, None] = {}
-        try:
-            self._connect(timeout)
-        except (TypeError, ValueError):
-            raise ServerError("The address of the store has an option that the client library does not know") from None
 
     # --- on the event loops ---
 
     async def ask(
         self, script: Script, *arguments: Any, keys: Sequence[bytes] = (), then: Then = lambda reply: reply
     ) -> Any:
-        """Run a script; `keys` are added to its own. `then` turns its reply into the result, in the thread."""
+        """Run a script. `keys` follow its own, without the prefix. `then` makes the result of the reply, in the thread."""
+        return await self.start(script, *arguments, keys=keys, then=then)
+
+    def start(
+        self, script: Script, *arguments: Any, keys: Sequence[bytes] = (), then: Then = lambda reply: reply
+    ) -> asyncio.Future[Any]:
+        """Run a script as `ask` does, and return the future of the result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._open().add(ScriptCall(script, arguments, keys, then, time.monotonic() + self._timeout, loop, future))
-        return await future
-
-    def wake(self) -> None:
-        """Start to listen, without running a script."""
-        self._open()
+        due = time.monotonic() + self.timeout
+        self._open().add(ScriptCall(script, arguments, keys, then, due, loop, future))
+        return future
 
     def repeat(
         self, script: Script, arguments: Callable[[], Sequence[Any]], seconds: float, ended: Callable[[], None]
@@ -161,31 +163,27 @@ class RedisLink:
             with asyncio.Runner(loop_factory=lambda: queue.loop) as runner:
                 runner.run(self._serve(queue))
         except Exception as error:
-            _logger.exception("the thread of the store %s failed", self._errors.store)
+            _logger.exception("the thread of the store %s failed", self.errors.store)
             with self._lock:
                 self._thread = None  # The next to come tries anew.
-            queue.fail(self._errors.failure(error))
+            queue.fail(self.errors.failure(error))
             if self._repeated and not self._ended.wait(LONGEST_PAUSE):
                 # Nobody may come with a script meanwhile: the event loops can be blocked.
                 with contextlib.suppress(StoreFailed):
                     self._open()
 
     async def _serve(self, queue: ScriptQueue) -> None:
-        # Both exist before anything can fail, so that both are closed.
-        speaking, waiting = self._connect(self._timeout), self._connect(self._timeout + LISTEN_SECONDS)
-        speaker = RedisPipeline(queue, speaking, self._errors, self.prefix, self._timeout, self._first)
-        listening = asyncio.create_task(self._hear(waiting, speaker))
+        pipeline = RedisPipeline(queue, self._servers, self.errors, self.prefix, self.timeout, self._meet)
+        listening = asyncio.create_task(self._hear(pipeline))
         for repeated in tuple(self._repeated):
             self._begin(repeated)
         try:
-            await speaker.run()
+            await pipeline.run()
         finally:
             while not listening.done():
                 # `wait_for` of Python 3.11, which the library uses, sometimes swallows a cancellation.
                 listening.cancel()
                 await asyncio.wait({listening}, timeout=0.05)
-            await self._let_go(speaking)
-            await self._let_go(waiting)
 
     def _begin(self, repeated: _Repeated) -> None:
         """Run a script at intervals from now on, in a task of the running loop."""
@@ -208,52 +206,54 @@ class RedisLink:
                 return
             await asyncio.sleep(pause)
 
-    def _connect(self, timeout: float) -> RedisConnection:
-        """Make a connection that is not open yet."""
-        # The library's own retries would send again a script that may have run.
-        never = self._asyncio.retry.Retry(self._client.backoff.NoBackoff(), 0)
-        return RedisConnection(
-            self._asyncio.ConnectionPool.from_url(
-                self._address.url,
-                retry=never,
-                socket_timeout=timeout,
-                socket_connect_timeout=self._timeout,
-                health_check_interval=IDLE_SECONDS,
-                protocol=2,
-            )
-        )
+    def _meet(self, connection: RedisConnection) -> list[FirstLook]:
+        """Take note of the server of a new connection, and return what to run there first."""
+        listener = self._listener()
+        if self._met is not None and (not connection.server or connection.server != self._met):
+            listener.server_changed()
+        self._met = connection.server
+        return listener.first_looks()
 
-    async def _hear(self, connection: RedisConnection, speaker: RedisPipeline) -> None:
-        await speaker.begun.wait()
+    async def _hear(self, pipeline: RedisPipeline) -> None:
+        await pipeline.begun.wait()
         backoff = Backoff(longest=LONGEST_PAUSE)
-        is_lost = False
+        connection: RedisConnection | None = None
+        is_said = False
 
         async def ask(*command: Any) -> Any:
-            nonlocal is_lost
-            await connection.ensure()
+            nonlocal connection
+            if connection is None or not await connection.is_alive():
+                connection = await self._servers.connect(self.timeout + LISTEN_SECONDS)
+                # Before subscribers learn that messages were missed, and read the store again.
+                pipeline.hope()
+            speaking = pipeline.connection
+            if speaking is not None and speaking.server != connection.server:
+                # One of the two is no longer the primary.
+                pipeline.doubt()
+                raise self.errors.connection("two servers took changes")
             await connection.send([command])
             reply = await connection.read()
-            if is_lost:
-                # Before subscribers learn that messages were missed, and read the store again.
-                is_lost = False
-                speaker.hope()
+            self.deafness = None
             return reply
 
-        is_said = False
-        while True:
-            began = time.monotonic()
-            try:
-                await self._listen(ask)
-            except Exception as error:
-                if time.monotonic() - began > LONGEST_PAUSE:
-                    is_said = False
-                    backoff.reset()
-                if not is_said:
-                    _logger.warning("the store %s is not heard: %s", self._errors.store, self._errors.reason(error))
-                is_lost = is_said = True
-                await self._let_go(connection)
-            await asyncio.sleep(backoff.after(None))
-
-    async def _let_go(self, connection: RedisConnection) -> None:
-        with contextlib.suppress(OSError, self._errors.base):
-            await connection.disconnect()
+        try:
+            while True:
+                began = time.monotonic()
+                try:
+                    await self._listener().listen(ask)
+                except Exception as error:
+                    if time.monotonic() - began > LONGEST_PAUSE:
+                        is_said = False
+                        backoff.reset()
+                    if not is_said:
+                        _logger.warning("the store %s is not heard: %s", self.errors.store, self.errors.reason(error))
+                    is_said = True
+                    self.deafness = error
+                    if self.errors.is_refusal(error):
+                        pipeline.doubt()
+                    if connection is not None:
+                        await connection.close()
+                await asyncio.sleep(backoff.after(None))
+        finally:
+            if connection is not None:
+                await connection.close()

@@ -1,7 +1,9 @@
 """The pipeline to Redis: it runs the scripts that event loops ask for, many in one round trip.
 
 Every script ends within a bounded time. While Redis is away scripts wait for a while, then they fail; as long as it
-stays away, new ones fail at once. A script that may have changed something is never sent a second time.
+stays away, new ones fail at once. A script that may have changed something is never sent a second time. One that Redis
+refused, because it is a replica now, loads its data or sends us to another node, has changed nothing: it is sent again
+on a new connection.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from toolwire.backoff import Backoff
 from toolwire.stores.memory import StoreFailed
-from toolwire.stores.redis_errors import AnswerLost, RedisErrors
+from toolwire.stores.redis_connection import RedisConnection, RedisServers
+from toolwire.stores.redis_errors import AnswerLost, RedisErrors, UnknownService
 from toolwire.stores.redis_queue_scripts import QUEUE_SCRIPTS
 from toolwire.stores.redis_scripts import SCRIPTS, Script
 from toolwire.stores.thread_jobs import Job, settle_all
@@ -70,13 +73,13 @@ class ScriptQueue:
             is_first = not self._waiting
             self._waiting.append(call)
         if is_first:
-            self._ring()
+            self.ring()
 
     def close(self) -> None:
         """Accept no more scripts. Those that wait are still sent."""
         with self._lock:
             self.closed = True
-        self._ring()
+        self.ring()
 
     def fail(self, error: Exception) -> None:
         """Fail everything that waits, because nobody is left to send it."""
@@ -87,7 +90,8 @@ class ScriptQueue:
             call.fail(error)
         settle_all(waiting)
 
-    def _ring(self) -> None:
+    def ring(self) -> None:
+        """Wake the one who waits, from any thread."""
         self.call(self._bell.set)
 
     def call(self, function: Callable[[], object]) -> None:
@@ -110,68 +114,66 @@ class ScriptQueue:
         self._bell.clear()
 
 
-class RedisConnection:
-    """One connection of the client library, used for one exchange at a time."""
+class FirstLook(NamedTuple):
+    """A script that runs before all others on each new connection."""
 
-    def __init__(self, pool: Any) -> None:
-        self._pool = pool
-        self._connection = pool.make_connection()
-
-    async def ensure(self) -> None:
-        """Connect, unless there is a connection that works."""
-        await self._pool.ensure_connection(self._connection)
-        await self._connection.check_health()
-
-    async def send(self, commands: Sequence[Sequence[Any]]) -> None:
-        await self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
-
-    async def read(self) -> Any:
-        return await self._connection.read_response()
-
-    async def disconnect(self) -> None:
-        await self._connection.disconnect()
+    script: Script
+    arguments: Sequence[Any]
+    keys: Sequence[bytes]
+    then: Then
 
 
 class RedisPipeline:
-    """The connection that scripts are sent on. `begun` is set when Redis was reached and `first` was answered."""
+    """The connection that scripts are sent on. `begun` is set when Redis was reached for the first time."""
 
     def __init__(
         self,
         queue: ScriptQueue,
-        connection: RedisConnection,
+        servers: RedisServers,
         errors: RedisErrors,
         prefix: bytes,
         timeout: float,
-        first: Callable[[], tuple[Script, Sequence[Any], Then]],
+        meet: Callable[[RedisConnection], list[FirstLook]],
     ) -> None:
+        """`meet` is called with each new connection, and returns what runs before the scripts that wait."""
         self.begun: asyncio.Event = asyncio.Event()
+        self.connection: RedisConnection | None = None
         self._queue = queue
-        self._connection = connection
+        self._servers = servers
         self._errors = errors
         self._prefix = prefix
         self._timeout = timeout
-        self._first = first
+        self._meet = meet
         self._knows_scripts = False
         self._backoff = Backoff(longest=LONGEST_PAUSE)
-        # Since when there is no connection, why, and when to try again.
+        # Since when Redis cannot be used, why, and when to try again.
         self._away_since: float | None = None
         self._trouble: BaseException = AnswerLost()
         self._try_at = 0.0
+        self._is_doubted = False
 
     async def run(self) -> None:
         """Send scripts until the queue is closed."""
-        while not self._queue.closed:
-            await self._queue.wait()
+        try:
+            while not self._queue.closed:
+                await self._queue.wait()
+                await self._answer(self._queue.take())
+            # Scripts that were added before the queue was closed.
             await self._answer(self._queue.take())
-        # Scripts that were added before the queue was closed.
-        await self._answer(self._queue.take())
+        finally:
+            await self._disconnect()
 
     def hope(self) -> None:
         """Try again at once, because Redis was reached on another connection."""
         self._try_at = 0.0
 
+    def doubt(self) -> None:
+        """Connect again, because the server may have become a replica."""
+        self._is_doubted = True
+        self._queue.ring()
+
     async def _answer(self, calls: list[ScriptCall]) -> None:
-        while calls or not (self.begun.is_set() or self._queue.closed):
+        while calls or ((self._is_doubted or not self.begun.is_set()) and not self._queue.closed):
             if await self._is_connected():
                 calls = await self._exchange(calls[:MAX_BATCH]) + calls[MAX_BATCH:]
                 continue
@@ -191,67 +193,90 @@ class RedisPipeline:
         """Connect where needed, and remember the error if that fails."""
         if time.monotonic() < self._try_at:
             return False
+        if self._is_doubted or (self.connection is not None and not await self.connection.is_alive()):
+            await self._disconnect()
         try:
-            await self._connection.ensure()
+            if self.connection is None:
+                self.connection = await self._servers.connect(self._timeout)
+                self._knows_scripts = False
+                await self._look_first(self.connection)
             if not self._knows_scripts:
-                await self._teach()
-            if not self.begun.is_set():
-                await self._begin()
-        except (OSError, self._errors.base) as error:
+                await self._teach(self.connection)
+        except (OSError, self._errors.base, UnknownService) as error:
             await self._lose(error)
             return False
-        if self._away_since is not None:
-            _logger.warning("the store %s can be used again", self._errors.store)
-        self._away_since = None
-        self._backoff.reset()
+        self.begun.set()
         return True
 
+    async def _disconnect(self) -> None:
+        self._is_doubted = False
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            await connection.close()
+
     async def _lose(self, error: BaseException) -> None:
-        with contextlib.suppress(OSError, self._errors.base):
-            await self._connection.disconnect()
+        await self._disconnect()
         if self._away_since is None:
             self._away_since = time.monotonic()
             _logger.error("%s", self._errors.failure(error))
         self._trouble = error
         self._try_at = time.monotonic() + self._backoff.after(None)
 
-    async def _teach(self) -> None:
-        scripts = (*SCRIPTS, *QUEUE_SCRIPTS)
-        await self._connection.send([("SCRIPT", "LOAD", script.text) for script in scripts])
-        for _ in scripts:
-            await self._connection.read()
-        self._knows_scripts = True
+    def _is_back(self) -> None:
+        if self._away_since is not None:
+            self._away_since = None
+            _logger.warning("the store %s can be used again", self._errors.store)
+        self._backoff.reset()
 
-    async def _begin(self) -> None:
-        script, arguments, then = self._first()
-        await self._connection.send([script.in_full(self._prefix, arguments)])
-        then(await self._connection.read())
-        self.begun.set()
+    async def _look_first(self, connection: RedisConnection) -> None:
+        looks = self._meet(connection)
+        if looks:
+            await connection.send([each.script.in_full(self._prefix, each.arguments, each.keys) for each in looks])
+            for look in looks:
+                look.then(await connection.read())
+
+    async def _teach(self, connection: RedisConnection) -> None:
+        scripts = (*SCRIPTS, *QUEUE_SCRIPTS)
+        await connection.send([("SCRIPT", "LOAD", script.text) for script in scripts])
+        for _ in scripts:
+            await connection.read()
+        self._knows_scripts = True
 
     async def _exchange(self, calls: list[ScriptCall]) -> list[ScriptCall]:
         """Make one round trip, and return the scripts that did not run and can be sent again."""
+        assert self.connection is not None
         answered: list[ScriptCall] = []
         again: list[ScriptCall] = []
+        refusal: BaseException | None = None
         try:
-            await self._connection.send(
-                [each.script.by_name(self._prefix, each.arguments, each.keys) for each in calls]
-            )
+            if calls:
+                await self.connection.send([each.script.by_name(self._prefix, each.arguments, each.keys) for each in calls])
             for call in calls:
-                (answered if await self._read(call) else again).append(call)
+                try:
+                    (answered if await self._read(self.connection, call) else again).append(call)
+                except self._errors.response as error:
+                    refusal = error
+                    again.append(call)
         except (OSError, self._errors.base) as error:
             again += self._give_up(calls[len(answered) + len(again) :], error)
-            await self._lose(error)
+            refusal = error
         settle_all(answered)
-        return again
+        if refusal is None:
+            self._is_back()
+        else:
+            await self._lose(refusal)
+        return self._in_time(again, refusal)
 
-    async def _read(self, call: ScriptCall) -> bool:
-        """Read one reply. Return False where Redis has forgotten the script and did nothing."""
+    async def _read(self, connection: RedisConnection, call: ScriptCall) -> bool:
+        """Read one reply. Return False where Redis has forgotten the script and did nothing; raise a refusal."""
         try:
-            call.succeed(call.then(await self._connection.read()))
+            call.succeed(call.then(await connection.read()))
         except self._errors.unknown_script:
             self._knows_scripts = False
             return False
         except self._errors.response as error:
+            if self._errors.is_refusal(error):
+                raise
             call.fail(self._errors.failure(error))
         except self._errors.base:
             raise
@@ -260,14 +285,23 @@ class RedisPipeline:
             call.fail(self._errors.failure(error))
         return True
 
-    def _give_up(self, calls: list[ScriptCall], error: BaseException) -> list[ScriptCall]:
-        """Fail scripts that may have run or take too long, and return the others, which can be sent again."""
+    def _in_time(self, calls: list[ScriptCall], refusal: BaseException | None) -> list[ScriptCall]:
+        """Fail the scripts whose time is up, and return the others."""
+        if refusal is None:
+            return calls
         now = time.monotonic()
-        again = [each for each in calls if each.script.repeatable and each.due > now]
-        for call in calls:
-            if call not in again:
-                is_told = call.script.repeatable or isinstance(error, self._errors.timeout)
-                self._fail([call], error if is_told else AnswerLost())
+        self._fail([each for each in calls if each.due <= now], refusal)
+        return [each for each in calls if each.due > now]
+
+    def _give_up(self, calls: list[ScriptCall], error: BaseException) -> list[ScriptCall]:
+        """Fail scripts that may have run, and return the others, which can be sent again."""
+        # Refused, where the library takes the refusal for the end of the connection; of the next ones nothing is known.
+        again = calls[:1] if self._errors.is_refusal(error) else []
+        for call in calls[len(again) :]:
+            if call.script.repeatable:
+                again.append(call)
+            else:
+                self._fail([call], error if isinstance(error, self._errors.timeout) else AnswerLost())
         return again
 
     def _fail(self, calls: list[ScriptCall], error: BaseException) -> None:

@@ -10,6 +10,7 @@ from toolwire.stores.memory import StoreFull
 from toolwire.stores.names import decode_name, encode_name
 from toolwire.stores.queue import MOST_LEASES, Counts, Held, Place, Ready, Task, lease_lost, queue_full
 from toolwire.stores.redis_link import RedisLink
+from toolwire.stores.redis_scripts import SWEEP
 
 
 class RedisQueue:
@@ -36,10 +37,7 @@ class RedisQueue:
         most_ready: int | None = None,
     ) -> bytes | None:
         name = encode_name(key)
-        answer, *other = await self._link.ask(
-            scripts.CHANGE,
-            self._now(),
-            name,
+        arguments = (
             bytes(value),
             "" if ttl is None else _milliseconds(ttl),
             int(expect is not None),
@@ -50,8 +48,14 @@ class RedisQueue:
             "" if most_ready is None else most_ready,
             self._max_items,
             self._max_bytes,
-            keys=(b"kv:" + name,),
         )
+        while True:
+            answer, *other = await self._link.ask(
+                scripts.CHANGE, self._now(), name, *arguments, keys=(b"kv:" + name,)
+            )
+            if answer != b"full" or not other:
+                break
+            await self._link.ask(SWEEP, self._now(), *other, keys=[b"kv:" + each for each in other])
         if answer == b"lost":
             raise lease_lost()
         if answer == b"crowded":

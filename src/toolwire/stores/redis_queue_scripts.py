@@ -181,7 +181,7 @@ end
 
 _FINDING: Final = ("kv-deadlines", "kv-sizes", *_QUEUE_KEYS)
 
-# Returns "written"; "other" and the record that is there; "lost", "crowded" or "full".
+# Returns "written"; "other" and the record that is there; "lost"; "crowded"; or "full" and names of values that are over.
 CHANGE: Final = Script(
     _KV,
     _STORE,
@@ -221,7 +221,7 @@ if wanted == 'ready' and most_ready and not (place and place.number) then
     if redis.call('ZCARD', ages) >= most_ready then return {'crowded'} end
 end
 
-if not store(name, value, present, now, tonumber(ARGV[14]), tonumber(ARGV[15])) then return {'full'} end
+if not store(name, value, present, tonumber(ARGV[14]), tonumber(ARGV[15])) then return {'full', overdue(now)} end
 set_deadline(name, now, ttl)
 if not is_same then
     local before = place and unplace(name)

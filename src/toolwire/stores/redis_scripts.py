@@ -1,8 +1,12 @@
 """The operations of the stores in Redis. Each is one script, so that it is atomic.
 
-All keys begin with the prefix in braces, which puts them into one slot of a cluster. The clock is that of Redis, the
-only one that all machines share; tests give a clock of their own, in milliseconds. A full Redis refuses a script only
-if its first change needs room, so a script that may be refused begins with such a change.
+All keys begin with the prefix in braces, which puts them into one slot of a cluster. A script declares every key that
+it uses, because some servers refuse others. Keys that a script finds while it runs, such as those of expired values,
+are returned to the client, which declares them to a second script.
+
+The clock is that of Redis, the only one that all machines share; tests give a clock of their own, in milliseconds. A
+full Redis, or one that takes no changes now, refuses a script only at its first change. So each script reads first, and
+one that may be refused begins to write with a change that needs room. A refused script has changed nothing.
 
 {prefix}:kv:<name>    a value, which Redis itself removes a while after its time
 {prefix}:kv-names     the names in the order of their bytes
@@ -12,8 +16,10 @@ if its first change needs room, so a script that may be refused begins with such
 {prefix}:log-streams  the streams in the order in which they were last appended to
 {prefix}:log-state    floor, last position and bytes of each stream; {prefix}:log-bytes is the sum of those
 {prefix}:log-position the last position that was given
-{prefix}:bus          the messages of the last minute, numbered without a gap; {prefix}:bus-bytes is their size
-{prefix}:bus-last     the number of the last message
+{prefix}:bus:<topic>  the messages of the last minute on a topic, numbered without a gap
+{prefix}:bus-topic:<topic> the number of the last message and the bytes of all; it exists while a process listens
+{prefix}:bus-bell:<process> wakes the connection on which a process listens
+{prefix}:primary      is written by each new connection, to see that the server takes changes
 """
 
 from __future__ import annotations
@@ -54,10 +60,14 @@ class Script:
 _SLACK_MS: Final = 60_000
 #: A stream without an append for this long is deleted.
 _LOG_MS: Final = 24 * 3600 * 1000
-#: How long messages of the bus are kept for processes that are behind, and how many.
+#: How long messages of a topic are kept for processes that are behind, and how many.
 _BUS_MS: Final = 60_000
 _BUS_MESSAGES: Final = 10_000
-_BUS_BYTES: Final = 64 * 1024 * 1024
+_BUS_BYTES: Final = 16 * 1024 * 1024
+#: How long a topic exists after a process has looked at it. Each process looks every few seconds.
+_TOPIC_MS: Final = 60_000
+#: So many values have to be over before a script asks for their removal, beside its own work.
+_SWEEP_FROM: Final = 64
 
 _CLOCK: Final = """
 local prefix = string.match(KEYS[1], '^{[^}]*}')
@@ -68,10 +78,19 @@ local function clock(given)
 end
 local function whole(number) return string.format('%.0f', number) end
 -- Numbers begin at the time of day in microseconds: one from before all was lost is not taken for one of ours.
-local function last_number(key)
-    return tonumber(redis.call('GET', key) or whole(clock('') * 1000))
-end
+local function first_number() return whole(clock('') * 1000) end
 """
+
+#: A connection sends this first. A full Redis can be used, one that takes no changes for another reason cannot.
+GREET: Final = Script(
+    """
+local written = redis.pcall('SET', KEYS[1], '1', 'PX', 60000)
+if written.err and not string.find(written.err, 'OOM', 1, true) then return redis.error_reply(written.err) end
+return 1
+""",
+    keys=("primary",),
+    repeatable=True,
+)
 
 # --- KV ---
 
@@ -93,10 +112,12 @@ local function forget(name)
     redis.call('HDEL', sizes, name)
     if size then redis.call('DECRBY', bytes, size) end
 end
-local function sweep(now, steps)
-    local over = redis.call('ZRANGEBYSCORE', deadlines, '-inf', now, 'LIMIT', 0, steps)
-    for _, name in ipairs(over) do forget(name) end
-    return #over
+-- Names of values that are over, for the script that removes them.
+local function overdue(now)
+    return unpack(redis.call('ZRANGEBYSCORE', deadlines, '-inf', now, 'LIMIT', 0, 100))
+end
+local function overdue_if_many(now)
+    if redis.call('ZCOUNT', deadlines, '-inf', now) >= {_SWEEP_FROM} then return overdue(now) end
 end
 local function live(name, now)
     local value = not is_over(name, now) and redis.call('GET', value_of(name))
@@ -118,27 +139,23 @@ end
 _KV_KEYS: Final = ("kv-names", "kv-deadlines", "kv-sizes", "kv-bytes")
 
 GET: Final = Script(
-    _KV,
+    _CLOCK,
     """
-local name, now = ARGV[2], clock(ARGV[1])
-if is_over(name, now) then return false end
-return redis.call('GET', value_of(name))
+local deadline = redis.call('ZSCORE', KEYS[1], ARGV[2])
+if deadline and tonumber(deadline) <= clock(ARGV[1]) then return false end
+return redis.call('GET', KEYS[2])
 """,
+    keys=("kv-deadlines",),
     repeatable=True,
 )
 
 _STORE: Final = """
 -- Put a value in the place of one that lives, or of none; false where there is no room.
-local function store(name, value, present, now, max_items, max_bytes)
+local function store(name, value, present, max_items, max_bytes)
     local grown = present and #value - #present or #name + #value
-    local function fits()
-        -- What shrinks or only replaces is never refused.
-        return (present or redis.call('HLEN', sizes) < max_items)
-            and (grown <= 0 or tonumber(redis.call('GET', bytes) or 0) + grown <= max_bytes)
-    end
-    while not fits() do
-        if sweep(now, 1000) == 0 then return false end
-    end
+    -- What shrinks or only replaces is never refused.
+    if not present and redis.call('HLEN', sizes) >= max_items then return false end
+    if grown > 0 and tonumber(redis.call('GET', bytes) or 0) + grown > max_bytes then return false end
     -- Nor is it by a full Redis, after a change that needs no room.
     if present and grown <= 0 then redis.call('HDEL', sizes, name) end
     redis.call('SET', value_of(name), value, 'KEEPTTL')
@@ -149,19 +166,22 @@ local function store(name, value, present, now, max_items, max_bytes)
 end
 """
 
+# PUT and ADD return a code, a number, and names of values that are over. With the code -1 (no room) they have changed
+# nothing: remove the values, and try again.
+
 PUT: Final = Script(
     _KV,
     _STORE,
     """
 local now, name, value, ttl = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local if_absent, has_expected, expected = ARGV[5] == '1', ARGV[6] == '1', ARGV[7]
-sweep(now, 16)
 local present = live(name, now)
-if (if_absent and present) or (has_expected and present ~= expected) then return 0 end
-if not store(name, value, present, now, tonumber(ARGV[8]), tonumber(ARGV[9])) then return -1 end
+if (if_absent and present) or (has_expected and present ~= expected) then return {0, 0} end
+if not store(name, value, present, tonumber(ARGV[8]), tonumber(ARGV[9])) then return {-1, 0, overdue(now)} end
 set_deadline(name, now, ttl)
-return 1
+return {1, 0, overdue_if_many(now)}
 """,
+    keys=_KV_KEYS,
 )
 
 ADD: Final = Script(
@@ -169,14 +189,26 @@ ADD: Final = Script(
     _STORE,
     """
 local now, name, amount, ttl = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
-sweep(now, 16)
 local present = live(name, now)
-if present and not string.match(present, '^-?%d+$') then return 'no number' end
+if present and not string.match(present, '^-?%d+$') then return {-2, 0} end
 local sum = whole(tonumber(present or '0') + amount)
-if not store(name, sum, present, now, tonumber(ARGV[5]), tonumber(ARGV[6])) then return 'full' end
+if not store(name, sum, present, tonumber(ARGV[5]), tonumber(ARGV[6])) then return {-1, 0, overdue(now)} end
 if not present then set_deadline(name, now, ttl) end
-return tonumber(sum)
+return {1, tonumber(sum), overdue_if_many(now)}
 """,
+    keys=_KV_KEYS,
+)
+
+SWEEP: Final = Script(
+    _KV,
+    """
+local now = clock(ARGV[1])
+for index = 2, #ARGV do
+    if is_over(ARGV[index], now) then forget(ARGV[index]) end
+end
+""",
+    keys=_KV_KEYS,
+    repeatable=True,
 )
 
 DELETE: Final = Script(
@@ -187,6 +219,7 @@ if not live(name, now) then return 0 end
 forget(name)
 return 1
 """,
+    keys=_KV_KEYS,
 )
 
 EXPIRE: Final = Script(
@@ -197,11 +230,13 @@ if not live(name, now) then return 0 end
 set_deadline(name, now, ttl)
 return 1
 """,
+    keys=_KV_KEYS,
 )
 
 LIST: Final = Script(
-    _KV,
+    _CLOCK,
     """
+local names, deadlines = KEYS[1], KEYS[2]
 local now, first, after, limit = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 -- No byte of UTF-8 is 0xff, so this comes after every name that begins like that.
 local from, to = '[' .. first, '(' .. first .. '\\255'
@@ -218,6 +253,7 @@ while #found < limit do
 end
 return found
 """,
+    keys=("kv-names", "kv-deadlines"),
     repeatable=True,
 )
 
@@ -248,15 +284,28 @@ local function number_of(id) return tonumber(string.match(id, '^%d+')) end
 """
 )
 
+_LOG_KEYS: Final = ("log-streams", "log-state", "log-bytes")
+
+#: Return names of the streams that were silent for longest, where there are too many streams or events.
+_TOO_MUCH: Final = """
+local function too_much(max_streams, max_total)
+    local count, size = redis.call('ZCARD', streams), tonumber(redis.call('GET', total) or 0)
+    if count <= max_streams and size <= max_total then return end
+    return unpack(redis.call('ZRANGE', streams, 0, 9))
+end
+"""
+
+# Returns the position, and names of streams to forget.
 APPEND: Final = Script(
     _LOG,
+    _TOO_MUCH,
     f"""
 local name, data, given = ARGV[1], ARGV[2], ARGV[3]
 local max_events, max_bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
 local max_streams, max_total = tonumber(ARGV[6]), tonumber(ARGV[7])
 local events = events_of(name)
 if given ~= '' then redis.call('SET', position, given, 'NX') end
-local before = last_number(position)
+local before = tonumber(redis.call('GET', position) or first_number())
 local place = before + 1
 local floor, _, size = state_of(name)
 if not floor then
@@ -283,11 +332,26 @@ while count > max_events or size > max_bytes do
     end
 end
 redis.call('HSET', states, name, whole(floor) .. ' ' .. whole(place) .. ' ' .. whole(size))
-while redis.call('ZCARD', streams) > max_streams or tonumber(redis.call('GET', total)) > max_total do
-    forget(redis.call('ZRANGE', streams, 0, 0)[1])
-end
-return whole(place)
+return {{whole(place), too_much(max_streams, max_total)}}
 """,
+    keys=(*_LOG_KEYS, "log-position"),
+)
+
+# Returns names of further streams to forget.
+FORGET_SILENT: Final = Script(
+    _LOG,
+    _TOO_MUCH,
+    """
+local max_streams, max_total = tonumber(ARGV[1]), tonumber(ARGV[2])
+for index = 3, #ARGV do
+    -- One that was appended to meanwhile is not silent any more.
+    if too_much(max_streams, max_total) ~= ARGV[index] then break end
+    forget(ARGV[index])
+end
+return {too_much(max_streams, max_total)}
+""",
+    keys=_LOG_KEYS,
+    repeatable=True,
 )
 
 READ_AFTER: Final = Script(
@@ -305,68 +369,88 @@ for _, event in ipairs(redis.call('XRANGE', events_of(name), from, '+', 'COUNT',
 end
 return found
 """,
+    keys=("log-state",),
     repeatable=True,
 )
 
-FORGET: Final = Script(_LOG, "return forget(ARGV[1]) and 1 or 0")
+FORGET: Final = Script(_LOG, "return forget(ARGV[1]) and 1 or 0", keys=_LOG_KEYS)
 
 # --- Bus ---
 
-_BUS: Final = (
-    _CLOCK
-    + """
-local bus, last_key, bytes = prefix .. ':bus', prefix .. ':bus-last', prefix .. ':bus-bytes'
-local function after(number, last)
-    local reply = {whole(last)}
-    if number ~= '' then
-        for _, message in ipairs(redis.call('XRANGE', bus, '(' .. number, '+', 'COUNT', 1000)) do
-            reply[#reply + 1] = message
-        end
-    end
-    return reply
-end
-"""
-)
-
+# Returns the number of the message, or 0 where no process listens to the topic: then nobody can miss it.
 PUBLISH: Final = Script(
-    _BUS,
+    _CLOCK,
     f"""
-local seen, topic, data, now = ARGV[1], ARGV[2], ARGV[3], clock('')
-local number = last_number(last_key) + 1
-local is_first = redis.call('XLEN', bus) == 0
-redis.call('XADD', bus, whole(number) .. '-0', 't', topic, 'd', data, 's', whole(now))
-redis.call('SET', last_key, whole(number))
-if is_first then redis.call('SET', bytes, 0) end
-redis.call('INCRBY', bytes, #topic + #data)
+local topic, messages, data, now = KEYS[1], KEYS[2], ARGV[1], clock('')
+local last, size = unpack(redis.call('HMGET', topic, 'last', 'bytes'))
+if not last then return 0 end
+local number, size = tonumber(last) + 1, tonumber(size or 0) + #data
+redis.call('XADD', messages, whole(number) .. '-0', 'd', data, 's', whole(now))
+local count = redis.call('XLEN', messages)
 local is_enough = false
 while not is_enough do
-    local oldest = redis.call('XRANGE', bus, '-', '+', 'COUNT', 20)
     is_enough = true
-    for _, message in ipairs(oldest) do
+    for _, message in ipairs(redis.call('XRANGE', messages, '-', '+', 'COUNT', 20)) do
         local fields = message[2]
-        is_enough = redis.call('XLEN', bus) <= {_BUS_MESSAGES}
-            and tonumber(redis.call('GET', bytes)) <= {_BUS_BYTES}
-            and (tonumber(fields[6]) or 0) > now - {_BUS_MS}
+        is_enough = count <= {_BUS_MESSAGES} and size <= {_BUS_BYTES} and (tonumber(fields[4]) or 0) > now - {_BUS_MS}
         if is_enough then break end
-        redis.call('XDEL', bus, message[1])
-        redis.call('DECRBY', bytes, #fields[2] + #(fields[4] or ''))
+        redis.call('XDEL', messages, message[1])
+        count, size = count - 1, size - #fields[2]
     end
 end
-redis.call('PEXPIRE', bus, {2 * _BUS_MS})
-redis.call('PEXPIRE', bytes, {2 * _BUS_MS})
-return after(seen, number)
+redis.call('HSET', topic, 'last', whole(number), 'bytes', size)
+redis.call('PEXPIRE', messages, {2 * _BUS_MS})
+return number
 """,
 )
 
+# Makes topics exist for a while, so that their messages are kept. KEYS are the bell and two for each topic; ARGV says
+# whether to ring the bell, and the number of the last message on each topic that was handed out. Returns 0 where the
+# bell could not be rung, and for each topic the number of its last message and the messages that were not handed out.
 LOOK: Final = Script(
-    _BUS,
-    """
-local last = last_number(last_key)
--- Where Redis is full it cannot be written down; then the next message begins anew, and everybody notices.
-redis.pcall('SET', last_key, whole(last), 'NX')
-return after(ARGV[1], last)
+    _CLOCK,
+    f"""
+local reply = {{1}}
+if ARGV[1] == '1' then
+    local rung = redis.pcall('XADD', KEYS[1], 'MAXLEN', 1, '*', 'r', '')
+    if type(rung) == 'table' then reply[1] = 0 end
+    redis.call('PEXPIRE', KEYS[1], {_TOPIC_MS})
+end
+for index = 2, #ARGV do
+    local topic, messages, seen = KEYS[2 * index - 2], KEYS[2 * index - 1], ARGV[index]
+    local last = redis.call('HGET', topic, 'last')
+    if not last then
+        last = first_number()
+        redis.call('UNLINK', messages)
+        -- Where Redis is full it cannot be written down; then the next look begins anew, and everybody notices.
+        redis.pcall('HSET', topic, 'last', last, 'bytes', 0)
+    end
+    redis.call('PEXPIRE', topic, {_TOPIC_MS})
+    local found = {{last}}
+    if seen ~= '' and tonumber(seen) < tonumber(last) then
+        for _, message in ipairs(redis.call('XRANGE', messages, '(' .. seen, '+', 'COUNT', 1000)) do
+            found[#found + 1] = message
+        end
+    end
+    reply[index] = found
+end
+return reply
 """,
     repeatable=True,
 )
 
-SCRIPTS: Final = (GET, PUT, ADD, DELETE, EXPIRE, LIST, APPEND, READ_AFTER, FORGET, PUBLISH, LOOK)
+SCRIPTS: Final = (
+    GET,
+    PUT,
+    ADD,
+    SWEEP,
+    DELETE,
+    EXPIRE,
+    LIST,
+    APPEND,
+    FORGET_SILENT,
+    READ_AFTER,
+    FORGET,
+    PUBLISH,
+    LOOK,
+)

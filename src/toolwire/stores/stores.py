@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 from dataclasses import dataclass
+from typing import Final
 
-from toolwire.stores.memory import KV, Bus, Log, MemoryBus, MemoryKV, MemoryLog
+from toolwire.stores.memory import KV, Bus, Log, MemoryBus, MemoryKV, MemoryLog, StoreFailed, StoreFull
 from toolwire.stores.memory_queue import MemoryQueue
 from toolwire.stores.queue import NO_QUEUE, Queue
+
+#: The key and the topic by which a store is checked, how long the value is kept, and how long a message may take.
+_CHECK: Final = "toolwire:check"
+_CHECK_KEPT: Final = 60.0
+CHECK_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +40,30 @@ class Stores:
         return cls(MemoryKV(), MemoryLog(), MemoryBus())
 
     async def check(self) -> None:
-        """Raise `StoreFailed` when the stores cannot be used now."""
-        await self.kv.get("toolwire:check")
+        """Write a value and hear a message. Raise `StoreFailed` when the stores cannot be used now.
+
+        A full store can be used: it refuses new state and keeps the rest.
+        """
+        mark = os.urandom(8).hex()
+        with contextlib.suppress(StoreFull):
+            await self.kv.put(_CHECK, mark.encode(), ttl=_CHECK_KEPT)
+        with contextlib.suppress(StoreFull):
+            await self._hear(mark)
+
+    async def _hear(self, mark: str) -> None:
+        """Publish a message, and return when it is heard."""
+        heard = asyncio.Event()
+        leave = self.bus.subscribe(f"{_CHECK}:{mark}", lambda data: heard.set())
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                await self.bus.publish(f"{_CHECK}:{mark}", b"")
+                await heard.wait()
+        except TimeoutError:
+            failed = StoreFailed("The store cannot be used: its messages are not heard")
+            failed.temporary = True
+            raise failed from None
+        finally:
+            leave()
 
     def close(self) -> None:
         """Close files and connections, and end threads. The stores cannot be used afterwards."""

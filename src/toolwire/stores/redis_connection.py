@@ -1,0 +1,162 @@
+"""Connections to the Redis that takes changes, found anew each time one is made.
+
+The address of a store names one server, several of which one is the primary, nodes of a cluster, or Sentinels that know
+the primary. After a failover another server is the primary. So a connection that broke, or that a server refused to
+serve, is not made again to the same place: the address is looked up again, Sentinels are asked again, and a node of a
+cluster says which node has the keys. Each new connection begins with a change, which a replica refuses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from toolwire.extras import require
+from toolwire.protocol.errors import ServerError
+from toolwire.stores.redis_address import Node, RedisAddress
+from toolwire.stores.redis_errors import RedisErrors, UnknownService
+from toolwire.stores.redis_scripts import GREET
+
+IDLE_SECONDS: Final = 30
+#: How long one of several servers may take to answer, so that the others get a chance.
+ONE_OF_SEVERAL: Final = 1.0
+_RUN_ID: Final = re.compile(rb"^run_id:(\S+)", re.MULTILINE)
+
+
+class RedisServers:
+    """The servers of one address."""
+
+    def __init__(self, address: RedisAddress, prefix: bytes, errors: RedisErrors, timeout: float) -> None:
+        self._client = require("redis", extra="redis", what="A store on Redis")
+        self._asyncio = require("redis.asyncio", extra="redis", what="A store on Redis")
+        self._address = address
+        self._prefix = prefix
+        self._errors = errors
+        self._timeout = timeout
+        # Where the last connection was made. Without Sentinels it is tried first.
+        self._last: Node | None = None
+        self._sentinels = list(address.nodes) if address.service else []
+        try:
+            self._pool(address.url_of(address.nodes[0] if address.nodes else None), timeout)
+        except (TypeError, ValueError):
+            raise ServerError("The address of the store has an option that the client library does not know") from None
+
+    async def connect(self, timeout: float) -> RedisConnection:
+        """Connect to the server that takes changes; `timeout` is for its replies. Raise the error of the last one."""
+        waiting: list[Node | None] = await self._candidates()
+        tried: set[Node | None] = set()
+        trouble: BaseException = UnknownService()
+        while waiting:
+            node = waiting.pop(0)
+            if node in tried:
+                continue
+            tried.add(node)
+            connection = RedisConnection(self._pool(self._address.url_of(node), timeout), self._errors)
+            try:
+                await connection.open(GREET.in_full(self._prefix, ()))
+            except (OSError, self._errors.base) as error:
+                trouble = error
+                owner = self._errors.moved_to(error, node)
+                if owner is not None:
+                    waiting.insert(0, owner)
+                continue
+            self._last = node
+            return connection
+        raise trouble
+
+    async def _candidates(self) -> list[Node | None]:
+        if not self._address.nodes:
+            return [None]
+        if self._address.service:
+            return [await self._primary()]
+        return [self._last, *self._address.nodes] if self._last else [*self._address.nodes]
+
+    async def _primary(self) -> Node:
+        """Ask the Sentinels for the primary. The one that answers is asked first the next time."""
+        trouble: BaseException = UnknownService()
+        for sentinel in tuple(self._sentinels):
+            url = self._address.url_of_sentinel(sentinel)
+            connection = RedisConnection(self._pool(url, self._patience(self._sentinels)), self._errors)
+            try:
+                reply = await connection.open(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service))
+            except (OSError, self._errors.base) as error:
+                trouble = error
+                continue
+            finally:
+                await connection.close()
+            if reply:
+                self._sentinels.remove(sentinel)
+                self._sentinels.insert(0, sentinel)
+                host, port = reply
+                return host.decode(), int(port)
+        raise trouble
+
+    def _patience(self, servers: Sequence[Node]) -> float:
+        return min(self._timeout, ONE_OF_SEVERAL) if len(servers) > 1 else self._timeout
+
+    def _pool(self, url: str, timeout: float) -> Any:
+        # The library's own retries would send again a script that may have run.
+        never = self._asyncio.retry.Retry(self._client.backoff.NoBackoff(), 0)
+        return self._asyncio.ConnectionPool.from_url(
+            url,
+            retry=never,
+            socket_timeout=timeout,
+            socket_connect_timeout=self._patience(self._address.nodes),
+            health_check_interval=IDLE_SECONDS,
+            protocol=2,
+        )
+
+
+class RedisConnection:
+    """One connection of the client library, used for one exchange at a time."""
+
+    def __init__(self, pool: Any, errors: RedisErrors) -> None:
+        self.server: bytes = b""
+        """The process that answers, by the name that Redis gave it; empty where the user may not ask for it."""
+        self._pool = pool
+        self._errors = errors
+        self._connection = pool.make_connection()
+        self._is_open = False
+
+    async def open(self, greeting: Sequence[Any]) -> Any:
+        """Connect, send a first command and return its reply. Nothing stays open where that fails."""
+        try:
+            await self._connection.connect()
+            await self.send([greeting, ("INFO", "server")])
+            reply = await self.read()
+            with contextlib.suppress(self._errors.response):
+                found = _RUN_ID.search(await self.read())
+                self.server = found[1] if found else b""
+        except BaseException:
+            await self.close()
+            raise
+        self._is_open = True
+        self._connection.register_connect_callback(self._made_again)
+        return reply
+
+    def _made_again(self, connection: Any) -> None:
+        # The library replaces a connection that is closed. It may have reached a server that nobody has greeted.
+        self._is_open = False
+
+    async def is_alive(self) -> bool:
+        """Say whether a script can be sent: the other side has not closed the connection meanwhile."""
+        if self._is_open:
+            try:
+                await self._pool.ensure_connection(self._connection)
+                await self._connection.check_health()
+            except (OSError, self._errors.base):
+                self._is_open = False
+        return self._is_open
+
+    async def send(self, commands: Sequence[Sequence[Any]]) -> None:
+        await self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
+
+    async def read(self) -> Any:
+        return await self._connection.read_response()
+
+    async def close(self) -> None:
+        self._is_open = False
+        with contextlib.suppress(OSError, self._errors.base):
+            await self._connection.disconnect()
