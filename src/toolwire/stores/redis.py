@@ -194,9 +194,7 @@ class RedisKV:
 
     async def expire(self, key: str, ttl: float | None) -> bool:
         name = encode_name(key)
-        found: int = await self._link.ask(
-            scripts.EXPIRE, self._now(), name, _milliseconds(ttl), keys=(b"kv:" + name,)
-        )
+        found: int = await self._link.ask(scripts.EXPIRE, self._now(), name, _milliseconds(ttl), keys=(b"kv:" + name,))
         return found == 1
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:

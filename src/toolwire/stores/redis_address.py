@@ -51,18 +51,17 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
 
     def url_of(self, node: Node | None) -> str:
         """Return the address of one server for the client library, secrets included; None for the socket."""
-        return self._url(self.user, node, self.path)
-
-    def url_of_sentinel(self, node: Node) -> str:
-        return self._url(self.sentinel_user, node, "")
-
-    def _url(self, user: str, node: Node | None, path: str) -> str:
-        at = f"{user}@" if user else ""
+        at = f"{self.user}@" if self.user else ""
         query = f"?{urlencode(self.options)}" if self.options else ""
         if node is None or self.scheme != "unix":
-            return f"{self.scheme}://{at}{show_node(node) if node else ''}{path}{query}"
+            return f"{self.scheme}://{at}{show_node(node) if node else ''}{self.path}{query}"
         # A node of a cluster that was reached by its socket has sent us to another one.
         return f"redis://{at}{show_node(node)}{query}"
+
+    def url_of_sentinel(self, node: Node) -> str:
+        at = f"{self.sentinel_user}@" if self.sentinel_user else ""
+        tls = [(name, value) for name, value in self.options if name.startswith("ssl_")]
+        return f"{self.scheme}://{at}{show_node(node)}{f'?{urlencode(tls)}' if tls else ''}"
 
     def without_secrets(self, text: str) -> str:
         for secret in self.secrets:
@@ -111,7 +110,7 @@ def read_address(url: str) -> RedisAddress:
         if scheme.endswith("+sentinel"):
             service, _, path = path.strip("/").partition("/")
             service = unquote(service)
-        database = path.strip("/") or "0"
+        database = given.pop("db", "") or path.strip("/") or "0"
         if not nodes or not database.isdigit() or (scheme.endswith("+sentinel") and not service):
             raise _unreadable(_SENTINEL_FORM if scheme.endswith("+sentinel") else _FORM)
         path = f"/{database}"

@@ -92,7 +92,10 @@ class RedisLink:
     async def ask(
         self, script: Script, *arguments: Any, keys: Sequence[bytes] = (), then: Then = lambda reply: reply
     ) -> Any:
-        """Run a script. `keys` follow its own, without the prefix. `then` makes the result of the reply, in the thread."""
+        """Run a script.
+
+        `keys` follow those of the script, without the prefix. `then` turns the reply into the result, in the thread.
+        """
         return await self.start(script, *arguments, keys=keys, then=then)
 
     def start(

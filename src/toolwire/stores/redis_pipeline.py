@@ -250,7 +250,9 @@ class RedisPipeline:
         refusal: BaseException | None = None
         try:
             if calls:
-                await self.connection.send([each.script.by_name(self._prefix, each.arguments, each.keys) for each in calls])
+                await self.connection.send(
+                    [each.script.by_name(self._prefix, each.arguments, each.keys) for each in calls]
+                )
             for call in calls:
                 try:
                     (answered if await self._read(self.connection, call) else again).append(call)

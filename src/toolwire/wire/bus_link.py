@@ -1,7 +1,9 @@
-"""One topic that all processes of a server listen to. All of them hear all messages, in one order.
+"""The messages between the processes of a server: one topic that all of them listen to, and one for each process.
 
-The order matters. Claims for a stream are messages on the same topic as the notifications for it, so all processes
-agree on the owner of the stream at every notification, without asking each other.
+All processes hear the messages of the common topic in one order. The order matters. Claims for a stream are messages on
+the same topic as the notifications for it, so all processes agree on the owner of the stream at every notification,
+without asking each other. A message that one process is meant to hear goes to the topic of that process, so that the
+others have no work with it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _LOST: Final = "lost"
 
 
 class BusLink:
-    """The topic, as one process uses it. A message has a kind and a content of bytes."""
+    """The topics, as one process uses them. A message has a kind and a content of bytes."""
 
     def __init__(self, bus: Bus, topic: str) -> None:
         self._bus = bus
@@ -37,7 +39,7 @@ class BusLink:
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unsubscribe: Callable[[], None] | None = None
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[str, bytes]] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._making_up: asyncio.Task[None] | None = None
 
@@ -62,6 +64,13 @@ class BusLink:
             self._unsubscribe = self._bus.subscribe(self._topic, self._heard, on_lost=self._lost)
         self._users += 1
 
+    def hear(self, process: str) -> Callable[[], None]:
+        """Hear the messages to a process of this name, on the running loop; return a function that ends this."""
+        return self._bus.subscribe(self._topic_of(process), self._heard, on_lost=self._lost)
+
+    def _topic_of(self, process: str) -> str:
+        return f"{self._topic}:{process}"
+
     def close(self) -> None:
         self._users -= 1
         if self._users <= 0:
@@ -79,20 +88,31 @@ class BusLink:
         """Publish a message, and return when it is on its way: messages that are published afterwards come later."""
         await self._bus.publish(self._topic, _message(kind, data))
 
+    async def send(self, process: str, kind: str, data: bytes) -> None:
+        """Publish a message that only one process hears, and return when it is on its way."""
+        await self._bus.publish(self._topic_of(process), _message(kind, data))
+
     def post(self, kind: str, data: bytes) -> None:
         """Publish a message without waiting, from any thread. Such messages keep their order among themselves."""
+        self._post(self._topic, kind, data)
+
+    def post_to(self, process: str, kind: str, data: bytes) -> None:
+        """Publish a message that only one process hears, without waiting, from any thread."""
+        self._post(self._topic_of(process), kind, data)
+
+    def _post(self, topic: str, kind: str, data: bytes) -> None:
         loop = self._loop
         if loop is not None:
-            call_on(loop, self._queue, _message(kind, data))
+            call_on(loop, self._queue, topic, _message(kind, data))
 
-    def _queue(self, message: bytes) -> None:
+    def _queue(self, topic: str, message: bytes) -> None:
         if self._loop is None:
             return
         if len(self._waiting) >= MAX_WAITING:
             self._waiting.popleft()
             log.warning("the bus is too slow: a message to the other processes was dropped")
             self._make_up()
-        self._waiting.append(message)
+        self._waiting.append((topic, message))
         self._start_pump()
 
     def _start_pump(self) -> None:
@@ -102,7 +122,7 @@ class BusLink:
     async def _send(self) -> None:
         try:
             while self._waiting:
-                await self._bus.publish(self._topic, self._waiting.popleft())
+                await self._bus.publish(*self._waiting.popleft())
         except ToolwireError as error:
             log.error("publishing to the other processes failed: %s", error)
             self._make_up()

@@ -156,7 +156,8 @@ class Sessions:
         self._leave = [
             self._host.link.on("cancel", self._on_cancel),
             self._host.link.on("ended", self._on_ended),
-            self._host.stores.bus.subscribe(self._answers_of(self.calls.name), self._on_answer),
+            self._host.link.on("answer", self._on_answer),
+            self._host.link.hear(self.calls.name),
         ]
 
     def drain(self) -> None:
@@ -507,10 +508,7 @@ class Sessions:
             error = message.error
             data = encode_error(message.id, error.code, error.message, error.data)
         forwarded = _encode(_Answered(token.id, Raw(data)))
-        await self._host.stores.bus.publish(self._answers_of(process), forwarded)
-
-    def _answers_of(self, process: str) -> str:
-        return f"toolwire:{self._host.name}:answers:{process}"
+        await self._host.link.send(process, "answer", forwarded)
 
     def _on_cancel(self, data: bytes) -> None:
         cancelled = _decode_cancelled(data)
