@@ -50,6 +50,10 @@ def seconds(text: str) -> float:
     return value
 
 
+def seconds_or_none(text: str) -> float:
+    return 0.0 if text == "0" else seconds(text)
+
+
 def port(text: str) -> int:
     value = int(text)
     if not 0 <= value <= _LAST_PORT:

@@ -30,6 +30,7 @@ _HTTP_OPTIONS: Final = (
     "stateless",
     "sse",
     "access_log",
+    "stores_wait",
 )
 
 
@@ -102,6 +103,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         default=None,
         help="log each HTTP request, unless --log-level is above info",
+    )
+    http.add_argument(
+        "--stores-wait",
+        type=options.seconds_or_none,
+        metavar="SECONDS",
+        help="how long to wait at the start for a store that is not reached (default: 60; 0 does not wait)",
     )
 
 

@@ -23,6 +23,7 @@ from toolwire.http.legacy.sessions import SessionHost, Sessions
 from toolwire.http.legacy.stateless import Stateless
 from toolwire.http.limits import HttpLimits
 from toolwire.http.origin_check import Guard
+from toolwire.http.readiness import Readiness
 from toolwire.http.request_checks import check_media, headers_of, path_of, preflight
 from toolwire.http.responses import JSON_TYPE, TEXT_TYPE, HttpRefusal, Page, respond
 from toolwire.http.uvicorn_end import Uvicorn, UvicornWatch, find_uvicorn
@@ -109,6 +110,7 @@ class HttpApp:
         # The loop on which the server has started, so that a request there has nothing to wait for.
         self._ready_on: asyncio.AbstractEventLoop | None = None
         self._draining = False
+        self._readiness = Readiness(endpoint.stores)
         self.uvicorn: Uvicorn | None = None
         """The `uvicorn.Server` that runs the application, so that its streams end when the server ends.
 
@@ -371,12 +373,7 @@ class HttpApp:
         """Return why this process is not ready; empty when it is."""
         if self._draining:
             return b"stopping"
-        try:
-            async with asyncio.timeout(_STORE_SECONDS):
-                await self._endpoint.stores.check()
-        except (StoreFailed, TimeoutError):
-            return b"the store cannot be reached"
-        return b""
+        return b"" if await self._readiness.is_ready() else b"the store cannot be used"
 
     async def _other_method(
         self, scope: Scope, headers: Mapping[str, str], send: SendMessage, extra: HeaderList
@@ -555,7 +552,5 @@ class HttpApp:
 # Listen streams are open for hours and have a limit of their own.
 _LISTEN: Final = "subscriptions/listen"
 _RETRY_LATER: Final[HeaderList] = ((b"retry-after", b"1"),)
-# How long a probe waits for the store.
-_STORE_SECONDS: Final = 2.0
 # The key of the principal in the scope of a request.
 _PRINCIPAL: Final = "toolwire.principal"

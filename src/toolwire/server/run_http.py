@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -9,19 +10,22 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
 import msgspec
 from msgspec import Struct
 
 from toolwire import logs
+from toolwire.backoff import Backoff
 from toolwire.http import serving as http_server
 from toolwire.loops import run
-from toolwire.protocol.errors import ServerError
+from toolwire.protocol.errors import ServerError, counted
 from toolwire.server.limits import Limits
-from toolwire.stores import Stores
+from toolwire.stores import StoreFailed, Stores
 from toolwire.wire import stdio
 
 if TYPE_CHECKING:
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
     from toolwire.http.asgi import HttpApp
 
 log: logging.Logger = logging.getLogger("toolwire.http")
+
+#: How long, at most, the start waits between two looks at stores that are not reached.
+_LONGEST_PAUSE: Final = 2.0
 
 
 class HttpOptions(TypedDict, total=False):
@@ -50,6 +57,7 @@ class HttpOptions(TypedDict, total=False):
     trusted_proxies: Sequence[str]
     log_level: str | None
     on_ready: Callable[[str], object] | None
+    stores_wait: float
 
 
 class Options(Struct, kw_only=True, frozen=True):
@@ -73,6 +81,8 @@ class Options(Struct, kw_only=True, frozen=True):
     """From which level on it is logged to standard error; by default "info", unless the program has set up logging."""
     on_ready: Any = None
     """Called with the address when the first request can be answered."""
+    stores_wait: float = 60.0
+    """How many seconds the start waits for stores that are not reached."""
 
 
 class RunnableServer(Protocol):
@@ -113,11 +123,37 @@ def run_http(server: RunnableServer, given: Mapping[str, Any]) -> None:
 
     try:
         if options.workers == 1:
-            run(server._serve_http(_served(server, options), sockets, stdio.signals, ready))
+            run(_serve(server, options, sockets, stdio.signals, ready))
         else:
             _run_workers(server, options, sockets, ready)
     finally:
         _close(sockets)
+
+
+async def _serve(
+    server: RunnableServer, options: Options, sockets: list[socket], signals: Any, ready: Callable[[], None]
+) -> None:
+    # Before the first subscriber, who would otherwise miss what is published while the stores are being opened.
+    await wait_for_stores(server.stores, options.stores_wait)
+    await server._serve_http(_served(server, options), sockets, signals, ready)
+
+
+async def wait_for_stores(stores: Stores, seconds: float) -> None:
+    """Return when the stores can be used. Raise `StoreFailed` when the time is up, and where waiting does not help."""
+    give_up_at = time.monotonic() + seconds
+    backoff = Backoff(longest=_LONGEST_PAUSE)
+    is_said = False
+    while True:
+        try:
+            return await stores.check()
+        except StoreFailed as error:
+            left = give_up_at - time.monotonic()
+            if not error.temporary or left <= 0:
+                raise
+            if not is_said:
+                log.warning("waiting for the store, up to %s: %s", counted(seconds, "second"), error)
+                is_said = True
+        await asyncio.sleep(min(backoff.after(None), left))
 
 
 def _warn_of_keys(server: RunnableServer) -> None:
@@ -143,6 +179,8 @@ def _read(given: Mapping[str, Any]) -> Options:
         raise ServerError(f"An option of run() is not what it should be: {error}") from None
     if options.workers < 1:
         raise ServerError("A server needs at least one worker")
+    if not 0 <= options.stores_wait < inf:
+        raise ServerError("stores_wait= is a number of seconds; 0 does not wait")
     if options.log_level is not None and options.log_level not in logs.LEVELS:
         raise ServerError(f"{options.log_level!r} is not a log level: use one of {', '.join(logs.LEVELS)}")
     return options
@@ -231,16 +269,9 @@ def _work(worker: Any, server: RunnableServer, options: Options, sockets: list[s
     if stores is not None:
         server._use_stores(stores)
     try:
-        run(_serve(worker, server, _served(server, options), sockets, stores))
+        run(_serve(server, options, sockets, worker.signals, worker.ready))
     finally:
         if stores is not None:
             stores.close()
         if worker.orphaned and path is not None:
             shutil.rmtree(path.parent, ignore_errors=True)
-
-
-async def _serve(worker: Any, server: RunnableServer, application: Any, sockets: list[socket], stores: Any) -> None:
-    if stores is not None:
-        # Open the file before anybody subscribes, or a subscriber would miss messages that are published meanwhile.
-        await stores.open()
-    await server._serve_http(application, sockets, worker.signals, worker.ready)

@@ -401,8 +401,10 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 
 def _secrets(secret: Any) -> list[str | bytes] | None:
-    given = secret if secret is not None else os.environ.get(_SECRET)
-    return None if not given else [given] if isinstance(given, str | bytes) else list(given)
+    if secret is None:
+        # A comma separates them. So a new secret can be added, and the old one taken away, without a change of code.
+        return [each.strip() for each in os.environ.get(_SECRET, "").split(",") if each.strip()] or None
+    return None if not secret else [secret] if isinstance(secret, str | bytes) else list(secret)
 
 
 def _stores(stores: Stores | str | os.PathLike[str] | None) -> Stores | None:

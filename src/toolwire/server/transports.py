@@ -233,7 +233,6 @@ class Serving:
         from toolwire.http.serving import HttpServer
 
         loop = asyncio.get_running_loop()
-        await self.stores.check()
         async with self._life.held():
             serving = HttpServer(application, sockets, drain=self.limits.drain)
             self._stop = lambda: _discard(loop.call_soon_threadsafe(serving.stop))
@@ -244,9 +243,9 @@ class Serving:
                 self._stop = None
 
     def _use_stores(self, stores: Stores) -> None:
-        """Use other stores from now on. Call this before anything is served."""
-        for name in ("kv", "log", "bus"):
-            # Change the object itself, because several parts of the server hold it.
+        """Keep state elsewhere from now on; before anything is served."""
+        for name in ("kv", "log", "bus", "queue"):
+            # In place: several parts of the server hold the same container.
             object.__setattr__(self.stores, name, getattr(stores, name))
         self._link = None
 
@@ -254,8 +253,8 @@ class Serving:
         """Run until the client goes away or a signal comes. `transport` is "stdio", "http" or any `Channel`.
 
         The options of "http" are `host`, `port`, `path`, `workers`, `public_url`, `allowed_hosts`, `allowed_origins`,
-        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `trusted_proxies`, `access_log`, `log_level` and
-        `on_ready`. "streamable-http" is "http", and "sse" is "http" with `sse=True`.
+        `cors`, `allow_unauthenticated`, `stateless`, `sse`, `trusted_proxies`, `access_log`, `log_level`, `on_ready`
+        and `stores_wait`. "streamable-http" is "http", and "sse" is "http" with `sse=True`.
         """
         if isinstance(transport, str) and transport in _NAMES_OF_HTTP:
             transport, options = "http", {**_NAMES_OF_HTTP[transport], **options}

@@ -50,9 +50,7 @@ class RedisQueue:
             self._max_bytes,
         )
         while True:
-            answer, *other = await self._link.ask(
-                scripts.CHANGE, self._now(), name, *arguments, keys=(b"kv:" + name,)
-            )
+            answer, *other = await self._link.ask(scripts.CHANGE, self._now(), name, *arguments, keys=(b"kv:" + name,))
             if answer != b"full" or not other:
                 break
             await self._link.ask(SWEEP, self._now(), *other, keys=[b"kv:" + each for each in other])

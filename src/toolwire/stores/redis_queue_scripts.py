@@ -181,7 +181,7 @@ end
 
 _FINDING: Final = ("kv-deadlines", "kv-sizes", *_QUEUE_KEYS)
 
-# Returns "written"; "other" and the record that is there; "lost"; "crowded"; or "full" and names of values that are over.
+# Returns "written"; "other" and the record that is there; "lost"; "crowded"; "full" and names of values that are over.
 CHANGE: Final = Script(
     _KV,
     _STORE,
