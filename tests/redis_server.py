@@ -1,8 +1,10 @@
-"""A real Redis for tests: on a socket in a folder of its own, with nothing written to disk."""
+"""A real Redis for tests: on a socket in a folder of its own, and on a port where it has to be one of several."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -31,16 +33,18 @@ def require_redis() -> str:
 class RedisServer:
     """The process. It can be killed, paused and started again at the same address."""
 
-    def __init__(self, folder: Path, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, options: tuple[str, ...] = (), port: int = 0) -> None:
         self._program = require_redis()
         self._folder = folder
         self._options = options
+        self.port = port
         self.socket = folder / "redis.sock"
-        self.url = f"unix://{self.socket}"
+        self.url = f"redis://127.0.0.1:{port}/0" if port else f"unix://{self.socket}"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [self._program, "--port", "0", "--unixsocket", str(self.socket), "--save", "", "--appendonly", "no"]
+        command = [self._program, "--port", str(self.port), "--unixsocket", str(self.socket)]
+        command += ["--save", "", "--appendonly", "no"]
         log = self._folder / "redis.log"
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -61,13 +65,18 @@ class RedisServer:
 
     def command(self, *words: str | bytes) -> bytes:
         """Send one command by hand, and give the beginning of the reply."""
-        parts = [word.encode() if isinstance(word, str) else word for word in words]
-        packed = b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)
             connection.connect(str(self.socket))
-            connection.sendall(packed)
+            connection.sendall(packed(*words))
             return connection.recv(65536)
+
+    def until(self, expected: bytes, *words: str | bytes) -> None:
+        """Send a command again and again until its reply has this in it."""
+        deadline = time.monotonic() + 60
+        while expected not in (reply := self.command(*words)):
+            assert time.monotonic() < deadline, reply
+            time.sleep(0.02)
 
     def kill(self) -> None:
         assert self.process is not None
@@ -83,12 +92,18 @@ class RedisServer:
         self.process.send_signal(signal.SIGCONT)
 
 
+def packed(*words: str | bytes) -> bytes:
+    """A command as it is sent."""
+    parts = [word.encode() if isinstance(word, str) else word for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
+
+
 @contextmanager
-def running(*options: str) -> Iterator[RedisServer]:
+def running(*options: str, port: int = 0) -> Iterator[RedisServer]:
     """A Redis until the end of the block. The folder is a short one: the path of a socket has at most 107 bytes."""
     require_redis()
     with tempfile.TemporaryDirectory(prefix="tw-redis-") as folder:
-        server = RedisServer(Path(folder), options)
+        server = RedisServer(Path(folder), options, port)
         server.start()
         try:
             yield server
@@ -96,8 +111,61 @@ def running(*options: str) -> Iterator[RedisServer]:
             server.kill()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextmanager
+def replica_of(primary: RedisServer) -> Iterator[RedisServer]:
+    """A replica that has everything that its primary has."""
+    with running("--replicaof", "127.0.0.1", str(primary.port), port=free_port()) as replica:
+        replica.until(b"master_link_status:up", "INFO", "replication")
+        yield replica
+
+
+@contextmanager
+def sentinel_of(primary: RedisServer, name: str, *settings: str) -> Iterator[int]:
+    """A Sentinel that alone decides on a failover; its port. It notices a dead primary after half a second."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="tw-sentinel-") as folder:
+        lines = (
+            f"port {port}",
+            f"dir {folder}",
+            f"sentinel monitor {name} 127.0.0.1 {primary.port} 1",
+            f"sentinel down-after-milliseconds {name} 500",
+            f"sentinel failover-timeout {name} 3000",
+            *settings,
+        )
+        # It writes into its own configuration.
+        configuration = Path(folder) / "sentinel.conf"
+        configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        log = Path(folder) / "sentinel.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [require_redis(), str(configuration), "--sentinel"], stdout=output, stderr=output
+            )
+        try:
+            deadline = time.monotonic() + 30
+            # Without a replica that it knows it could not replace the primary.
+            while b"slaves=1" not in ask(port, "INFO", "sentinel"):
+                assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.02)
+            yield port
+        finally:
+            process.kill()
+            process.wait()
+
+
+def ask(port: int, *words: str) -> bytes:
+    """Send one command to a port, and give the beginning of the reply; nothing where nobody listens yet."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(packed(*words))
+            return connection.recv(65536)
+    except ConnectionRefusedError:
+        return b""
+
+
+def free_port(most: int = 65_535) -> int:
+    """A port that nobody listens on. A node of a cluster uses the one 10,000 above it, too."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", 0 if most == 65_535 else random.randint(15_000, most)))
+            port: int = probe.getsockname()[1]
+            return port

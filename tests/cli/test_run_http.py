@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.http_process import Connection, Served, connected, modern, started, text_of_call
+from tests.redis_server import running as redis_running
 
 from toolwire.cli import main
 
@@ -188,11 +189,44 @@ async def test_stores_that_are_named_outlive_the_process(tmp_path: Path) -> None
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_store_that_is_not_reached_is_named_without_its_password(tmp_path: Path, workers: str) -> None:
     address = "redis://:hunter2@127.0.0.1:1/0?timeout=0.1"
-    done = toolwire(write(tmp_path), "--transport", "http", "--port", "0", "--workers", workers, "--stores", address)
+    at_once = ("--workers", workers, "--stores", address, "--stores-wait", "0")
+    done = toolwire(write(tmp_path), "--transport", "http", "--port", "0", *at_once)
     assert done.returncode == 1
     assert "The store redis://127.0.0.1:1/0 cannot be used: it is not reached" in done.stderr
     assert "Traceback" not in done.stderr
     assert "hunter2" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Redis has no server for Windows")
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_the_start_waits_for_a_store_that_is_not_there_yet(tmp_path: Path, workers: str) -> None:
+    with redis_running() as redis:
+        redis.kill()
+        command = [sys.executable, "-m", "toolwire", "run", write(tmp_path), "--transport", "http", "--port", "0"]
+        process = await asyncio.create_subprocess_exec(
+            *map(str, command),
+            *("--workers", workers, "--stores", f"{redis.url}?timeout=0.1"),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        served = Served(process)
+        try:
+            while "waiting for the store, up to 60 seconds" not in (line := await served.line()):
+                assert line
+            redis.start()
+            await served.find_address()
+            assert await ask(served.port, "recall", key="a") == "nothing"
+        finally:
+            process.terminate()
+            await served.end()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Redis has no server for Windows")
+def test_the_start_does_not_wait_for_what_waiting_does_not_change(tmp_path: Path) -> None:
+    with redis_running("--requirepass", "right") as redis:
+        done = toolwire(write(tmp_path), "--transport", "http", "--port", "0", "--stores", redis.url)
+    assert done.returncode == 1
+    assert "it does not accept the user name and password of its address" in done.stderr
+    assert "waiting" not in done.stderr
 
 
 def test_an_address_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.http.httpclient import HttpClient, SessionClient, initialize_request
 
 from toolwire import Context, Server
+from toolwire.http import readiness
 from toolwire.stores import MemoryKV, MemoryLog, StoreFailed, Stores
 
 FAILURE = "The store redis://inside.example:6379/0 cannot be used: it is not reached"
@@ -97,14 +98,16 @@ async def test_a_session_that_cannot_be_looked_up_is_refused_for_now(
     assert (await client.post(client.request("tools/list"))).status == 200
 
 
-async def test_readiness_tells_of_the_store(app: Any, stores: Stores) -> None:
+async def test_readiness_tells_of_the_store(app: Any, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "COUNTS_SECONDS", 0.0)
+
     async def probe(path: str) -> tuple[int | None, bytes]:
         answer = await HttpClient(app, path=path).start("GET").finished()
         return answer.status, answer.body
 
     assert await probe("/readyz") == (200, b"ok")
     stores.kv.broken = True  # type: ignore[attr-defined]
-    assert await probe("/readyz") == (503, b"the store cannot be reached")
+    assert await probe("/readyz") == (503, b"the store cannot be used")
     assert await probe("/livez") == (200, b"ok")
 
 

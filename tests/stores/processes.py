@@ -62,8 +62,8 @@ class Process:
 LISTENER = """
 async def main():
     heard = asyncio.Queue()
-    await stores.check()
     stores.bus.subscribe("t", heard.put_nowait)
+    await stores.check()
     say("ready")
     while True:
         message = (await heard.get()).decode()

@@ -108,8 +108,9 @@ class Bus(Protocol):
         """Call `callback` on the running loop for each message. Return a function that ends this at once, from any
         thread.
 
-        `on_lost` is called when messages were dropped, before the messages that follow: a subscriber that mirrors a
-        state should read all of it again. Raise `StoreFull`.
+        Messages of this process are heard from now on; those of others at the latest when an operation of the stores
+        that is begun afterwards has ended. `on_lost` is called when messages were dropped, before the messages that
+        follow: a subscriber that mirrors a state should read all of it again. Raise `StoreFull`.
         """
 
 

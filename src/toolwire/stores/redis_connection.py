@@ -154,7 +154,8 @@ class RedisConnection:
         await self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)
 
     async def read(self) -> Any:
-        return await self._connection.read_response()
+        # The library would end the connection for some errors that are the reply to one command only.
+        return await self._connection.read_response(disconnect_on_error=False)
 
     async def close(self) -> None:
         self._is_open = False

@@ -99,7 +99,7 @@ class RedisErrors:
             return f"it did not answer within {counted(self._seconds, 'second')}"
         if isinstance(error, kinds.InvalidResponse):
             return "what answers there is not Redis"
-        if isinstance(error, kinds.NoPermissionError):
+        if isinstance(error, kinds.NoPermissionError) or "ACL failure" in text or "NOPERM" in text:
             return f"the user of its address may not do what the store needs ({text})"
         code = self._code(error)
         if code is not None:

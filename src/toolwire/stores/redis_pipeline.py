@@ -256,7 +256,9 @@ class RedisPipeline:
             for call in calls:
                 try:
                     (answered if await self._read(self.connection, call) else again).append(call)
-                except self._errors.response as error:
+                except self._errors.base as error:
+                    if not self._errors.is_refusal(error):
+                        raise
                     refusal = error
                     again.append(call)
         except (OSError, self._errors.base) as error:
@@ -297,14 +299,10 @@ class RedisPipeline:
 
     def _give_up(self, calls: list[ScriptCall], error: BaseException) -> list[ScriptCall]:
         """Fail scripts that may have run, and return the others, which can be sent again."""
-        # Refused, where the library takes the refusal for the end of the connection; of the next ones nothing is known.
-        again = calls[:1] if self._errors.is_refusal(error) else []
-        for call in calls[len(again) :]:
-            if call.script.repeatable:
-                again.append(call)
-            else:
+        for call in calls:
+            if not call.script.repeatable:
                 self._fail([call], error if isinstance(error, self._errors.timeout) else AnswerLost())
-        return again
+        return [each for each in calls if each.script.repeatable]
 
     def _fail(self, calls: list[ScriptCall], error: BaseException) -> None:
         for call in calls:

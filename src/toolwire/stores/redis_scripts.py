@@ -421,7 +421,8 @@ for index = 2, #ARGV do
     local last = redis.call('HGET', topic, 'last')
     if not last then
         last = first_number()
-        redis.call('UNLINK', messages)
+        -- Those that are left belong to other numbers. What is not a stream belongs to another program.
+        if redis.call('XLEN', messages) > 0 then redis.call('UNLINK', messages) end
         -- Where Redis is full it cannot be written down; then the next look begins anew, and everybody notices.
         redis.pcall('HSET', topic, 'last', last, 'bytes', 0)
     end
