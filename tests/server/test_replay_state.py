@@ -672,6 +672,27 @@ async def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatc
         assert list(second["inputRequests"]) == ["last"]
 
 
+async def test_keys_are_rotated_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLWIRE_SECRET", OLD_SECRET)
+    async with connect(greeter(), MODERN, EVERYTHING) as client:
+        first = await client.result("tools/call", HELLO)
+    more = HELLO | answered(first, first="Ada")
+    monkeypatch.setenv("TOOLWIRE_SECRET", f" {SECRET} ,\n{OLD_SECRET},")
+    async with connect(greeter(), MODERN, EVERYTHING) as client:
+        second = await client.result("tools/call", more)
+    monkeypatch.setenv("TOOLWIRE_SECRET", SECRET)
+    async with connect(greeter(), MODERN, EVERYTHING) as client:
+        last = await client.result("tools/call", HELLO | answered(second, last="Lovelace"))
+        assert last["content"][0]["text"] == "Hello Ada Lovelace"
+        assert (await client.error("tools/call", more))["message"] == INVALID
+
+
+@pytest.mark.parametrize("value", ["", " ", ",", " , "])
+def test_an_empty_variable_is_no_key(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("TOOLWIRE_SECRET", value)
+    assert not Server("s")._has_secret
+
+
 @pytest.mark.covers("MRTR-10", "STL-1", "STL-2", "STL-4")
 @pytest.mark.parametrize("hmac", [False, True])
 async def test_two_servers_serve_alternating_rounds(hmac: bool) -> None:

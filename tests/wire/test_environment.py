@@ -10,7 +10,7 @@ from toolwire.wire import environment
 from toolwire.wire.environment import POSIX, WINDOWS, child_environment
 
 SECRETS = ("AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "DATABASE_URL", "HTTPS_PROXY", "SSH_AUTH_SOCK", "PYTHONPATH")
-OURS = ("TOOLWIRE_SECRET", "TOOLWIRE_AUDIT_KEY", "TOOLWIRE_TOKEN", "TOOLWIRE_STORES")
+OURS = ("TOOLWIRE_SECRET", "TOOLWIRE_AUDIT_KEY", "TOOLWIRE_TOKEN", "TOOLWIRE_STORES", "TOOLWIRE_STORES_LIMITS")
 
 
 @pytest.fixture(params=[POSIX, WINDOWS], ids=["posix", "windows"])
