@@ -480,7 +480,7 @@ def test_an_address_that_is_none(address: str) -> None:
 def test_an_address_is_shown_without_its_secrets(address: str, shown: str) -> None:
     stores = RedisStores(address)
     assert stores._link.errors.store == shown
-    assert SECRET not in f"{stores!r} {stores._link._address!r}"
+    assert SECRET not in f"{stores!r} {stores._link._servers._address!r}"
 
 
 def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

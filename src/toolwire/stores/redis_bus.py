@@ -48,7 +48,7 @@ class _Heard:
 
     def looked(self, future: asyncio.Future[Any]) -> None:
         """Take note of a first look that failed: messages that others sent meanwhile were not kept."""
-        if not future.cancelled() and future.exception() is not None:
+        if not future.cancelled() and future.exception() is not None and self.seen is None:
             self.is_doubted = True
 
 
@@ -59,9 +59,16 @@ class RedisBus(MemoryBus):
         super().__init__(max_subscribers=max_subscribers, max_pending=max_pending)
         self._link = link
         self._heard: dict[str, _Heard] = {}
-        self._bell = b"bus-bell:" + os.urandom(9).hex().encode()
+        self._bell_of_process: bytes | None = None
         # Those who wait until the bell is heard.
         self._checks: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    @property
+    def _bell(self) -> bytes:
+        """The key of the stream by which this process wakes its own listener. Forked processes have different ones."""
+        if self._bell_of_process is None:
+            self._bell_of_process = b"bus-bell:" + os.urandom(9).hex().encode()
+        return self._bell_of_process
 
     async def publish(self, topic: str, data: bytes) -> None:
         encoded, data = encode_name(topic), bytes(data)
@@ -150,6 +157,8 @@ class RedisBus(MemoryBus):
         """Take the reply to a look; `asked` are the numbers that it was sent with."""
         has_begun = False
         for heard, number, (last, *messages) in zip(topics, asked, reply[1:], strict=True):
+            if self._heard.get(heard.name) is not heard:
+                continue  # Nobody listens to it any more.
             newest = int(last)
             if number is None:
                 has_begun = has_begun or heard.seen is None
@@ -175,7 +184,7 @@ class RedisBus(MemoryBus):
     def _take(self, heard: _Heard, messages: Sequence[tuple[bytes, Sequence[bytes]]]) -> None:
         for identifier, fields in messages:
             number = int(identifier.partition(b"-")[0])
-            if self._heard.get(heard.name) is not heard or heard.seen is None or number <= heard.seen:
+            if heard.seen is None or number <= heard.seen or self._heard.get(heard.name) is not heard:
                 continue
             if number != heard.seen + 1:
                 self._tell_lost(heard.name)
@@ -210,6 +219,7 @@ class RedisBus(MemoryBus):
             bell = prefix + self._bell
             wait = int(LISTEN_SECONDS * 1000)
             found = await ask("XREAD", "COUNT", 1000, "BLOCK", wait, "STREAMS", bell, *topics, rung, *places)
+            self._link.deafness = None
             for key, messages in found or ():
                 if key == bell:
                     rung = messages[-1][0]

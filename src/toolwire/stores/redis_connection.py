@@ -39,7 +39,7 @@ class RedisServers:
         self._last: Node | None = None
         self._sentinels = list(address.nodes) if address.service else []
         try:
-            self._pool(address.url_of(address.nodes[0] if address.nodes else None), timeout)
+            self._pool(address.url_of(address.nodes[0] if address.nodes else None), timeout).make_connection()
         except (TypeError, ValueError):
             raise ServerError("The address of the store has an option that the client library does not know") from None
 

@@ -74,8 +74,7 @@ class RedisLink:
         client = require("redis", extra="redis", what="A store on Redis")
         self.errors: RedisErrors = RedisErrors(client, address, prefix, timeout)
         self.deafness: BaseException | None = None
-        """Why no messages are heard now."""
-        self._address = address
+        """Why no messages are heard now. The listener clears it when it hears again."""
         self._servers = RedisServers(address, self.prefix, self.errors, timeout)
         self._listener = listener
         self._met: bytes | None = None
@@ -235,9 +234,7 @@ class RedisLink:
                 pipeline.doubt()
                 raise self.errors.connection("two servers took changes")
             await connection.send([command])
-            reply = await connection.read()
-            self.deafness = None
-            return reply
+            return await connection.read()
 
         try:
             while True:

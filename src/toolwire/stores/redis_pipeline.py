@@ -233,7 +233,12 @@ class RedisPipeline:
         if looks:
             await connection.send([each.script.in_full(self._prefix, each.arguments, each.keys) for each in looks])
             for look in looks:
-                look.then(await connection.read())
+                try:
+                    look.then(await connection.read())
+                except self._errors.response as error:
+                    # Who cannot listen can still do the rest. The other connection fails in the same way, and says so.
+                    if self._errors.is_refusal(error):
+                        raise
 
     async def _teach(self, connection: RedisConnection) -> None:
         scripts = (*SCRIPTS, *QUEUE_SCRIPTS)
