@@ -62,3 +62,52 @@ async def test_a_link_that_is_left_makes_up_for_nothing() -> None:
     link.close()
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_message_to_one_process_is_heard_there_alone() -> None:
+    bus = MemoryBus()
+    links = [BusLink(bus, "t") for _ in range(3)]
+    heard = [Heard() for _ in links]
+    for number, (link, ears) in enumerate(zip(links, heard, strict=True)):
+        link.on("say", ears)
+        link.open()
+        link.hear(f"process {number}")
+    await links[0].send("process 1", "say", b"1")
+    links[0].post_to("process 1", "say", b"2")
+    links[0].post_to("process 0", "say", b"3")
+    links[0].post_to("nobody", "say", b"4")
+    links[0].post("say", b"5")
+    for ears in heard:
+        while b"5" not in ears:
+            await ears.until(len(ears) + 1)
+    assert heard == [[b"3", b"5"], [b"1", b"2", b"5"], [b"5"]]
+    for link in links:
+        link.close()
+
+
+async def test_a_process_that_is_left_hears_nothing_more() -> None:
+    bus = MemoryBus()
+    link, heard = BusLink(bus, "t"), Heard()
+    link.on("say", heard)
+    link.open()
+    leave = link.hear("process")
+    await link.send("process", "say", b"1")
+    await heard.until(1)
+    leave()
+    await link.send("process", "say", b"2")
+    await link.publish("say", b"3")
+    await heard.until(2)
+    assert heard == [b"1", b"3"]
+    link.close()
+
+
+async def test_messages_to_one_process_that_were_missed_are_told() -> None:
+    bus = MemoryBus(max_pending=1)
+    link, lost = BusLink(bus, "t"), asyncio.Event()
+    link.on_lost(lost.set)
+    link.open()
+    link.hear("process")
+    for _ in range(3):
+        await link.send("process", "say", b"")
+    await lost.wait()
+    link.close()
