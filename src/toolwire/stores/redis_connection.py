@@ -8,6 +8,7 @@ cluster says which node has the keys. Each new connection begins with a change, 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ class RedisServers:
         self._last: Node | None = None
         self._sentinels = list(address.nodes) if address.service else []
         try:
-            self._pool(address.url_of(address.nodes[0] if address.nodes else None), timeout).make_connection()
+            self._pool(address.url_of(address.nodes[0] if address.nodes else None)).make_connection()
         except (TypeError, ValueError):
             raise ServerError("The address of the store has an option that the client library does not know") from None
 
@@ -53,7 +54,7 @@ class RedisServers:
             if node in tried:
                 continue
             tried.add(node)
-            connection = RedisConnection(self._pool(self._address.url_of(node), timeout), self._errors)
+            connection = RedisConnection(self._pool(self._address.url_of(node)), self._errors, timeout)
             try:
                 await connection.open(GREET.in_full(self._prefix, ()))
             except (OSError, self._errors.base) as error:
@@ -78,7 +79,7 @@ class RedisServers:
         trouble: BaseException = UnknownService()
         for sentinel in tuple(self._sentinels):
             url = self._address.url_of_sentinel(sentinel)
-            connection = RedisConnection(self._pool(url, self._patience(self._sentinels)), self._errors)
+            connection = RedisConnection(self._pool(url), self._errors, self._patience(self._sentinels))
             try:
                 reply = await connection.open(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service))
             except (OSError, self._errors.base) as error:
@@ -96,13 +97,14 @@ class RedisServers:
     def _patience(self, servers: Sequence[Node]) -> float:
         return min(self._timeout, ONE_OF_SEVERAL) if len(servers) > 1 else self._timeout
 
-    def _pool(self, url: str, timeout: float) -> Any:
+    def _pool(self, url: str) -> Any:
         # The library's own retries would send again a script that may have run.
         never = self._asyncio.retry.Retry(self._client.backoff.NoBackoff(), 0)
         return self._asyncio.ConnectionPool.from_url(
             url,
             retry=never,
-            socket_timeout=timeout,
+            # The library would start a timeout for each command and each reply; `RedisConnection.limit` is for all.
+            socket_timeout=None,
             socket_connect_timeout=self._patience(self._address.nodes),
             health_check_interval=IDLE_SECONDS,
             protocol=2,
@@ -112,23 +114,26 @@ class RedisServers:
 class RedisConnection:
     """One connection of the client library, used for one exchange at a time."""
 
-    def __init__(self, pool: Any, errors: RedisErrors) -> None:
+    def __init__(self, pool: Any, errors: RedisErrors, timeout: float) -> None:
+        """`timeout` is how many seconds one exchange may take."""
         self.server: bytes = b""
         """The process that answers, by the name that Redis gave it; empty where the user may not ask for it."""
         self._pool = pool
         self._errors = errors
+        self._timeout = timeout
         self._connection = pool.make_connection()
         self._is_open = False
 
     async def open(self, greeting: Sequence[Any]) -> Any:
         """Connect, send a first command and return its reply. Nothing stays open where that fails."""
         try:
-            await self._connection.connect()
-            await self.send([greeting, ("INFO", "server")])
-            reply = await self.read()
-            with contextlib.suppress(self._errors.response):
-                found = _RUN_ID.search(await self.read())
-                self.server = found[1] if found else b""
+            async with self.limit():
+                await self._connection.connect()
+                await self.send([greeting, ("INFO", "server")])
+                reply = await self.read()
+                with contextlib.suppress(self._errors.response):
+                    found = _RUN_ID.search(await self.read())
+                    self.server = found[1] if found else b""
         except BaseException:
             await self.close()
             raise
@@ -144,11 +149,16 @@ class RedisConnection:
         """Say whether a script can be sent: the other side has not closed the connection meanwhile."""
         if self._is_open:
             try:
-                await self._pool.ensure_connection(self._connection)
-                await self._connection.check_health()
+                async with self.limit():
+                    await self._pool.ensure_connection(self._connection)
+                    await self._connection.check_health()
             except (OSError, self._errors.base):
                 self._is_open = False
         return self._is_open
+
+    def limit(self) -> asyncio.Timeout:
+        """Return the time limit of one exchange: `async with` it around `send` and `read`."""
+        return asyncio.timeout(self._timeout)
 
     async def send(self, commands: Sequence[Sequence[Any]]) -> None:
         await self._connection.send_packed_command(self._connection.pack_commands(commands), check_health=False)

@@ -46,7 +46,7 @@ class RedisErrors:
         kinds = redis.exceptions
         self.base: type[Exception] = redis.RedisError
         self.response: type[Exception] = redis.ResponseError
-        self.timeout: type[Exception] = kinds.TimeoutError
+        self.timeout: tuple[type[Exception], ...] = (kinds.TimeoutError, TimeoutError)
         self.unknown_script: type[Exception] = kinds.NoScriptError
         self.connection: type[Exception] = kinds.ConnectionError
         self.no_permission: type[Exception] = kinds.NoPermissionError
@@ -95,7 +95,7 @@ class RedisErrors:
             return f"its Sentinels know no primary with the name {self._address.service!r}"
         if isinstance(error, kinds.AuthenticationError):
             return "it does not accept the user name and password of its address"
-        if isinstance(error, kinds.TimeoutError | TimeoutError):
+        if isinstance(error, self.timeout):
             return f"it did not answer within {counted(self._seconds, 'second')}"
         if isinstance(error, kinds.InvalidResponse):
             return "what answers there is not Redis"
@@ -131,7 +131,7 @@ class RedisErrors:
         error = self._root(error)
         if isinstance(error, kinds.AuthenticationError):
             return False
-        return self.is_refusal(error) or isinstance(error, OSError | kinds.ConnectionError | kinds.TimeoutError)
+        return self.is_refusal(error) or isinstance(error, (OSError, kinds.ConnectionError, *self.timeout))
 
     def _code(self, error: BaseException) -> str | None:
         error = self._root(error)

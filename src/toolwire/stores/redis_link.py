@@ -233,8 +233,9 @@ class RedisLink:
                 # One of the two is no longer the primary.
                 pipeline.doubt()
                 raise self.errors.connection("two servers took changes")
-            await connection.send([command])
-            return await connection.read()
+            async with connection.limit():
+                await connection.send([command])
+                return await connection.read()
 
         try:
             while True:

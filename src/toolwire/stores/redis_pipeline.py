@@ -230,7 +230,9 @@ class RedisPipeline:
 
     async def _look_first(self, connection: RedisConnection) -> None:
         looks = self._meet(connection)
-        if looks:
+        if not looks:
+            return
+        async with connection.limit():
             await connection.send([each.script.in_full(self._prefix, each.arguments, each.keys) for each in looks])
             for look in looks:
                 try:
@@ -242,30 +244,33 @@ class RedisPipeline:
 
     async def _teach(self, connection: RedisConnection) -> None:
         scripts = (*SCRIPTS, *QUEUE_SCRIPTS)
-        await connection.send([("SCRIPT", "LOAD", script.text) for script in scripts])
-        for _ in scripts:
-            await connection.read()
+        async with connection.limit():
+            await connection.send([("SCRIPT", "LOAD", script.text) for script in scripts])
+            for _ in scripts:
+                await connection.read()
         self._knows_scripts = True
 
     async def _exchange(self, calls: list[ScriptCall]) -> list[ScriptCall]:
         """Make one round trip, and return the scripts that did not run and can be sent again."""
-        assert self.connection is not None
+        connection = self.connection
+        assert connection is not None
         answered: list[ScriptCall] = []
         again: list[ScriptCall] = []
         refusal: BaseException | None = None
         try:
-            if calls:
-                await self.connection.send(
-                    [each.script.by_name(self._prefix, each.arguments, each.keys) for each in calls]
-                )
-            for call in calls:
-                try:
-                    (answered if await self._read(self.connection, call) else again).append(call)
-                except self._errors.base as error:
-                    if not self._errors.is_refusal(error):
-                        raise
-                    refusal = error
-                    again.append(call)
+            async with connection.limit():
+                if calls:
+                    await connection.send(
+                        [each.script.by_name(self._prefix, each.arguments, each.keys) for each in calls]
+                    )
+                for call in calls:
+                    try:
+                        (answered if await self._read(connection, call) else again).append(call)
+                    except self._errors.base as error:
+                        if not self._errors.is_refusal(error):
+                            raise
+                        refusal = error
+                        again.append(call)
         except (OSError, self._errors.base) as error:
             again += self._give_up(calls[len(answered) + len(again) :], error)
             refusal = error
