@@ -50,7 +50,7 @@ def seconds(text: str) -> float:
     return value
 
 
-def seconds_or_none(text: str) -> float:
+def seconds_or_zero(text: str) -> float:
     return 0.0 if text == "0" else seconds(text)
 
 

@@ -106,7 +106,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     http.add_argument(
         "--stores-wait",
-        type=options.seconds_or_none,
+        type=options.seconds_or_zero,
         metavar="SECONDS",
         help="how long to wait at the start for a store that is not reached (default: 60; 0 does not wait)",
     )
