@@ -129,6 +129,7 @@ async def test_subscribers_learn_that_messages_were_lost(
     heard, elsewhere = Heard(), Heard()
     stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
     stores.bus.subscribe("u", elsewhere)
+    await stores.check()
     await others.bus.publish("t", b"before")
     await heard.until(1)
     for command in loss:

@@ -256,6 +256,8 @@ async def test_sentinels_lead_to_the_primary_and_to_the_next_one(
             # It agrees when it has heard from the replica.
             while not ask(sentinel, "SENTINEL", "FAILOVER", "notes").startswith(b"+OK"):
                 await asyncio.sleep(0.05)
+            # Until then it takes changes, which are lost.
+            primary.until(b"role:slave", "INFO", "replication")
         else:
             primary.kill()
         replica.until(b"role:master", "INFO", "replication")

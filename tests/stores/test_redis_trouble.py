@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from tests.redis_server import RedisServer, free_port, running
@@ -291,13 +292,10 @@ async def test_nothing_listens_there() -> None:
 @pytest.mark.parametrize("key", ["kv-names", "kv:a", "kv-sizes", "log-streams", "log:a", "bus:a", "bus-topic:a"])
 async def test_keys_of_another_kind(redis: RedisServer, stores: RedisStores, key: str) -> None:
     redis.command("SADD", "{toolwire}:" + key, "of another program")
-
-    async def listen() -> None:
-        stores.bus.subscribe("a", lambda data: None)
-        await stores.check()
-
+    bus: Any = stores.bus
+    stores.bus.subscribe("a", lambda data: None)
     outcomes = await asyncio.gather(
-        stores.kv.put("a", b"1"), stores.log.append("a", b"1"), listen(), return_exceptions=True
+        stores.kv.put("a", b"1"), stores.log.append("a", b"1"), bus.hear(), return_exceptions=True
     )
     (failed,) = [each for each in outcomes if isinstance(each, BaseException)]
     assert isinstance(failed, StoreFailed)
