@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.http1.raw_http import certificate
@@ -24,7 +25,8 @@ PATIENT = 120.0
 
 @pytest.fixture
 def primary() -> Iterator[RedisServer]:
-    with running(port=free_port()) as server:
+    # It passes its data on to a replica at once, instead of waiting for further ones.
+    with running("--repl-diskless-sync-delay", "0", port=free_port()) as server:
         yield server
 
 
@@ -52,8 +54,12 @@ class Refusing:
         self.left = 0
         self.refused = 0
         self.port = 0
+        self.carrying: set[asyncio.Task[Any]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.carrying.add(task)
         inner, outer = await asyncio.open_unix_connection(self._redis.socket)
         try:
             while words := await _command(reader):
@@ -99,6 +105,9 @@ async def refusing(redis: RedisServer, refusal: bytes) -> AsyncIterator[Refusing
         yield proxy
     finally:
         server.close()
+        for task in proxy.carrying:
+            task.cancel()
+        await asyncio.gather(*proxy.carrying, return_exceptions=True)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +181,7 @@ async def test_a_failover_by_readonly_is_followed_to_the_new_primary(
     stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
     await stores.bus.publish("t", b"before")
     await stores.kv.put("a", b"1")
-    primary.command("WAIT", "1", "0")
+    replica.until(b":1", "EXISTS", "{toolwire}:kv:a")
     fail_over(primary, replica)
     assert await stores.kv.put("b", b"2")
     assert await stores.kv.get("a") == b"1"
@@ -212,7 +221,7 @@ async def test_a_server_that_is_replaced_at_the_same_address(primary: RedisServe
     heard = Heard()
     stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
     await stores.bus.publish("t", b"before")
-    primary.command("WAIT", "1", "0")
+    replica.until(b":1", "XLEN", "{toolwire}:bus:t")
     targets[0] = replica
     replica.command("REPLICAOF", "NO", "ONE")
     primary.kill()
@@ -251,7 +260,7 @@ async def test_sentinels_lead_to_the_primary_and_to_the_next_one(
         stores.bus.subscribe("t", heard, on_lost=lambda: heard(b"lost"))
         assert await stores.kv.put("a", b"1")
         assert b":1" in primary.command("EXISTS", "{toolwire}:kv:a")
-        primary.command("WAIT", "1", "0")
+        replica.until(b":1", "EXISTS", "{toolwire}:kv:a")
         if how == "on request":
             # It agrees when it has heard from the replica.
             while not ask(sentinel, "SENTINEL", "FAILOVER", "notes").startswith(b"+OK"):

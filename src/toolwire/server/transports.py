@@ -243,9 +243,9 @@ class Serving:
                 self._stop = None
 
     def _use_stores(self, stores: Stores) -> None:
-        """Keep state elsewhere from now on; before anything is served."""
+        """Use other stores from now on. Call this before anything is served."""
         for name in ("kv", "log", "bus", "queue"):
-            # In place: several parts of the server hold the same container.
+            # Change the object itself, because several parts of the server hold it.
             object.__setattr__(self.stores, name, getattr(stores, name))
         self._link = None
 

@@ -83,6 +83,7 @@ class RedisBus(MemoryBus):
     def subscribe(
         self, topic: str, callback: Callable[[bytes], None], *, on_lost: Callable[[], None] | None = None
     ) -> Callable[[], None]:
+        self._link.wake()
         leave = super().subscribe(topic, callback, on_lost=on_lost)
         with self._lock:
             heard = None if topic in self._heard else self._heard.setdefault(topic, _Heard(topic))

@@ -107,6 +107,10 @@ class RedisLink:
         self._open().add(ScriptCall(script, arguments, keys, then, due, loop, future))
         return future
 
+    def wake(self) -> None:
+        """Start to listen, without running a script. Raise `StoreFailed` when the store is closed."""
+        self._open()
+
     def repeat(
         self, script: Script, arguments: Callable[[], Sequence[Any]], seconds: float, ended: Callable[[], None]
     ) -> Callable[[], None]:
