@@ -10,15 +10,13 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from importlib.util import find_spec
 from typing import Final
 
 from tests.simulation.clients import Client
 from tests.simulation.fleet import Fleet, Replica
 from tests.simulation.network import Fate
 from tests.simulation.world import Process
-
-from toolwire.stores import Stores
 
 #: What may go wrong.
 FAULTS: Final = (
@@ -51,7 +49,9 @@ STATES: tuple[str, ...] = (
     "starting",
     "draining",
 )
-if any(each.name == "queue" for each in fields(Stores)):
+#: Whether tasks wait in the queue of the stores for a free slot.
+QUEUES_TASKS: Final = find_spec("toolwire.server.tasks.taking") is not None
+if QUEUES_TASKS:
     STATES = (*STATES, "queued")
 _OF_FLEET: Final = ("orphaned", "starting", "draining", "queued")
 _OF_PROCESS: Final = ("lost answers of the store", "pause", "blocked loop", "kill", "stop")

@@ -6,18 +6,17 @@ Each names the rule that it breaks. A mistake in the store is made in the model 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from tests.simulation import store_model
+from tests.simulation.faults import QUEUES_TASKS
 
 from toolwire.http.legacy.get_stream import GetStream
 from toolwire.http.legacy.session_records import SessionRecords
 from toolwire.http.legacy.session_streams import SessionStreams
 from toolwire.protocol import tasks as task_rules
 from toolwire.server.components import Tool
-from toolwire.stores import Stores
 
 
 class Mistake(NamedTuple):
@@ -174,15 +173,12 @@ MISTAKES: dict[str, Mistake] = {
     "every tool is idempotent": Mistake(("begun twice",), _every_tool_is_idempotent, ("kill", "stop")),
 }
 _STORE: Final = ("clock jump", "outage of the store", "blocked loop")
-if any(each.name == "queue" for each in fields(Stores)):
+if QUEUES_TASKS:
     MISTAKES |= {
         "an attempt is not checked": Mistake(("lost attempt",), _an_attempt_is_not_checked, ("pause",)),
         "a renewal is not guarded": Mistake(("lost lease",), _a_renewal_is_not_guarded, ("pause",)),
         "the store takes leases away": Mistake(("healthy", "begun twice"), _the_store_takes_leases_away, _STORE),
         "an end is written in two steps": Mistake(("no end",), _an_end_is_written_in_two_steps, ("kill",)),
-    }
-if find_spec("toolwire.server.tasks.watching") is not None:
-    MISTAKES |= {
         "a lease is lost at first sight": Mistake(("healthy",), _a_lease_is_lost_at_first_sight, _STORE),
         "the end of a task is given up": Mistake(("no end",), _the_end_of_a_task_is_given_up, ("outage of the store",)),
         "nobody looks for orphans": Mistake(("no end",), _nobody_looks_for_orphans, ("kill",)),
