@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Final
 
 from toolwire.stores.queue import BURIED_SECONDS, MOST_BURIED, MOST_DUE, MOST_LEASES
-from toolwire.stores.redis_scripts import CLOCK_PART, KV_PART, KV_KEYS, STORE_PART, Script
+from toolwire.stores.redis_scripts import CLOCK_PART, KV_KEYS, KV_PART, STORE_PART, Script
 
 _QUEUE_KEYS: Final = (
     *("queue-places", "queue-ends", "queue-ages", "queue-delays", "queue-lines", "queue-turns", "queue-held"),
