@@ -162,10 +162,14 @@ def ask(port: int, *words: str) -> bytes:
         return b""
 
 
-def free_port(most: int = 65_535) -> int:
-    """A port that nobody listens on. A node of a cluster uses the one 10,000 above it, too."""
+def free_port() -> int:
+    """A port that nobody listens on, nor on the one 10,000 above it, which a node of a cluster uses, too.
+
+    Both are below those that the system gives to outgoing connections.
+    """
     while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", 0 if most == 65_535 else random.randint(15_000, most)))
-            port: int = probe.getsockname()[1]
+        port = random.randint(12_000, 22_000)
+        with socket.socket() as one, socket.socket() as two, contextlib.suppress(OSError):
+            one.bind(("", port))
+            two.bind(("", port + 10_000))
             return port

@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import Final
 
 from toolwire.stores.queue import BURIED_SECONDS, MOST_BURIED, MOST_DUE, MOST_LEASES
-from toolwire.stores.redis_scripts import _CLOCK, _KV, _KV_KEYS, _STORE, Script
+from toolwire.stores.redis_scripts import CLOCK_PART, KV_KEYS, KV_PART, STORE_PART, Script
 
 _QUEUE_KEYS: Final = (
     *("queue-places", "queue-ends", "queue-ages", "queue-delays", "queue-lines", "queue-turns", "queue-held"),
@@ -183,8 +183,8 @@ _FINDING: Final = ("kv-deadlines", "kv-sizes", *_QUEUE_KEYS)
 
 # Returns "written"; "other" and the record that is there; "lost"; "crowded"; "full" and names of values that are over.
 CHANGE: Final = Script(
-    _KV,
-    _STORE,
+    KV_PART,
+    STORE_PART,
     _LEASES,
     _PLACES,
     """
@@ -236,13 +236,13 @@ if wanted ~= '' then
 end
 return {'written'}
 """,
-    keys=(*_KV_KEYS, *_QUEUE_KEYS),
+    keys=(*KV_KEYS, *_QUEUE_KEYS),
     repeatable=True,
 )
 
 # Returns the names of the tasks; nothing for a process without a lease.
 TAKE: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     _LEASES,
     _PLACES,
     f"""
@@ -335,7 +335,7 @@ return found
 
 # Returns the records of tasks, in the order of their names; nothing for one that has none.
 READ: Final = Script(
-    _KV,
+    KV_PART,
     """
 local now, found = clock(ARGV[1]), {}
 for index = 2, #ARGV do
@@ -349,7 +349,7 @@ return found
 
 # Returns names and processes of tasks, in turns.
 ORPHANS: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     _LEASES,
     _PLACES,
     """
@@ -383,7 +383,7 @@ return found
 
 # Returns names of tasks.
 WAITING: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     _LEASES,
     _PLACES,
     """
@@ -406,7 +406,7 @@ return found
 
 # Returns "held", process and kind; or "ready", kind, owner and the rest of its delay.
 PLACE: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     _LEASES,
     _PLACES,
     """
@@ -423,7 +423,7 @@ return {'ready', place.kind, place.owner, string.format('%.17g', math.max(place.
 # Returns how many tasks are delayed, how many are orphans, how long the oldest waits, how many leases there are; and a
 # letter with a kind, and a number, in turns.
 COUNTS: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     _LEASES,
     _PLACES,
     """
@@ -448,7 +448,7 @@ return found
 
 # Returns 1, or 0 for a process that must not get a lease again.
 RENEW: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     _LEASES,
     """
 local now, process, lease = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3])
@@ -464,7 +464,7 @@ return 1
 
 # Returns 1 when the process has no lease now. Without a number the lease ends in any case, and for good.
 BURY: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     _LEASES,
     _PLACES,
     f"""
@@ -489,7 +489,7 @@ return 1
 
 # Both return processes and the numbers of their last renewals, in turns.
 STALE: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     _LEASES,
     f"""
 local found = {{}}
@@ -503,7 +503,7 @@ return found
     repeatable=True,
 )
 ALL_LEASES: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     _LEASES,
     """
 local start, found = ARGV[1], {}

@@ -69,7 +69,7 @@ _TOPIC_MS: Final = 60_000
 #: So many values have to be over before a script asks for their removal, beside its own work.
 _SWEEP_FROM: Final = 64
 
-_CLOCK: Final = """
+CLOCK_PART: Final = """
 local prefix = string.match(KEYS[1], '^{[^}]*}')
 local function clock(given)
     if given ~= '' then return tonumber(given) end
@@ -94,8 +94,8 @@ return 1
 
 # --- KV ---
 
-_KV: Final = (
-    _CLOCK
+KV_PART: Final = (
+    CLOCK_PART
     + f"""
 local names, deadlines = prefix .. ':kv-names', prefix .. ':kv-deadlines'
 local sizes, bytes = prefix .. ':kv-sizes', prefix .. ':kv-bytes'
@@ -136,10 +136,10 @@ end
 """
 )
 
-_KV_KEYS: Final = ("kv-names", "kv-deadlines", "kv-sizes", "kv-bytes")
+KV_KEYS: Final = ("kv-names", "kv-deadlines", "kv-sizes", "kv-bytes")
 
 GET: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     """
 local deadline = redis.call('ZSCORE', KEYS[1], ARGV[2])
 if deadline and tonumber(deadline) <= clock(ARGV[1]) then return false end
@@ -149,7 +149,7 @@ return redis.call('GET', KEYS[2])
     repeatable=True,
 )
 
-_STORE: Final = """
+STORE_PART: Final = """
 -- Put a value in the place of one that lives, or of none; false where there is no room.
 local function store(name, value, present, max_items, max_bytes)
     local grown = present and #value - #present or #name + #value
@@ -170,8 +170,8 @@ end
 # nothing: remove the values, and try again.
 
 PUT: Final = Script(
-    _KV,
-    _STORE,
+    KV_PART,
+    STORE_PART,
     """
 local now, name, value, ttl = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local if_absent, has_expected, expected = ARGV[5] == '1', ARGV[6] == '1', ARGV[7]
@@ -181,12 +181,12 @@ if not store(name, value, present, tonumber(ARGV[8]), tonumber(ARGV[9])) then re
 set_deadline(name, now, ttl)
 return {1, 0, overdue_if_many(now)}
 """,
-    keys=_KV_KEYS,
+    keys=KV_KEYS,
 )
 
 ADD: Final = Script(
-    _KV,
-    _STORE,
+    KV_PART,
+    STORE_PART,
     """
 local now, name, amount, ttl = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local present = live(name, now)
@@ -196,45 +196,45 @@ if not store(name, sum, present, tonumber(ARGV[5]), tonumber(ARGV[6])) then retu
 if not present then set_deadline(name, now, ttl) end
 return {1, tonumber(sum), overdue_if_many(now)}
 """,
-    keys=_KV_KEYS,
+    keys=KV_KEYS,
 )
 
 SWEEP: Final = Script(
-    _KV,
+    KV_PART,
     """
 local now = clock(ARGV[1])
 for index = 2, #ARGV do
     if is_over(ARGV[index], now) then forget(ARGV[index]) end
 end
 """,
-    keys=_KV_KEYS,
+    keys=KV_KEYS,
     repeatable=True,
 )
 
 DELETE: Final = Script(
-    _KV,
+    KV_PART,
     """
 local now, name = clock(ARGV[1]), ARGV[2]
 if not live(name, now) then return 0 end
 forget(name)
 return 1
 """,
-    keys=_KV_KEYS,
+    keys=KV_KEYS,
 )
 
 EXPIRE: Final = Script(
-    _KV,
+    KV_PART,
     """
 local now, name, ttl = clock(ARGV[1]), ARGV[2], ARGV[3]
 if not live(name, now) then return 0 end
 set_deadline(name, now, ttl)
 return 1
 """,
-    keys=_KV_KEYS,
+    keys=KV_KEYS,
 )
 
 LIST: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     """
 local names, deadlines = KEYS[1], KEYS[2]
 local now, first, after, limit = clock(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -260,7 +260,7 @@ return found
 # --- Log ---
 
 _LOG: Final = (
-    _CLOCK
+    CLOCK_PART
     + """
 local streams, states = prefix .. ':log-streams', prefix .. ':log-state'
 local total, position = prefix .. ':log-bytes', prefix .. ':log-position'
@@ -379,7 +379,7 @@ FORGET: Final = Script(_LOG, "return forget(ARGV[1]) and 1 or 0", keys=_LOG_KEYS
 
 # Returns the number of the message, or 0 where no process listens to the topic: then nobody can miss it.
 PUBLISH: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     f"""
 local topic, messages, data, now = KEYS[1], KEYS[2], ARGV[1], clock('')
 local last, size = unpack(redis.call('HMGET', topic, 'last', 'bytes'))
@@ -408,7 +408,7 @@ return number
 # whether to ring the bell, and the number of the last message on each topic that was handed out. Returns 0 where the
 # bell could not be rung, and for each topic the number of its last message and the messages that were not handed out.
 LOOK: Final = Script(
-    _CLOCK,
+    CLOCK_PART,
     f"""
 local reply = {{1}}
 if ARGV[1] == '1' then
