@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from toolwire.protocol import types as t
 from toolwire.protocol.changes import Change, FrozenParams, Logged, Published
+from toolwire.protocol.errors import ToolwireError
+from toolwire.server.catalog import Catalog
+from toolwire.server.list_pages import list_digests
 from toolwire.server.subscriptions import Hub
 from toolwire.wire.bus_link import BusLink
+from toolwire.wire.deadlines import in_time
+
+log: logging.Logger = logging.getLogger("toolwire.server")
+
+#: How long a process that starts or stops may take to say which lists it has.
+_ANNOUNCE_SECONDS: Final = 1.0
+
+
+class _Lists(Struct):
+    """The lists of a process, by the digests of their families."""
+
+    origin: str
+    digests: dict[str, str]
 
 
 class BusRelay:
@@ -20,11 +39,14 @@ class BusRelay:
     relay serves all other connections.
     """
 
-    def __init__(self, hub: Hub, link: BusLink) -> None:
+    def __init__(self, hub: Hub, link: BusLink, catalog: Callable[[], Catalog]) -> None:
+        """`catalog` returns the components that this process has now."""
         self._hub = hub
         self._link = link
+        self._catalog = catalog
         self._origin = os.urandom(6).hex()
         link.on("change", self._heard)
+        link.on("lists", self._heard_lists)
         link.on_lost(self._lost)
 
     def changed(self, change: Change) -> None:
@@ -32,6 +54,28 @@ class BusRelay:
 
     def logged(self, params: t.LoggingMessageNotificationParams, session: str) -> None:
         self._link.post("log", msgspec.json.encode(Logged(params.level, Raw(msgspec.json.encode(params)), session)))
+
+    async def announce_lists(self) -> None:
+        """Tell the other processes which lists this one has, because it begins or ceases to answer requests.
+
+        In a rolling upgrade, a client may have read a list from a process of either version. When the two versions
+        have different lists, the clients of every other process are told to read theirs again.
+        """
+        lists = _Lists(self._origin, list_digests(self._catalog()))
+        try:
+            if not await in_time(_ANNOUNCE_SECONDS, self._link.publish("lists", msgspec.json.encode(lists))):
+                log.warning("the bus is too slow: the other processes do not know the lists of this one")
+        except ToolwireError as error:
+            log.warning("the other processes do not know the lists of this one: %s", error)
+
+    def _heard_lists(self, data: bytes) -> None:
+        lists = _decode_lists(data)
+        if lists.origin == self._origin:
+            return
+        own = list_digests(self._catalog())
+        for family, digest in lists.digests.items():
+            if family in own and own[family] != digest:
+                self._link.deliver("change", msgspec.json.encode(Published(lists.origin, Change(family))))
 
     def _heard(self, data: bytes) -> None:
         published = _decode(data)
@@ -47,3 +91,4 @@ class BusRelay:
 
 
 _decode = msgspec.json.Decoder(Published).decode
+_decode_lists = msgspec.json.Decoder(_Lists).decode

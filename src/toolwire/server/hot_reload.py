@@ -18,13 +18,12 @@ from toolwire.protocol.changes import Change
 from toolwire.protocol.lifecycle import Incoming, Offer
 from toolwire.protocol.methods import Method
 from toolwire.protocol.peer import Notice
-from toolwire.protocol.revisions import MODERN
-from toolwire.protocol.surrogates import encode_readable
 from toolwire.server.access import Access
 from toolwire.server.catalog import FAMILY, Catalog
 from toolwire.server.kernel import Kernel
 from toolwire.server.lifespan import Held
 from toolwire.server.limits import Limits
+from toolwire.server.list_pages import definitions
 from toolwire.server.replay_state import Questions
 from toolwire.server.server import Server
 from toolwire.server.subscriptions import Hub
@@ -236,10 +235,5 @@ def _take_over(predecessor: Server, successor: Server) -> None:
 
 
 def _differences(before: Server, after: Server) -> list[str]:
-    changed = {family for kind, family in FAMILY.items() if _definitions(before, kind) != _definitions(after, kind)}
-    return sorted(changed)
-
-
-def _definitions(server: Server, kind: str) -> list[bytes]:
-    items = sorted(server.catalog.all(kind).items())
-    return [encode_readable([name, found.component.wire(MODERN)]) for name, found in items]
+    old, new = before.catalog, after.catalog
+    return sorted({family for kind, family in FAMILY.items() if definitions(old, kind) != definitions(new, kind)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from toolwire.auth.principal import Principal
 from toolwire.protocol.errors import InsufficientScope
@@ -20,8 +20,12 @@ from toolwire.server.subscriptions import Hub, LegacyClient
 from toolwire.stores import Stores
 from toolwire.wire.bus_link import BusLink
 from toolwire.wire.channel import Channel
+from toolwire.wire.deadlines import in_time
 from toolwire.wire.session import Handler, Session
 from toolwire.wire.shares import Caller
+
+#: How long messages to the other processes may take to leave when the application stops.
+FLUSH_SECONDS: Final = 1.0
 
 HeaderPaths: TypeAlias = Callable[[str], Mapping[str, tuple[str, ...]]]
 
@@ -141,11 +145,20 @@ class Endpoint:
     async def start(self) -> None:
         await self._server._life.enter()
         self.link.open()
+        await self._announce_lists()
 
     def drain(self) -> None:
         self._server.kernel.hub.end_streams()
 
     async def stop(self) -> None:
         self.drain()
+        # The last changes that were told here are for the clients of other processes, too.
+        await in_time(FLUSH_SECONDS, self.link.flushed())
+        await self._announce_lists()
         self.link.close()
         await self._server._life.exit()
+
+    async def _announce_lists(self) -> None:
+        relay = self._server.kernel.hub.relay
+        if relay is not None:
+            await relay.announce_lists()

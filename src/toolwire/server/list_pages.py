@@ -8,8 +8,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from toolwire.protocol.revisions import MODERN
 from toolwire.protocol.surrogates import encode_readable
-from toolwire.server.catalog import Catalog, Seen
+from toolwire.server.catalog import FAMILY, Catalog, Seen
 
 #: Pages that are kept.
 MAX_PAGES: Final = 1024
@@ -70,3 +71,19 @@ def _renamed(definition: Any, kind: str, name: str) -> Any:
     if kind in ("tools", "prompts") and definition.name != name:
         return msgspec.structs.replace(definition, name=name)
     return definition
+
+
+def definitions(catalog: Catalog, kind: str) -> list[bytes]:
+    """Return all entries of a list, to be compared with those of another catalogue."""
+    return [encode_readable([name, found.component.wire(MODERN)]) for name, found in sorted(catalog.all(kind).items())]
+
+
+def list_digests(catalog: Catalog) -> dict[str, str]:
+    """Return a digest of the lists of each family. It is the same in every process that has the same lists."""
+    import hashlib
+
+    digests = {family: hashlib.sha256() for family in FAMILY.values()}
+    for kind, family in FAMILY.items():
+        for definition in definitions(catalog, kind):
+            digests[family].update(b"%d %b" % (len(definition), definition))
+    return {family: digest.hexdigest()[:32] for family, digest in digests.items()}

@@ -206,6 +206,8 @@ class Relay(Protocol):
 
     def logged(self, params: t.LoggingMessageNotificationParams, session: str) -> None: ...
 
+    async def announce_lists(self) -> None: ...
+
 
 class Hub:
     """Everyone who wants to be told of changes. The changes may come from any thread."""

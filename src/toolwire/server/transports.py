@@ -200,7 +200,7 @@ class Serving:
         """Return the one link of this server to the bus, however many applications it has."""
         if self._link is None:
             self._link = BusLink(self.stores.bus, f"toolwire:{self.name}:all")
-            self.kernel.hub.relay = BusRelay(self.kernel.hub, self._link)
+            self.kernel.hub.relay = BusRelay(self.kernel.hub, self._link, lambda: self.catalog)
         return self._link
 
     async def serve_stdio(self) -> None:

@@ -105,6 +105,16 @@ class BusLink:
         if loop is not None:
             call_on(loop, self._queue, topic, _message(kind, data))
 
+    async def flushed(self) -> None:
+        """Wait until everything that was posted so far is on its way, or could not be sent."""
+        await asyncio.sleep(0)  # Only then what another thread has posted is queued here.
+        while self._pump is not None:
+            await asyncio.wait({self._pump})
+
+    def deliver(self, kind: str, data: bytes) -> None:
+        """Handle a message in this process alone, as if it had been heard."""
+        self._heard(_message(kind, data))
+
     def _queue(self, topic: str, message: bytes) -> None:
         if self._loop is None:
             return
